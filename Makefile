@@ -1,0 +1,46 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo ui stop test test-fast lint bench lock clean
+
+# Java as .ci/setup found it; Python's own folder first, for the programs that ours start.
+IN_ENV := export JAVA_HOME="$$(cat .windrow/java-home)" PATH="$$PWD/.venv/bin:$$PATH";
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 18
+
+setup:
+	@.ci/setup
+
+demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked
+	@$(IN_ENV) python -m assets.demo run
+
+ui: setup ## Dagster on 127.0.0.1 with the demo's history
+	@$(IN_ENV) python -m assets.demo ui
+
+stop: setup ## end what demo and ui started
+	@$(IN_ENV) python -m assets.demo stop
+
+test: setup lint ## all that CI checks: lint, types, layers and every test, with real Kafka and real Spark
+	@$(IN_ENV) python -m pytest
+
+test-fast: setup ## the tests that need neither Kafka nor Spark
+	@$(IN_ENV) python -m pytest -m "not broker and not spark and not slow"
+
+lint: setup ## style, types, layers
+	@$(IN_ENV) ruff check .
+	@$(IN_ENV) ruff format --check .
+	@$(IN_ENV) mypy
+	@$(IN_ENV) lint-imports
+
+bench: setup ## the whole path beside Spark's own Kafka source on the same topic
+	@$(IN_ENV) python -m tests.bench.run
+
+lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where the ranges allow it
+	@$(IN_ENV) UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --all-extras --group dev pyproject.toml --output-file requirements.lock
+
+clean: ## stop what runs, then remove all that make made (not what you wrote)
+	@if [ -x .venv/bin/python ] && [ -f .windrow/java-home ]; then $(IN_ENV) python -m assets.demo stop; fi
+	find dagster_home -mindepth 1 ! -name .gitignore ! -name dagster.yaml -delete
+	rm -rf .venv .windrow .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

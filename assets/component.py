@@ -1,0 +1,57 @@
+"""The component: a pipeline as a YAML file, which is the command's SPEC as well."""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+import dagster as dg
+from pydantic import BaseModel, RootModel
+
+from assets.factory import kafka_table
+from ingest.spec import PipelineSpec, parse_spec
+
+
+class Attributes(RootModel[dict[str, Any]]):
+    """A spec before its templates are resolved. Its JSON schema is the spec's, for editors and `dg check yaml`."""
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The spec's schema without `folder`, which is where the file lies."""
+        schema = PipelineSpec.model_json_schema(*args, **kwargs)
+        del schema["properties"]["folder"]
+        schema["required"].remove("folder")
+        return schema
+
+
+class KafkaTable(dg.Component):
+    """A Kafka topic becomes a Delta table, one bounded window at a time, exactly once."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        """`spec`: the whole pipeline."""
+        self.spec = spec
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        """What stands under `attributes`."""
+        return Attributes
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """For lists of components."""
+        return dg.ComponentTypeSpec(description=cls.__doc__, produces=["asset", "asset_check", "job", "schedule", "resource"])
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
+        """Resolve the templates and check the spec.
+
+        Raises:
+            SpecError: with all mistakes at once.
+        """
+        raw = attributes.root if isinstance(attributes, Attributes) else {}
+        resolved = context.resolution_context.at_path("attributes").resolve_value(raw)
+        return cls(parse_spec(cast("dict[str, Any]", resolved), context.path))
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """All of the pipeline's definitions."""
+        del context
+        return kafka_table(self.spec)

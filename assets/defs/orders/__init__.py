@@ -1,0 +1,1 @@
+"""The demo's pipeline: a shop's orders."""

@@ -1,0 +1,85 @@
+"""The check: what is in the tables against what was produced, message by message. Nothing of windrow's own counting is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import polars as pl
+import pyarrow as pa
+
+from ingest.model import Receipt
+
+_PLACE = ["partition", "offset"]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How many messages were produced, and everything that is wrong; nothing wrong is what we want."""
+
+    orders: int
+    dead: int
+    aborted: int
+    wrong: tuple[str, ...]
+
+
+def check(manifest: Path, rows: pa.Table, dead: pa.Table, receipts: Iterable[Receipt]) -> Verdict:
+    """Hold the tables against the manifest.
+
+    Args:
+        manifest: what was produced: partition, offset, kind, order_id.
+        rows: the table's `order_id`, `_partition`, `_offset`.
+        dead: the committed dead letters' `_partition`, `_offset`.
+        receipts: of all windows.
+    """
+    sent = pl.read_parquet(manifest).with_columns(pl.col("kind").cast(pl.String))
+    orders, aborted = sent.filter(pl.col("kind") == "order"), sent.filter(pl.col("kind") == "aborted")
+    refused = sent.filter(pl.col("kind").is_in(["poison", "tombstone"]))
+    table, letters = _frame(rows.select(["_partition", "_offset", "order_id"])), _frame(dead.select(["_partition", "_offset"]))
+    wrong = [
+        *_compare("orders", orders.select(*_PLACE, "order_id"), table),
+        *_compare("dead letters", refused.select(_PLACE), letters),
+        *_said("aborted orders are visible", table.join(aborted, on=_PLACE, how="semi")),
+        *_totals(sent, list(receipts)),
+    ]
+    return Verdict(orders.height, refused.height, aborted.height, tuple(wrong))
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    frame = cast("pl.DataFrame", pl.from_arrow(table))
+    return frame.rename({"_partition": "partition", "_offset": "offset"}).with_columns(pl.col("partition").cast(pl.Int32))
+
+
+def _compare(what: str, wanted: pl.DataFrame, found: pl.DataFrame) -> list[str]:
+    """Each exactly once, in the same place, as the same order, and no other."""
+    columns = wanted.columns
+    return [
+        *_said(f"{what} are lost", wanted.join(found, on=columns, how="anti")),
+        *_said(f"{what} were never produced", found.join(wanted, on=columns, how="anti")),
+        *_said(f"{what} are there more than once", found.group_by(columns).len().filter(pl.col("len") > 1)),
+    ]
+
+
+def _said(what: str, rows: pl.DataFrame) -> list[str]:
+    if rows.is_empty():
+        return []
+    first = ", ".join(f"{p}@{o}" for p, o in rows.select(_PLACE).head(5).iter_rows())
+    return [f"{rows.height} {what}, the first (partition@offset): {first}"]
+
+
+def _totals(sent: pl.DataFrame, receipts: list[Receipt]) -> list[str]:
+    """Per window: the receipt's counts against what was produced into its ranges."""
+    wrong = []
+    for receipt in receipts:
+        inside = pl.concat([sent.head(0), *(_inside(sent, s.partition, s.start, s.stop) for s in receipt.plan.splits)])
+        kinds = dict(inside.group_by("kind").len().iter_rows())
+        valid, dead = kinds.get("order", 0), kinds.get("poison", 0) + kinds.get("tombstone", 0)
+        counts = receipt.counts
+        if (counts.read, counts.valid, counts.dead, counts.aborted) != (valid + dead, valid, dead, kinds.get("aborted", 0)):
+            wrong.append(f"window {receipt.window.key}: produced {kinds}, the receipt says {counts}")
+    return wrong
+
+
+def _inside(sent: pl.DataFrame, partition: int, start: int, stop: int) -> pl.DataFrame:
+    return sent.filter((pl.col("partition") == partition) & (pl.col("offset") >= start) & (pl.col("offset") < stop))

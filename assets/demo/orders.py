@@ -1,0 +1,111 @@
+"""A day of orders as a sequence of messages, the same for the same seed. Pure.
+
+Timestamps go up within each hour, but 1.5% of the messages are late: they carry an earlier time than their neighbours.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple
+
+from assets.demo.poison import POISON
+
+Kind = Literal["order", "poison", "tombstone", "aborted"]
+Through = Literal["plain", "commit", "abort"]
+
+PARTITIONS = 4
+HOURS = 24
+TOMBSTONES = 15
+_FAR_FUTURE = int(datetime(2099, 1, 1, tzinfo=UTC).timestamp() * 1000)
+_FUTURE_HOUR = 6
+_TRANSACTIONS: dict[int, Through] = {4: "commit", 9: "abort", 15: "commit"}
+_NOTES = ("leave at the door", "ring twice", "gift, no bill please", "call before delivery")
+_TAGS = ("[]", '["sale"]', '["new","gift"]', "null")
+_CITIES = ("Porto", "Lyon", "Leipzig", "Xi'an", "Kraków", "Malmö")
+
+
+class Message(NamedTuple):
+    """What is to be produced, and how."""
+
+    kind: Kind
+    through: Through
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int  # epoch milliseconds
+    order_id: int | None
+
+
+def day(start: datetime, orders: int, seed: int = 7) -> Iterator[Message]:
+    """The messages of 24 hours from `start`: exactly `orders` orders, and beside them poison, tombstones and one aborted transaction."""
+    rng = random.Random(seed)
+    first = 1
+    for hour in range(HOURS):
+        count = orders * (hour + 1) // HOURS - orders * hour // HOURS
+        yield from _hour(rng, start, hour, first, count)
+        first += count
+
+
+def _hour(rng: random.Random, start: datetime, hour: int, first: int, count: int) -> Iterator[Message]:
+    """One hour: orders in the order of time; in some hours the middle twentieth goes through a transaction.
+
+    An aborted transaction's orders stand before them: written, taken back, never to be seen. Their ids lie far from all others.
+    """
+    begin, earliest = (int((start + timedelta(hours=h)).timestamp() * 1000) for h in (hour, 0))
+    low, high = count // 2, count // 2 + max(1, count // 20)
+    transaction = _TRANSACTIONS.get(hour, "plain")
+    strange = _strange(rng, hour, count)
+    for i in range(count):
+        now = begin + i * 3_600_000 // count
+        through: Through = "commit" if transaction == "commit" and low <= i < high else "plain"
+        if transaction == "abort" and i == low:
+            yield from (_order(rng, 10_000_000 + k, now, "aborted", "abort") for k in range(high - low))
+        future = hour == _FUTURE_HOUR and i == 0
+        yield _order(rng, first + i, _FAR_FUTURE if future else _late(rng, now, earliest), "order", through)
+        for value in strange.get(i, ()):
+            kind: Kind = "tombstone" if value is None else "poison"
+            yield Message(kind, through, rng.randrange(PARTITIONS), b"customer-poison", value, now, None)
+
+
+def _strange(rng: random.Random, hour: int, count: int) -> dict[int, list[bytes | None]]:
+    """Where in the hour the poison and the tombstones stand that fall into it."""
+    values = [value for i, (_, value) in enumerate(POISON) if i % HOURS == hour]
+    values_and_nulls: list[bytes | None] = [*values, *[None for i in range(TOMBSTONES) if i * 3 % HOURS == hour]]
+    found: dict[int, list[bytes | None]] = {}
+    for value in values_and_nulls:
+        found.setdefault(rng.randrange(count), []).append(value)
+    return found
+
+
+def _late(rng: random.Random, now: int, earliest: int) -> int:
+    """Mostly now; for 1 in 100 some minutes ago, for 1 in 200 some hours."""
+    luck = rng.random()
+    if luck < 0.985:
+        return now
+    ago = rng.randrange(60_000, 45 * 60_000) if luck < 0.995 else rng.randrange(3_600_000, 5 * 3_600_000)
+    return max(earliest, now - ago)
+
+
+def _order(rng: random.Random, order_id: int, stamp: int, kind: Kind, through: Through) -> Message:
+    customer = f"customer-{rng.randrange(5000):04d}"
+    key = customer.encode() if order_id % 50 else None
+    partition = zlib.crc32(key) % PARTITIONS if key else rng.randrange(PARTITIONS)
+    return Message(kind, through, partition, key, _value(rng, order_id, customer, stamp).encode(), stamp, order_id)
+
+
+def _value(rng: random.Random, order_id: int, customer: str, stamp: int) -> str:
+    amount = f"{rng.randrange(1, 500)}.{rng.randrange(100):02d}"
+    if order_id % 10 == 0:
+        amount = f'"{amount}"'  # some shops send amounts as strings, which is exact as well
+    ship_to = f'{{"city":"{rng.choice(_CITIES)}","postcode":"{rng.randrange(10000, 99999)}"}}' if order_id % 4 else "null"
+    more = "" if order_id % 3 else f',"note":"{rng.choice(_NOTES)}"'
+    more += "" if order_id % 100 else ',"coupon":"SPRING"'  # a field that the schema doesn't name
+    created = datetime.fromtimestamp(stamp / 1000, UTC).isoformat(timespec="milliseconds")
+    return (
+        f'{{"order_id":{order_id},"customer":"{customer}","amount":{amount},"currency":"{rng.choice(("EUR", "USD", "CNY"))}",'
+        f'"sku":"SKU-{rng.randrange(5000):05d}","quantity":{rng.randrange(1, 20)},"created_at":"{created}",'
+        f'"express":{"true" if order_id % 7 == 0 else "false"},"tags":{rng.choice(_TAGS)},"ship_to":{ship_to}{more}}}'
+    )

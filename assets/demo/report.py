@@ -1,0 +1,48 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from assets.demo.check import Verdict
+from ingest.model import Receipt
+
+
+def windows_table(receipts: Sequence[Receipt]) -> Table:
+    """Window, offsets per partition, read, written, dead, seconds."""
+    partitions = sorted({m.partition for r in receipts for m in r.plan.stop.marks})
+    table = Table(title="orders: 24 windows", caption="offsets are half-open: start..stop", box=None, pad_edge=False)
+    table.add_column("window (UTC)", no_wrap=True)
+    for partition in partitions:
+        table.add_column(f"offsets [{partition}]", justify="right", no_wrap=True)
+    for name in ("read", "written", "dead", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for r in receipts:
+        table.add_row(*_line(r, partitions))
+    totals = [f"{sum(numbers):,}" for numbers in zip(*((r.counts.read, r.counts.valid, r.counts.dead) for r in receipts), strict=True)]
+    table.add_section()
+    table.add_row("all", *[""] * len(partitions), *totals, f"{sum(r.seconds for r in receipts):.1f}", style="bold")
+    return table
+
+
+def _line(r: Receipt, partitions: Sequence[int]) -> list[str]:
+    starts = {m.partition: m.offset for m in r.plan.start.marks}
+    stops = {m.partition: m.offset for m in r.plan.stop.marks}
+    ranges = [f"{starts.get(p, 0)}..{stops.get(p, 0)}" for p in partitions]
+    return [f"{r.window.start:%m-%d %H:%M}", *ranges, f"{r.counts.read:,}", f"{r.counts.valid:,}", f"{r.counts.dead:,}", f"{r.seconds:.1f}"]
+
+
+def say(console: Console, verdict: Verdict) -> None:
+    """The check's outcome."""
+    for wrong in verdict.wrong:
+        console.print(f"[red]WRONG[/red] {wrong}")
+    if not verdict.wrong:
+        console.print(
+            f"[green]Checked against what was produced:[/green] {verdict.orders:,} orders are in the table exactly once, "
+            f"{verdict.dead} poison messages and tombstones in the dead-letter table exactly once, "
+            f"none of {verdict.aborted} aborted orders anywhere. Nothing lost, nothing twice.",
+            soft_wrap=True,
+        )

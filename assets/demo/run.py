@@ -1,0 +1,118 @@
+"""`make demo`: set up once, run the day's windows, show them, check them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from rich.console import Console
+
+from assets.demo.backfill import aside, backfill, failure
+from assets.demo.check import Verdict, check
+from assets.demo.orders import HOURS
+from assets.demo.place import PROJECT, Place, last_full_day
+from assets.demo.produce import produce_day
+from assets.demo.report import say, windows_table
+from assets.partitions import key_of
+from ingest.assemble import assemble
+from ingest.broker.embedded import EmbeddedBroker, find_jars
+from ingest.errors import SpecError
+from ingest.model import Receipt
+from ingest.ports import Sink
+from ingest.spec import PipelineSpec, load_spec
+
+SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
+
+_NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array([], pa.int64())})
+
+
+def demo(place: Place, orders: int, console: Console) -> bool:
+    """The whole demo; whether everything was as it should be. Stops the broker that it started."""
+    broker = EmbeddedBroker(place.kafka, find_jars())
+    was_running = broker.running()
+    try:
+        _set_up(place, broker, orders, console)
+        return _ingest(place, console) and _report(place, console)
+    finally:
+        if not was_running:
+            broker.stop()
+
+
+def _set_up(place: Place, broker: EmbeddedBroker, orders: int, console: Console) -> None:
+    """Broker up; the topic filled if it isn't yet; the environment entered."""
+    fresh = not place.is_set_up()
+    if fresh:
+        broker.stop()
+        place.clear()
+    with console.status("Starting Kafka ..."):
+        broker.start()
+    start = last_full_day(datetime.now(UTC)) if fresh else place.start()
+    if fresh:
+        with console.status(f"Producing {orders:,} orders ..."):
+            sent = produce_day(broker.bootstrap, start, orders, place.manifest)
+        console.print(f"Kafka on {broker.bootstrap}: shop.orders, 4 partitions, {sent:,} messages from {start:%Y-%m-%d %H:%M} UTC on")
+    else:
+        console.print(f"Kafka on {broker.bootstrap}: shop.orders as it was produced before, from {start:%Y-%m-%d %H:%M} UTC on")
+    place.write_env(broker.bootstrap, start)
+    place.enter()
+
+
+def _ingest(place: Place, console: Console) -> bool:
+    """Run the 24 windows through Dagster; a second time, too: that is how one sees that nothing is written."""
+    from assets.definitions import defs  # noqa: PLC0415  # reads the environment that was entered just now
+
+    spec = load_spec(SPEC)
+    before = _version(spec)
+    keys = [key_of(spec.window, place.start() + timedelta(hours=n)) for n in range(HOURS)]
+    with aside(place.log):
+        result = backfill(defs(), spec, keys, console)
+    if not result.success:
+        console.print(f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True)
+        return False
+    if before is not None and before == _version(spec):
+        console.print(f"[green]Every window is committed already; nothing was written[/green] (the Delta table stays at version {before}).")
+    return True
+
+
+def _report(place: Place, console: Console) -> bool:
+    """The table of windows, the check, and where to look next."""
+    spec = load_spec(SPEC)
+    receipts, verdict = verdict_on(place, spec)
+    console.print(windows_table(receipts))
+    say(console, verdict)
+    if not verdict.wrong:
+        console.print("Look at it: [bold]make ui[/bold] opens Dagster with this history; [bold]make stop[/bold] ends it.")
+        table = _short(spec.sink_path())
+        console.print(f"Table: {table}   dead letters: {table}_dead   spec: {_short(str(SPEC))}", soft_wrap=True)
+    return not verdict.wrong
+
+
+def verdict_on(place: Place, spec: PipelineSpec) -> tuple[list[Receipt], Verdict]:
+    """Receipts and tables as they are now, held against the manifest.
+
+    Raises:
+        SpecError: there is nothing to check yet.
+    """
+    if not place.is_set_up() or not DeltaTable.is_deltatable(spec.sink_path()):
+        raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
+    sink = assemble(spec).sink
+    receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
+    dead = pa.concat_tables([_NO_DEAD, *(_dead(sink, r) for r in receipts)])
+    rows = DeltaTable(spec.sink_path()).to_pyarrow_table(columns=["order_id", "_partition", "_offset"])
+    return receipts, check(place.manifest, rows, dead, receipts)
+
+
+def _dead(sink: Sink, receipt: Receipt) -> pa.Table:
+    return sink.read_dead(receipt.window).select(_NO_DEAD.column_names).cast(_NO_DEAD.schema)
+
+
+def _version(spec: PipelineSpec) -> int | None:
+    return DeltaTable(spec.sink_path()).version() if DeltaTable.is_deltatable(spec.sink_path()) else None
+
+
+def _short(path: str) -> str:
+    """Relative to where the reader stands, if it is below."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

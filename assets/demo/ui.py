@@ -1,0 +1,98 @@
+"""The UI: the broker, Dagster's web server and its daemon, on loopback, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+
+from rich.console import Console
+
+from assets.demo.place import PROJECT, Place
+from assets.demo.processes import end, note, noted
+from ingest.broker.embedded import EmbeddedBroker, find_jars
+from ingest.errors import SpecError
+
+_FIRST_PORT = 3000
+_LONGEST_TMPDIR = 90
+"""Bytes. Dagster's processes talk through sockets in TMPDIR, and a socket's path has 107 at most."""
+
+
+def serve(place: Place, console: Console) -> None:
+    """Run everything in the foreground; ends what it started.
+
+    Raises:
+        SpecError: the demo was never run, or the UI is running already.
+    """
+    if not place.is_set_up():
+        raise SpecError("There is nothing to show yet", "setup", "Run the demo first: make demo")
+    if noted(place.ui_file) is not None:
+        raise SpecError("The UI is running already", "setup", "Open it in the browser, or end it first: make stop")
+    # A script's background job inherits an ignored SIGINT. Dagster would too, and then waits for one in vain when it is told to end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    console.print("Starting the broker and Dagster ...")
+    with EmbeddedBroker(place.kafka, find_jars()):
+        _dagster(place, console)
+
+
+def stop(place: Place) -> list[str]:
+    """End the UI and the broker of this place; what was ended."""
+    broker = EmbeddedBroker(place.kafka, place.kafka)  # the jars are needed for a start only
+    broker_ran = broker.running()  # asked first: where the UI ends, its own process stops the broker too
+    ui_ran = end(place.ui_file)
+    broker.stop()
+    return [name for name, ran in (("Dagster's UI", ui_ran), ("the broker", broker_ran)) if ran]
+
+
+def _dagster(place: Place, console: Console) -> None:
+    port = _free_port()
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "assets.definitions", "-h", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen([*command, "--log-level", "warning"], cwd=PROJECT, env=_environment(place))
+    try:
+        note(place.ui_file, process.pid)
+        if _answers(port, process):
+            console.print(f"Dagster's UI: http://127.0.0.1:{port}/assets/orders   (Ctrl-C, or `make stop` elsewhere, ends it)")
+        process.wait()
+    except KeyboardInterrupt:
+        console.print("Stopping ...")
+    finally:
+        end(place.ui_file)
+        process.wait()
+        shutil.rmtree(place.ui_tmp, ignore_errors=True)
+
+
+def _environment(place: Place) -> dict[str, str]:
+    """Temporary files lie in the demo's folder, where nothing is left of them; in the system's if its path is too long for a socket."""
+    environment = os.environ | {"DAGSTER_HOME": str(place.dagster_home)}
+    if len(os.fsencode(place.ui_tmp)) > _LONGEST_TMPDIR:
+        return environment
+    place.ui_tmp.mkdir(exist_ok=True)
+    return environment | {"TMPDIR": str(place.ui_tmp)}
+
+
+def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until the port takes connections; the process's end, not a clock, ends the wait early."""
+    while process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return True
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+    return False
+
+
+def _free_port() -> int:
+    """3000, or the next that is free."""
+    for port in range(_FIRST_PORT, _FIRST_PORT + 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise SpecError(f"No free port from {_FIRST_PORT} on", "setup", "End some programs and try again.")

@@ -1,0 +1,47 @@
+"""From one spec: the topic, the table, its check, its schedule, and the resources they need."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.checks import receipts_check
+from assets.names import kafka_key, ledger_key
+from assets.schedule import job_of, schedule_of
+from assets.table import Assemble, table_asset
+from assets.topic import topic_asset
+from ingest.assemble import assemble as from_spec
+from ingest.decode.columns import Columns
+from ingest.decode.load import load_model
+from ingest.spec import PipelineSpec
+from resources.kafka import KafkaSource
+from resources.ledger import LedgerState
+from resources.spark import Spark
+
+SPARK = Spark()
+"""One for all pipelines of a code location: a Spark session belongs to a process."""
+
+
+def kafka_table(spec: PipelineSpec, assemble: Assemble = from_spec) -> dg.Definitions:
+    """All of a pipeline's definitions. Reads the schema, asks nothing of Kafka or the table.
+
+    `assemble` opens the pipeline for a run; another one than windrow's own gives it other steps to stand on.
+
+    Raises:
+        SpecError: the schema can't be loaded, or holds a type that the table can't.
+    """
+    columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+    table = table_asset(spec, columns, assemble)
+    job = job_of(spec, table)
+    kafka = KafkaSource(bootstrap_servers=spec.source.bootstrap_servers, client=dict(spec.source.client))
+    return dg.Definitions(
+        assets=[topic_asset(spec), table],
+        asset_checks=[receipts_check(spec, assemble)],
+        jobs=[job],
+        schedules=[schedule_of(spec, job)],
+        resources={"spark": SPARK, kafka_key(spec): _hidden(kafka), ledger_key(spec): _hidden(LedgerState(url=spec.state_url()))},
+    )
+
+
+def _hidden(resource: KafkaSource | LedgerState) -> dg.ResourceDefinition:
+    """The resource without its configuration, which the UI would show: a password may be in it."""
+    return dg.ResourceDefinition.hardcoded_resource(resource)

@@ -1,0 +1,34 @@
+"""How a pipeline's things are called in Dagster."""
+
+from __future__ import annotations
+
+import re
+
+import dagster as dg
+
+from ingest.spec import PipelineSpec
+
+
+def identifier(text: str) -> str:
+    """A name that Dagster takes for ops, jobs and resources: letters, digits and underscores."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", text)
+
+
+def table_key(spec: PipelineSpec) -> dg.AssetKey:
+    """The table's asset key: the pipeline's id."""
+    return dg.AssetKey([spec.id])
+
+
+def topic_key(topic: str) -> dg.AssetKey:
+    """The topic's asset key."""
+    return dg.AssetKey(["kafka", topic])
+
+
+def kafka_key(spec: PipelineSpec) -> str:
+    """The pipeline's KafkaSource among the resources."""
+    return f"{identifier(spec.id)}_kafka"
+
+
+def ledger_key(spec: PipelineSpec) -> str:
+    """The pipeline's LedgerState among the resources."""
+    return f"{identifier(spec.id)}_ledger"

@@ -1,0 +1,89 @@
+"""Pure judgements over what the tasks counted: do independent hands agree, and are there too many dead letters?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ingest.errors import AccountingError, DeadLetterLimitError
+from ingest.model import Counts, Plan, SplitCounts
+from ingest.ports import Staged
+
+SHOWN = 20
+"""How many coordinates a refusal shows."""
+
+
+def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
+    """The identity `read = valid + dead + dropped` per split, reader against stager, every split of the plan once and read to its end.
+
+    Raises:
+        AccountingError: names the split and the numbers that disagree.
+    """
+    if tuple(s.split for s in staged) != plan.splits:
+        raise AccountingError(
+            f"The tasks brought back {len(staged)} results that are not the plan's {len(plan.splits)} splits", "check",
+            "Nothing was committed. Run the window again; if it happens again, report a bug.",
+        )  # fmt: skip
+    for result in staged:
+        _refuse_split(result.counts)
+
+
+def _refuse_split(c: SplitCounts) -> None:
+    problems = [
+        text
+        for wrong, text in (
+            (c.read != c.valid + c.dead + c.dropped, f"read {c.read} is not valid {c.valid} + dead {c.dead} + dropped {c.dropped}"),
+            (c.rows_staged != c.valid, f"{c.rows_staged} rows were staged for {c.valid} valid messages"),
+            (c.dead_staged != c.dead, f"{c.dead_staged} dead letters were staged for {c.dead} refused messages"),
+            (c.next_offset < c.stop, f"the reader stood at {c.next_offset}, before the stop {c.stop}"),
+            (c.missing < 0, f"{c.read} messages were read from {c.stop - c.start} offsets"),
+        )
+        if wrong
+    ]
+    if problems:
+        raise AccountingError(
+            "The counters disagree: " + "; ".join(problems), "check",
+            "Nothing was committed. Run the window again; if it happens again, report a bug.", c.topic, c.partition, c.start,
+        )  # fmt: skip
+
+
+def refuse_too_many_dead(splits: Sequence[SplitCounts], max_ratio: float | None, max_count: int | None, way_to_see: str) -> None:
+    """Hold the window's dead letters against its limits; None sets no limit.
+
+    Raises:
+        DeadLetterLimitError: with reasons by count and the first coordinates, never a payload.
+    """
+    total = Counts.total(splits)
+    over_ratio = max_ratio is not None and total.dead > max_ratio * total.read
+    over_count = max_count is not None and total.dead > max_count
+    if not over_ratio and not over_count:
+        return
+    limit = f"max_dead_ratio {max_ratio}" if over_ratio else f"max_dead_count {max_count}"
+    reasons: Counter[str] = Counter()
+    for split in splits:
+        reasons.update(dict(split.reasons))
+    first = [f"{s.topic}[{s.partition}]@{offset} {reason}" for s in splits for offset, reason in s.first_dead][:SHOWN]
+    raise DeadLetterLimitError(
+        f"{total.dead} of {total.read} messages were refused, more than {limit} allows; by reason: "
+        + ", ".join(f"{reason} {n}" for reason, n in reasons.most_common())
+        + "; the first: " + ", ".join(first),
+        "check",
+        f"No row was committed. Look at them ({way_to_see}), mend the schema or the producer, or raise the limit, and run it again.",
+    )  # fmt: skip
+
+
+def unexplained(plan: Plan, splits: Sequence[SplitCounts], compacted: frozenset[str]) -> tuple[str, ...]:
+    """Warnings about offsets without a message that neither markers nor aborted messages explain.
+
+    Each transaction marker ends a transaction that wrote at least one message to the topic-partition; so on a topic that is not compacted
+    a range can't hold many more markers than messages. (Not a proof: transactions may have begun before the range.)
+    """
+    found = []
+    for s in splits:
+        markers = s.missing - s.aborted
+        if s.topic not in compacted and markers > 2 * (s.read + s.aborted) + 100:
+            found.append(
+                f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {markers} offsets hold neither a visible nor an aborted message, "
+                f"more than transaction markers explain on a topic that is not compacted (window {plan.window.key})"
+            )
+    return tuple(found)

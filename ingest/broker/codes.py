@@ -1,0 +1,34 @@
+"""Kafka's and librdkafka's error codes, sorted by what windrow does about them."""
+# ruff: noqa: SLF001  # the codes of librdkafka's own errors begin with an underscore, and are public
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+UNKNOWN = frozenset({
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
+})  # fmt: skip
+"""There is no such topic or partition. Kafka calls this retriable, for the news of one may be on its way; but a misspelt name must not cost
+half a minute."""
+
+FORBIDDEN = frozenset({
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+})  # fmt: skip
+
+LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM})
+"""Asking again would only lock the account."""
+
+AGAIN = frozenset({
+    KafkaError.BROKER_NOT_AVAILABLE, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH, KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION, KafkaError.NOT_CONTROLLER, KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT, KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._ALL_BROKERS_DOWN, KafkaError._NOENT, KafkaError._RESOLVE, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._TRANSPORT, KafkaError._WAIT_CACHE, KafkaError._WAIT_COORD,
+})  # fmt: skip
+"""The leader moves, or the network broke: worth another try. _NOENT is how list_offsets says that a partition has no leader."""
+
+LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
+"""What a consumer wanted is not in the log."""
+
+PASSING = AGAIN | {KafkaError._PARTITION_EOF}
+"""What a consumer reports and gets over by itself."""

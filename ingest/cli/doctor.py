@@ -1,0 +1,253 @@
+"""The checks of `windrow doctor`: one line each, with the fix. What decides is pure; `examine` fetches."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Literal
+
+import msgspec
+from packaging.requirements import Requirement
+from rich.text import Text
+
+from ingest.assemble import assemble
+from ingest.broker.embedded import java_problem
+from ingest.errors import RefusedError, UnreachableError, WindrowError
+from ingest.model import TopicPartition, instant
+from ingest.pipeline import Pipeline
+from ingest.plan.grid import labels_between, step
+from ingest.ports import Bound, TopicInfo
+from ingest.spec import load_spec
+
+PACKAGES = ("assets", "ingest", "resources")
+"""What the distribution brings; the first and the last are names that others choose, too."""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line. `exit_code`: what the command ends with if this failed."""
+
+    name: str
+    level: Literal["ok", "warn", "fail"]
+    what: str
+    fix: str = ""
+    exit_code: int = 0
+
+
+class Examined(msgspec.Struct):
+    """The document of `doctor`."""
+
+    checks: list[Check]
+
+
+def exit_code(checks: Iterable[Check]) -> int:
+    """That of the first check that failed; 0 if none did."""
+    return next((c.exit_code for c in checks if c.level == "fail"), 0)
+
+
+def check_line(check: Check) -> Text:
+    """`ok    java    ...`."""
+    style = {"ok": "green", "warn": "yellow", "fail": "red"}[check.level]
+    text = Text(f"{check.level:5}", style=style).append(f"{check.name:12}", style="bold")
+    return text.append(f"{check.what}{f'. {check.fix}' if check.fix else ''}", style="default")
+
+
+def examine(spec: Path | None) -> Iterator[Check]:
+    """All checks, each as soon as it is done; those of a pipeline only if what they stand on is there."""
+    yield java(java_problem())
+    yield attempt("packages", lambda: pins(metadata.requires("windrow") or [], _installed))
+    yield clashes(metadata.packages_distributions(), {name: _place(name) for name in PACKAGES})
+    if spec is None:
+        return
+    try:
+        pipeline = assemble(load_spec(spec))
+    except WindrowError as error:
+        yield failed("spec", error)
+        return
+    yield Check("spec", "ok", f"{spec} is pipeline {pipeline.spec.id}")
+    yield from _pipeline(pipeline)
+
+
+def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
+    """Ledger, table and cluster are judged apart; what needs more than one of them waits for those."""
+    state = attempt("state", lambda: Check("state", "ok", f"ledger {pipeline.ledger.identity()}"))
+    yield state
+    sink = attempt("sink", lambda: _sink(pipeline, pipeline.ledger.identity() if state.level == "ok" else None))
+    yield sink
+    broker = attempt("broker", lambda: Check("broker", "ok", f"cluster {pipeline.broker.cluster_id()}"))
+    yield broker
+    if broker.level == "fail":
+        return
+    rights = attempt("rights", lambda: _rights(pipeline))
+    yield rights
+    if "fail" not in {state.level, sink.level, rights.level}:
+        yield attempt("retention", lambda: _retention(pipeline))
+
+
+def attempt(name: str, check: Callable[[], Check]) -> Check:
+    """A check that may meet one of windrow's errors: that is its result then."""
+    try:
+        return check()
+    except WindrowError as error:
+        return failed(name, error)
+    except metadata.PackageNotFoundError:
+        return Check(name, "fail", "the distribution windrow is not installed", "Install it: pip install -e . in the project's folder.", 2)
+
+
+def failed(name: str, error: WindrowError) -> Check:
+    """An error as a failed check."""
+    what = str(error) if "\n" in error.what else error.what
+    return Check(name, "fail", what, "" if "\n" in error.what else error.do, error.exit_code)
+
+
+# ---------------------------------------------------------------------------------------------------------------------- machine
+
+
+def java(problem: str | None) -> Check:
+    """Java for Spark and the embedded broker."""
+    return Check("java", "ok", "found, of a version that Spark runs on") if problem is None else Check("java", "fail", problem, exit_code=3)
+
+
+def pins(requires: Iterable[str], installed: Callable[[str], str | None]) -> Check:
+    """Installed versions against what the distribution asks for; extras only count where they were asked for."""
+    wanted = [r for r in map(Requirement, requires) if r.marker is None or r.marker.evaluate({"extra": ""})]
+    wrong = []
+    for requirement in wanted:
+        has = installed(requirement.name)
+        if has is None:
+            wrong.append(f"{requirement.name} is missing")
+        elif not requirement.specifier.contains(has, prereleases=True):
+            wrong.append(f"{requirement.name} is {has}, wanted is {requirement.specifier}")
+    if wrong:
+        return Check("packages", "fail", "; ".join(wrong), "Install the project's requirements into this environment again.", 2)
+    return Check("packages", "ok", f"{len(wanted)} requirements are met")
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def clashes(providers: Mapping[str, Sequence[str]], places: Mapping[str, Path | None]) -> Check:
+    """Whether somebody else's package has one of our names. `places`: where Python would import each from."""
+    others = [
+        f"{name} comes with {', '.join(found)}, too" for name in PACKAGES if (found := sorted({*providers.get(name, ())} - {"windrow"}))
+    ]
+    home = places.get("ingest")
+    others += [f"{name} would be imported from {place}" for name, place in sorted(places.items()) if place not in {home, None}]
+    if others:
+        fix = "Remove the other distribution, or run in the project's folder and environment."
+        return Check("names", "fail", "; ".join(others), fix, 2)
+    return Check("names", "ok", f"{', '.join(PACKAGES)} are windrow's own")
+
+
+def _place(name: str) -> Path | None:
+    """The folder from which a top-level package would be imported; looks without importing."""
+    found = importlib.util.find_spec(name)
+    places = [] if found is None else list(found.submodule_search_locations or [])
+    return Path(places[0]).resolve().parent if places else None
+
+
+# --------------------------------------------------------------------------------------------------------------------- pipeline
+
+
+def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
+    path = pipeline.spec.sink_path()
+    for place in (path, f"{path}_dead"):
+        if (check := unwritable(place)) is not None:
+            return check
+    return sink_check(pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
+
+
+def unwritable(path: str) -> Check | None:
+    """A failed check if a local table could not be written: tried in the nearest folder that is there, with a file that has no name.
+
+    An object store says only at a write what it allows; it is not asked.
+    """
+    if "://" in path and not path.startswith("file://"):
+        return None
+    folder = Path(path.removeprefix("file://"))
+    nearest = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    try:
+        with TemporaryFile(dir=nearest):
+            return None
+    except OSError as why:
+        what = f"the table {path} can't be written: {nearest}: {why.strerror}"
+        return Check("sink", "fail", what, "Let this user write there, or give the sink another path.", UnreachableError.exit_code)
+
+
+def sink_check(bound: Bound | None, pipeline: str, grid: str, ledger: str | None) -> Check:
+    """Whether the table is this pipeline's, on its grid, and bound to its ledger; None: the ledger did not tell its name."""
+    if bound is None:
+        return Check("sink", "ok", "there is no table yet; the first run makes it")
+    if bound.pipeline != pipeline:
+        what = f"the table belongs to pipeline {bound.pipeline}, the spec is of {pipeline}"
+        return Check("sink", "fail", what, "Give the sink a path of its own.", RefusedError.exit_code)
+    if bound.grid != grid:
+        what = f"the table was begun with {bound.grid} windows, the spec says {grid}"
+        return Check("sink", "fail", what, f"Set window.grid back to {bound.grid}, or begin a new table.", RefusedError.exit_code)
+    if ledger is None:
+        return Check("sink", "ok", f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it")
+    if bound.ledger != ledger:
+        fix = "Point WINDROW_STATE to the ledger that the table was begun with; if it is lost: windrow doctor SPEC --rebuild-ledger."
+        return Check("sink", "fail", f"the table belongs to ledger {bound.ledger}, this one is {ledger}", fix, RefusedError.exit_code)
+    return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
+
+
+def _rights(pipeline: Pipeline) -> Check:
+    """Describe and read, by doing both: the first message of the first topic-partition that has any."""
+    topic = pipeline.broker.topic(pipeline.spec.source.topic)
+    tps = [TopicPartition(topic.topic, p) for p in range(topic.partitions)]
+    starts, ends = pipeline.broker.log_starts(tps), pipeline.broker.stable_ends(tps)
+    filled = next((tp for tp in tps if starts[tp] < ends[tp].offset), None)
+    if filled is None:
+        return Check("rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried")
+    next(iter(pipeline.broker.stamps(filled, starts[filled], starts[filled] + 1)), None)
+    return Check("rights", "ok", f"{topic.topic} ({topic.partitions} partitions) may be described and read")
+
+
+def _retention(pipeline: Pipeline) -> Check:
+    spec = pipeline.spec
+    committed = {c.receipt.window.start for c in pipeline.sink.receipts()}
+    oldest = oldest_open(spec.window.start, spec.window.grid, committed, pipeline.now())
+    topic = pipeline.broker.topic(spec.source.topic)
+    boundary = None if oldest is None else pipeline.ledger.boundary(spec.id, oldest)
+    marks = () if boundary is None else boundary.marks
+    starts = pipeline.broker.log_starts([m.tp for m in marks])
+    return retention(topic, oldest, step(spec.window.grid), pipeline.now(), [m.tp for m in marks if m.offset < starts[m.tp]])
+
+
+def oldest_open(start: datetime, grid: str, committed: set[datetime], now: datetime) -> datetime | None:
+    """The start of the oldest window that is over and not committed."""
+    length = step(grid)
+    labels = labels_between(grid, start - length, now - length)
+    return next((label for label in labels if label not in committed), None)
+
+
+def retention(topic: TopicInfo, oldest: datetime | None, length: timedelta, now: datetime, gone: Sequence[TopicPartition]) -> Check:
+    """Whether the topic still holds the oldest open window, and for how long. `gone`: where its frozen start is below the log's."""
+    name, code = "retention", RefusedError.exit_code
+    if oldest is None:
+        return Check(name, "ok", "every window that is over is committed")
+    window = f"the oldest open window, {instant(oldest)},"
+    fix = "Run it soon, raise the topic's retention.ms, or move window.start if its data isn't wanted."
+    if gone:
+        return Check(name, "fail", f"{window} has lost its beginning in {', '.join(map(str, gone))}", fix, code)
+    if topic.retention_ms is None:
+        return Check(name, "ok", f"{window} does not expire by time")
+    left = oldest + timedelta(milliseconds=topic.retention_ms) - now
+    if left < timedelta(0):
+        return Check(name, "warn", f"{window} is older than the topic's retention; messages may be gone", fix)
+    if left < 2 * length:
+        return Check(name, "warn", f"{window} begins to expire in {_hours(left)}", fix)
+    return Check(name, "ok", f"{window} is there for {_hours(left)} more")
+
+
+def _hours(span: timedelta) -> str:
+    return f"{span / timedelta(hours=1):.1f} h"

@@ -1,0 +1,117 @@
+"""How a command ends: one JSON document or text on stdout, a paragraph or a stack trace on stderr, an exit code that says what to do."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import TextIO
+
+import msgspec
+import structlog
+import typer
+from rich.console import Console, RenderableType
+from stamina.instrumentation import set_on_retry_hooks
+
+from ingest.errors import WindrowError
+
+BUG = 70
+"""The exit code of an error that is none of windrow's own (EX_SOFTWARE of sysexits.h)."""
+
+WIDE = 200
+"""Columns of a table that goes to a file or a pipe."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An error as JSON."""
+
+    kind: str
+    message: str
+    stage: str
+    exit_code: int
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+
+class Bug(msgspec.Struct, frozen=True):
+    """A bug as JSON: its type only, for its text may quote anything."""
+
+    kind: str
+    exit_code: int = BUG
+
+
+class Output:
+    """What one command says. In JSON, stdout gets one document and nothing else, whatever libraries print."""
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+        self.stderr = _console(sys.stderr)
+        self.exit_code = 0
+        self._stream = sys.stdout
+        self._stdout = _console(sys.stdout)
+        self._document: object = None
+
+    def show(self, document: object, *text: RenderableType) -> None:
+        """The result in both forms: a value for JSON, which replaces an earlier one; renderables for people."""
+        self._document = document
+        if not self.json:
+            for part in text:
+                self._stdout.print(part)
+
+    def say(self, text: str) -> None:
+        """A word to a person while it goes on; never on stdout."""
+        self.stderr.print(text, markup=False)
+
+    def fail(self, error: WindrowError) -> None:
+        """The error in both forms; in JSON beside the result so far, so that what was done isn't hidden."""
+        self.exit_code = error.exit_code
+        self.say(str(error))
+        self._end(Problem(type(error).__name__, str(error), error.stage, error.exit_code, error.topic, error.partition, error.offset))
+
+    def fail_by_bug(self, error: Exception) -> None:
+        """An error that is none of windrow's own, in both forms; a person who wants its text asks for the stack trace."""
+        self.exit_code = BUG
+        kind = type(error).__name__
+        self.say(f"{kind}: this is a bug in windrow. Run the command again with --debug for the stack trace, and report it.")
+        self._end(Bug(kind))
+
+    def _end(self, problem: Problem | Bug) -> None:
+        done = msgspec.to_builtins(self._document)
+        self._document = {**(done if isinstance(done, dict) else {}), "error": problem}
+
+    def finish(self) -> None:
+        """Print the one document, once."""
+        if self.json and self._document is not None:
+            print(msgspec.json.format(msgspec.json.encode(self._document)).decode(), file=self._stream, flush=True)
+        self._document = None
+
+
+def _console(stream: TextIO) -> Console:
+    return Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else WIDE)
+
+
+@contextmanager
+def telling(*, json: bool, debug: bool) -> Iterator[Output]:
+    """Around a command's work: errors become a paragraph and an exit code; with `debug` the stack trace comes first."""
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))  # asked for anew: who runs us may replace stderr
+    output = Output(json=json)
+    if not debug:
+        set_on_retry_hooks([lambda retry: output.say(f"No answer yet from the cluster, trying again in {retry.wait_for:.1f} s")])
+    try:
+        with redirect_stdout(sys.stderr):
+            yield output
+    except WindrowError as error:
+        if debug:
+            traceback.print_exc()
+        output.fail(error)
+    except Exception as error:  # noqa: BLE001  # told, not swallowed: the last place before the terminal
+        if debug:
+            traceback.print_exc()
+        output.fail_by_bug(error)
+    finally:
+        set_on_retry_hooks(None)
+    output.finish()
+    if output.exit_code:
+        raise typer.Exit(output.exit_code)

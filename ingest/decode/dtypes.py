@@ -1,0 +1,89 @@
+"""Which polars types a column may have, and the Arrow types they become. Everything else is refused with a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+EPOCH_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+"""Microseconds of the units in which a schema may state an epoch: `Field(metadata={"epoch": "ms"})`."""
+
+_SCALARS = {
+    pl.Int8: pa.int8(), pl.Int16: pa.int16(), pl.Int32: pa.int32(), pl.Int64: pa.int64(),
+    pl.Float32: pa.float32(), pl.Float64: pa.float64(), pl.Boolean: pa.bool_(), pl.String: pa.string(), pl.Date: pa.date32(),
+}  # fmt: skip
+SUPPORTED = "Int8, Int16, Int32, Int64, Float32, Float64, Boolean, String, Date, Datetime('us', 'UTC'), Decimal(p, s), List and Struct"
+_WAYS_OUT = (
+    (pl.Datetime, "timestamps are UTC microseconds: Datetime('us', 'UTC')"),
+    (pl.Categorical, "take String, with Field(isin=[...]) for a fixed set"),
+    (pl.Enum, "take String with Field(isin=[...])"),
+    (pl.Binary, "JSON has no bytes: take String and decode it after the table"),
+    (pl.Array, "take List, with a check for the length"),
+    (pl.Duration, "take Int64 and say the unit in the column's name"),
+    (pl.Time, "take String, or a whole Datetime('us', 'UTC')"),
+)
+
+
+class UnsupportedTypeError(ValueError):
+    """A type that a column can't have; the text says what to take instead."""
+
+
+def arrow_type(dtype: object) -> pa.DataType:
+    """The Arrow type of a polars type. Inside lists and structs every value may be null: polars can't say otherwise.
+
+    Raises:
+        UnsupportedTypeError: names the type and what to take instead.
+    """
+    kind = dtype() if isinstance(dtype, type) and issubclass(dtype, pl.DataType) else dtype
+    scalar = _SCALARS.get(type(kind))  # type: ignore[arg-type]
+    if scalar is not None:
+        return scalar
+    if isinstance(kind, pl.Datetime) and (kind.time_unit, kind.time_zone) == ("us", "UTC"):
+        return TIMESTAMP
+    if isinstance(kind, pl.Decimal):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, pl.List):
+        return pa.list_(arrow_type(kind.inner))
+    if isinstance(kind, pl.Struct):
+        return _struct(kind)
+    raise UnsupportedTypeError(f"{kind} is not supported: {_way_out(kind)}")
+
+
+def _way_out(kind: object) -> str:
+    if isinstance(kind, pl.DataType) and kind.is_unsigned_integer():
+        return "Spark and Delta have no unsigned integers; take the next wider signed one with Field(ge=0)"
+    return next((way for refused, way in _WAYS_OUT if isinstance(kind, refused)), f"supported are {SUPPORTED}")
+
+
+def _struct(kind: pl.Struct) -> pa.DataType:
+    names = [f.name for f in kind.fields]
+    wrong = [*name_problems(names)]
+    if not names:
+        wrong = ["a Struct needs fields"]
+    if wrong:
+        raise UnsupportedTypeError("; ".join(wrong))
+    return pa.struct([pa.field(f.name, arrow_type(f.dtype)) for f in kind.fields])
+
+
+def name_problems(names: list[str]) -> Iterator[str]:
+    """What is wrong with names that stand beside each other."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not name or not name.isprintable():
+            yield f"{name!r} is not a name: it is empty or holds control characters"
+        other = seen.setdefault(name.casefold(), name)
+        if other is not name:
+            yield f"{other!r} and {name!r} differ by case only, and tables don't tell them apart"
+
+
+def map_type(kind: pa.DataType) -> pa.DataType | None:
+    """The map that a list of key/value structs with string keys stands for, or None if it is no such list."""
+    if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
+        return None
+    entry = kind.value_type
+    if [f.name for f in entry] != ["key", "value"] or entry.field(0).type != pa.string():
+        return None
+    return pa.map_(pa.string(), entry.field(1).type)

@@ -1,0 +1,110 @@
+"""The model's checks on rows that are already of their types: which rows fail which check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ingest.decode.load import import_pandera
+from ingest.errors import SpecError
+
+if TYPE_CHECKING:
+    from pandera.errors import SchemaError
+
+ROW = "*"
+"""Stands for the column of a check over whole rows."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The rows (by position, ascending) whose first failed check this is. `detail`: the check with its own parameters, no values."""
+
+    rows: npt.NDArray[np.intp]
+    reason: str
+    detail: str
+
+
+class Rules:
+    """All checks of a model, in its order. pandera runs them; types and nulls are not looked at again: the decoder has assured them."""
+
+    def __init__(self, model: type[Any]) -> None:
+        pandera = import_pandera()
+        schema = model.to_schema()
+        columns = {name: pandera.Column(None, checks=c.checks, nullable=True) for name, c in schema.columns.items() if c.checks}
+        self._name = model.__name__
+        self._schema = pandera.DataFrameSchema(columns, checks=schema.checks) if columns or schema.checks else None
+
+    def failures(self, rows: pa.RecordBatch) -> list[Failure]:
+        """Each failing row once, under the first check that it fails.
+
+        Raises:
+            SpecError: if a check fails as a whole: it raised an exception, or gave something else than one verdict per row.
+        """
+        if self._schema is None or not rows.num_rows:
+            return []
+        seen = np.zeros(rows.num_rows, dtype=np.bool_)
+        found = []
+        for error in self._errors(_frame(rows)):
+            failing = self._failing(error, rows.num_rows) & ~seen
+            seen |= failing
+            if failing.any():
+                column = ROW if hasattr(error.schema, "columns") else str(error.schema.name)
+                found.append(Failure(np.flatnonzero(failing), f"check:{column}:{_check_name(error)}", _check_text(error, column)))
+        return found
+
+    def _errors(self, frame: pl.DataFrame) -> list[SchemaError]:
+        """pandera's complaints. Its own environment variables could switch checks off: what is said here wins."""
+        from pandera.config import ValidationDepth, config_context  # noqa: PLC0415  # only ever after import_pandera
+        from pandera.errors import SchemaErrors  # noqa: PLC0415
+
+        assert self._schema is not None
+        try:
+            with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
+                self._schema.validate(frame, lazy=True)
+        except SchemaErrors as errors:
+            return list(errors.schema_errors)
+        return []
+
+    def _failing(self, error: SchemaError, rows: int) -> npt.NDArray[np.bool_]:
+        output = error.check_output
+        if not isinstance(output, pl.DataFrame) or output.height != rows or output.width != 1:
+            why = _crash(error) if output is None else "it must give one verdict per row, whatever the other rows of the batch are"
+            what = f"The check {_check_name(error)} of {self._name} failed as a whole: {why}"
+            raise SpecError(what, "validate", "Mend the schema and run again.")
+        return ~output.to_series().fill_null(value=True).to_numpy()  # a null verdict passes, as it does in pandera
+
+
+def _frame(rows: pa.RecordBatch) -> pl.DataFrame:
+    """The rows as polars sees them, maps as the lists of key/value structs that the model declares."""
+    arrays = [a.cast(_as_list(a.type)) if pa.types.is_map(a.type) else a for a in rows.columns]
+    frame = pl.from_arrow(pa.Table.from_arrays(arrays, names=rows.schema.names))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _as_list(kind: pa.MapType) -> pa.DataType:
+    return pa.list_(pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]))
+
+
+def _crash(error: SchemaError) -> str:
+    """The type of what a check raised; its text may hold values."""
+    cause = error.__cause__ or error.__context__
+    return f"it raised {type(cause).__name__}" if cause is not None else f"pandera says {error.reason_code}"
+
+
+def _check_name(error: SchemaError) -> str:
+    check = error.check
+    if isinstance(check, str) or check is None:
+        return str(check)
+    return str(check.name or f"check_{error.check_index}")
+
+
+def _check_text(error: SchemaError, column: str) -> str:
+    check = error.check
+    text = getattr(check, "error", None) or _check_name(error)
+    return f"Failed {text} - at $" + ("" if column == ROW else f".{column}")

@@ -1,0 +1,48 @@
+"""A local Spark session set up for windrow: quiet, on loopback, with this interpreter for its Python workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",  # messages never enter the JVM
+    "spark.sql.session.timeZone": "UTC",
+    # Two attempts of a task are safe, but reading Kafka twice on purpose is a waste.
+    "spark.speculation": "false",
+    # One result row per task: no shuffle, no adaptive plan.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.pyspark.python": sys.executable,
+    "spark.pyspark.driver.python": sys.executable,
+}
+
+
+def local_session(master: str = "local[*,4]", more: Mapping[str, str] | None = None) -> SparkSession:
+    """The process's session, made if there is none. The default runs a task on every core, and a failed one up to 4 times.
+
+    `more`: Spark properties on top of SETTINGS.
+
+    Spark takes its workers' interpreter from the environment too, where it wins: a `python3` on the PATH would lack windrow.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # Spark is loaded only where it is used
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # glibc gives each thread an arena that it rarely shrinks; librdkafka, DuckDB and polars have many threads in each worker.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    builder = SparkSession.builder.master(master).appName("windrow")
+    for name, value in {**SETTINGS, **(more or {})}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,124 @@
+"""The direct plan on Spark: one Python task per split (`range(n).mapInArrow`), one small result row per split back to the driver.
+
+Messages never pass through the JVM. Spark may run a task again (a lost executor, a killed worker): every attempt stages under names of its
+own, and only the attempt whose result Spark returns is committed.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from ingest import errors
+from ingest.errors import UnreachableError, WindrowError
+from ingest.model import Split, from_json, to_json
+from ingest.ports import Staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """A task's own error as data: raised inside the task, Spark would try it again in vain and bring back only a text."""
+
+    kind: str
+    what: str
+    stage: errors.Stage
+    do: str
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    trace: str | None = None
+
+    @classmethod
+    def of(cls, error: WindrowError) -> _Failure:
+        return cls(type(error).__name__, error.what, error.stage, error.do, error.topic, error.partition, error.offset)
+
+    @classmethod
+    def of_bug(cls, error: Exception, split: Split) -> _Failure:
+        """Type and places, never the text: Arrow, polars and others quote values in theirs."""
+        last = list(traceback.walk_tb(error.__traceback__))[-1]
+        place = f"{last[0].f_globals.get('__name__', '?')}:{last[1]}"
+        trace = "In the worker:\n" + "".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__
+        what = f"{type(error).__qualname__} at {place} ended a task"
+        do = "Nothing was committed. Probably a bug in windrow or in the schema's checks: run with --debug, which shows how it came there."
+        return cls(UnreachableError.__name__, what, "stage", do, split.topic, split.partition, split.start, trace)
+
+    def error(self) -> WindrowError:
+        kind: type[WindrowError] = getattr(errors, self.kind)
+        error = kind(self.what, self.stage, self.do, self.topic, self.partition, self.offset)
+        if self.trace is not None:
+            error.add_note(self.trace)  # shown with a stack trace, and only there
+        return error
+
+
+_RESULT = pa.schema([("index", pa.int64()), ("staged", pa.string()), ("failure", pa.string())])
+
+
+class SparkEngine:
+    """`ports.Engine` on a Spark session, which is asked for at the first window that has something to read."""
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        """`session` gives the session to run on; whoever made it stops it."""
+        self._session = session
+
+    def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
+        """See `ports.Engine.run`. A plan without splits never reaches Spark."""
+        if not splits:
+            return []
+        results = [row for _, row in sorted(_collect(self._session, _Job(task, tuple(splits)), len(splits)).items())]
+        for row in results:
+            if row.failure is not None:
+                raise from_json(row.failure, _Failure).error()
+        return [from_json(row.staged, Staged) for row in results]
+
+
+def _collect(session: Callable[[], SparkSession], job: _Job, n: int) -> dict[int, Row]:
+    from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    troubles = (PySparkException, Py4JError, OSError)  # OSError: no such program, or the Java side is gone
+    try:
+        frame = session().range(0, n, 1, n).mapInArrow(job, "index long, staged string, failure string")
+    except troubles as failed:
+        do = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
+        raise UnreachableError(f"Java or Spark can't start ({_named(failed)})", "setup", do) from failed
+    try:
+        return {row["index"]: row for row in frame.collect()}
+    except troubles as failed:
+        do = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
+        raise UnreachableError(f"Spark could not finish the tasks ({_named(failed)})", "stage", do) from failed
+
+
+def _named(failed: Exception) -> str:
+    """The exception's type and Spark's name for the error. Its text may hold a worker's, and that one a message's values."""
+    condition = getattr(failed, "getCondition", lambda: None)()
+    return type(failed).__name__ + (f", {condition}" if condition else "")
+
+
+class _Job:
+    """What each Spark task runs; picklable."""
+
+    def __init__(self, task: Callable[[Split], Staged], splits: tuple[Split, ...]) -> None:
+        self._task = task
+        self._splits = splits
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pylist([self._one(index)], schema=_RESULT)
+
+    def _one(self, index: int) -> dict[str, object]:
+        """One result row. A bug comes back as data too: Spark would bring its text, which may quote a message."""
+        split = self._splits[index]
+        try:
+            return {"index": index, "staged": to_json(self._task(split)), "failure": None}
+        except WindrowError as error:
+            failure = _Failure.of(error)
+        except Exception as error:  # noqa: BLE001  # told, not swallowed; no CrashError, and no killed worker, comes this way
+            failure = _Failure.of_bug(error, split)
+        return {"index": index, "staged": None, "failure": to_json(failure)}

@@ -1,0 +1,115 @@
+"""What can go wrong, as a tree whose branches are reactions.
+
+    WindrowError
+    ├── SpecError            exit 2   the spec, the schema or the command line is wrong: mend it
+    │   └── SpecMistakesError      all that is wrong with one spec
+    ├── RefusedError         exit 1   the data was refused, nothing became visible: a person decides
+    │   ├── DataLossError          retention or truncation removed what the window needs
+    │   ├── IdentityError          another cluster, a recreated topic, another ledger
+    │   ├── OverlapError           the range is already committed under another window
+    │   ├── GridError              the window does not lie on the table's grid
+    │   ├── SchemaChangedError     the schema and the table's columns differ
+    │   ├── DeadLetterLimitError   more dead letters than the limits allow
+    │   └── AccountingError        the counters disagree: a bug or a lying broker
+    ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
+    │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will look
+    └── NotClosedError       exit 4   the window is not over yet: come back
+
+Every error names its stage, where possible its topic-partition and offset, and what to do. No error carries a payload or a secret.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Stage = Literal["spec", "plan", "freeze", "read", "decode", "validate", "stage", "check", "commit", "ledger", "setup"]
+
+
+class WindrowError(Exception):
+    """The root. All fields go to `Exception.__init__`, so that every error survives pickling on its way from a Spark worker."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self, what: str, stage: Stage, do: str, topic: str | None = None, partition: int | None = None, offset: int | None = None
+    ) -> None:
+        """`what` happened in which `stage`, and what the reader should `do`; coordinates where there are any."""
+        super().__init__(what, stage, do, topic, partition, offset)
+        self.what = what
+        self.stage = stage
+        self.do = do
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+    def __str__(self) -> str:
+        """One clear paragraph: place, what happened, what to do."""
+        place = "" if self.topic is None else self.topic
+        if self.partition is not None:
+            place += f"[{self.partition}]"
+        if self.offset is not None:
+            place += f"@{self.offset}"
+        where = f"{self.stage}, {place}" if place else self.stage
+        return f"{self.what} ({where}). {self.do}"
+
+
+class SpecError(WindrowError):
+    """The spec, the schema or the command line is wrong."""
+
+    exit_code = 2
+
+
+class SpecMistakesError(SpecError):
+    """Everything that is wrong with one spec; one line each."""
+
+    def __str__(self) -> str:
+        """The mistakes as a list, then what to do."""
+        return f"{self.what}\n{self.do}"
+
+
+class RefusedError(WindrowError):
+    """The window was refused; nothing of it became visible."""
+
+
+class DataLossError(RefusedError):
+    """Messages that the window needs are gone from the topic."""
+
+
+class IdentityError(RefusedError):
+    """The cluster, the topic or the ledger is not the one that the table was built from."""
+
+
+class OverlapError(RefusedError):
+    """A range of the plan is already committed under another window."""
+
+
+class GridError(RefusedError):
+    """The window does not lie on the grid that the table was begun with."""
+
+
+class SchemaChangedError(RefusedError):
+    """The schema and the table's columns differ in a way that windrow does not apply by itself."""
+
+
+class DeadLetterLimitError(RefusedError):
+    """More dead letters than `max_dead_ratio` or `max_dead_count` allow."""
+
+
+class AccountingError(RefusedError):
+    """Independent counters disagree."""
+
+
+class UnreachableError(WindrowError):
+    """Something outside can't be reached, or did not answer in time."""
+
+    exit_code = 3
+
+
+class OutcomeUnknownError(UnreachableError):
+    """A commit was sent and not answered. Nothing may be deleted; the next run looks first."""
+
+
+class NotClosedError(WindrowError):
+    """The window, or its delay, is not over yet."""
+
+    exit_code = 4

@@ -1,0 +1,163 @@
+"""Where the ledger lies: transactions that exclude each other, on SQLite and PostgreSQL, and what their errors mean.
+
+SQLite keeps its rollback journal: the ledger is one file that can be copied, on any file system that locks; its few small transactions
+would gain nothing from a write-ahead log. No connection is kept between transactions, so that forked and frozen processes hold nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
+
+from ingest.errors import RefusedError, SpecError, UnreachableError
+
+WAIT_SECONDS = 30
+"""How long a transaction waits for another one before it gives up."""
+
+OWN_FOLDER = ".windrow"
+"""The folder beside a spec that is made for its ledger; any other place must be there."""
+
+REBUILD = "Move it away and run `windrow doctor SPEC --rebuild-ledger`: everything in it comes back from the table's receipts."
+
+_FORMS = "Write a path, sqlite:///path or postgresql://user@host/database."
+_CHECK = "Check that the place exists, that it is reachable and that you may write there, then run this again."
+_WRITES = "windrow_writes"
+
+
+@dataclass(frozen=True)
+class Database:
+    """An engine and its name for people, which holds neither password nor options."""
+
+    engine: Engine
+    name: str
+    file: Path | None
+    """Where it is, if it is a file of ours."""
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection | None]:
+        """A transaction that sees one state; None if there is no file: opening one would make it.
+
+        Raises:
+            UnreachableError: the database can't be reached, or is locked.
+            RefusedError: the file is not a ledger, or damaged.
+        """
+        with self._told():
+            if self.file is not None and not self.file.exists():
+                yield None
+                return
+            with self.engine.connect() as connection, connection.begin():
+                yield connection
+
+    @contextmanager
+    def writing(self, scope: str) -> Iterator[Connection]:
+        """A transaction that excludes all others of the same scope (SQLite: all others), from its beginning to its commit.
+
+        Makes the file if it isn't there, and its folder if that is windrow's own.
+
+        Raises:
+            UnreachableError: the database can't be reached, or is locked.
+            RefusedError: the file is not a ledger, or damaged.
+        """
+        with self._told():
+            if self.file is not None and self.file.parent.name == OWN_FOLDER:
+                self.file.parent.mkdir(exist_ok=True)
+            with self.engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+                lock(connection, scope)
+                yield connection
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """SQLAlchemy's errors in our words; the original stays attached for --debug."""
+        try:
+            yield
+        except DBAPIError as error:
+            if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":  # SQLite's class for "not a database" and "malformed"
+                raise RefusedError(f"The ledger {self.name} is damaged: {_reason(error)}", "ledger", REBUILD) from error
+            raise UnreachableError(f"The ledger {self.name} can't be used: {_reason(error)}", "ledger", _cure(error)) from error
+        except OSError as error:
+            raise UnreachableError(f"The ledger {self.name} can't be used: {error.strerror}", "ledger", _CHECK) from error
+
+
+def open_database(url: str) -> Database:
+    """A database from an SQLAlchemy URL, or an SQLite file from its path. Opens no connection.
+
+    Raises:
+        SpecError: the URL is neither, or its driver isn't installed.
+    """
+    try:
+        parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
+    except ArgumentError:
+        raise SpecError("The ledger's URL can't be parsed", "spec", _FORMS) from None  # its text may hold the password
+    kind = parsed.get_backend_name()
+    if kind == "sqlite":
+        return _sqlite(parsed)
+    if kind == "postgresql":
+        return _postgresql(parsed)
+    raise SpecError(f"A ledger can't lie in {kind}", "spec", _FORMS)
+
+
+def _sqlite(url: URL) -> Database:
+    if url.database in {None, "", ":memory:"}:
+        raise SpecError("A ledger in memory is lost with the process", "spec", "Give the path of a file.")
+    path = Path(str(url.database)).expanduser().absolute()
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)), poolclass=NullPool, hide_parameters=True, connect_args={"timeout": WAIT_SECONDS}
+    )
+    event.listen(engine, "connect", _leave_transactions_to_us)
+    event.listen(engine, "begin", _begin)
+    return Database(engine, str(path), path)
+
+
+def _leave_transactions_to_us(connection: object, _: object) -> None:
+    """Python's sqlite3 would begin a transaction only before the first write: too late for the reads that the write relies on."""
+    connection.isolation_level = None  # type: ignore[attr-defined]
+
+
+def _begin(connection: Connection) -> None:
+    """A writer takes the lock before its first read: IMMEDIATE."""
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgresql(url: URL) -> Database:
+    driver = url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
+    try:
+        # Whatever the server's default is: a stricter level takes its snapshot before the advisory lock is granted, and would then
+        # look at neighbours as they were before those it waited for.
+        engine = create_engine(
+            driver, poolclass=NullPool, hide_parameters=True, isolation_level="READ COMMITTED", connect_args={"connect_timeout": 10}
+        )
+    except ModuleNotFoundError as error:
+        raise SpecError(f"The ledger's driver {error.name} is not installed", "spec", "Install windrow[postgres], or psycopg.") from error
+    return Database(engine, f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}", None)
+
+
+def lock(connection: Connection, scope: str) -> None:
+    """Take the scope's advisory lock until the end of the transaction. On SQLite a writer holds the one lock there is from its beginning.
+
+    A holder that was stopped loses its session, and with it the lock, before those who wait for it give up.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    connection.execute(text(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}"))
+    connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = {WAIT_SECONDS * 500}"))
+    number = int.from_bytes(hashlib.sha256(f"windrow ledger {scope}".encode()).digest()[:8], signed=True)
+    connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
+
+
+def _cure(error: DBAPIError) -> str:
+    if "lock" in _reason(error):
+        return f"Another process held it for more than {WAIT_SECONDS} s: look for one that is stopped, then run this again."
+    return _CHECK
+
+
+def _reason(error: DBAPIError) -> str:
+    """The database's own first line: it names hosts and users, never a password."""
+    lines = str(error.orig).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,105 @@
+"""The settled rule: where a label cuts a log whose timestamps are late, early or missing here and there. Pure.
+
+A label's cut is the first visible message at or after it from which on at least half of the next 20 visible messages (itself among them,
+fewer at the log's end) are at or after it too. A message without a timestamp counts as before every label.
+
+Of one message the rule can be told without a label: among the n messages from it on, at most n // 2 may lie below, so the label may be at
+most the element n // 2 of their sorted timestamps, and at most the message's own. That limit is the message's *reach*: a label's cut is the
+first message whose reach is at or above it. So cuts rise with labels, and one pass over the log answers any number of ascending labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.ports import Position, Stamps
+
+AHEAD = 20
+"""How many visible messages, the candidate among them, are asked."""
+
+_Longs = npt.NDArray[np.int64]
+
+
+def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[Position]:
+    """The cut of each label, in order, as soon as it is known; labels (epoch milliseconds, ascending) that the log doesn't reach have none.
+
+    Args:
+        chunks: a piece of log in offset order. It ends where the log ends: what comes after is taken not to be there.
+        labels: not below 0, so that a message without a timestamp (-1) is below all of them.
+    """
+    found = 0
+    for piece, ready in _overlapping(chunks):
+        since = 0
+        while found < len(labels):
+            index, reach = _first_reaching(piece.timestamps, since, ready, labels[found])
+            if index is None:
+                break
+            since, cut = index, _position(piece, index)
+            while found < len(labels) and labels[found] <= reach:
+                found += 1
+                yield cut
+        if found == len(labels):
+            return
+
+
+def would_settle_before(first: _Longs, label: int) -> bool:
+    """Whether a message at or after the label, right before the `first` messages of what is left of a log, would have been its cut.
+
+    Where the beginning of a log is gone, this tells whether what is left shows the label's cut (False), or can't (True).
+    """
+    asked = first[: AHEAD - 1]
+    return bool(2 * np.count_nonzero(asked < label) <= len(asked) + 1)
+
+
+def _overlapping(chunks: Iterable[Stamps]) -> Iterator[tuple[Stamps, int]]:
+    """Chunks with the messages that were still undecided put before them, and how many of each can be decided now."""
+    rest: Stamps | None = None
+    for chunk in chunks:
+        piece = chunk if rest is None else _joined(rest, chunk)
+        ready = max(0, len(piece.offsets) - AHEAD + 1)
+        if ready:
+            yield piece, ready
+        rest = Stamps(piece.offsets[ready:], piece.timestamps[ready:], piece.epochs[ready:])
+    if rest is not None and len(rest.offsets):
+        yield rest, len(rest.offsets)
+
+
+def _joined(one: Stamps, two: Stamps) -> Stamps:
+    return Stamps(
+        np.concatenate([one.offsets, two.offsets]),
+        np.concatenate([one.timestamps, two.timestamps]),
+        np.concatenate([one.epochs, two.epochs]),
+    )
+
+
+def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple[int | None, int]:
+    """The first message of [since, ready) that reaches the label, and how far it reaches; looks at candidates in growing blocks."""
+    candidates = since + np.flatnonzero(stamps[since:ready] >= label)
+    done, block = 0, 1
+    while done < len(candidates):
+        some = candidates[done : done + block]
+        reach = _reach(stamps, some)
+        hits = np.flatnonzero(reach >= label)
+        if len(hits):
+            return int(some[hits[0]]), int(reach[hits[0]])
+        done, block = done + block, block * 8
+    return None, 0
+
+
+def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:
+    """The highest label that each of these messages would be the cut of."""
+    asked = np.minimum(len(stamps) - indices, AHEAD)
+    ahead = indices[:, None] + np.arange(AHEAD)
+    padded = np.where(ahead < len(stamps), stamps[np.minimum(ahead, len(stamps) - 1)], np.iinfo(np.int64).max)
+    padded.sort(axis=1)
+    middle: _Longs = np.take_along_axis(padded, (asked // 2)[:, None], axis=1)[:, 0]
+    own: _Longs = stamps[indices]
+    return np.minimum(middle, own)
+
+
+def _position(piece: Stamps, index: int) -> Position:
+    epoch = int(piece.epochs[index])
+    return Position(int(piece.offsets[index]), None if epoch < 0 else epoch)

@@ -1,0 +1,1 @@
+"""One split of Kafka into Arrow batches of messages."""

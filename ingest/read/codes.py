@@ -1,0 +1,31 @@
+"""librdkafka's and Kafka's error codes, sorted by what a reader does about them."""
+# ruff: noqa: SLF001  # the names of librdkafka's own errors begin with an underscore; they are public
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+
+END = KafkaError._PARTITION_EOF
+
+DENIED = frozenset({
+    KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+})  # fmt: skip
+"""The cluster does not let this client in, or not to this topic."""
+
+GONE = frozenset({
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID,
+    KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
+})  # fmt: skip
+"""The topic is not there, or not any more, or is another; also for a moment after a change of leaders."""
+
+LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+"""The offset that was asked for is not in the log."""
+
+PASSING = frozenset({
+    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.BROKER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION, KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
+})  # fmt: skip
+"""What librdkafka mends by itself. Any other error may stand for messages that it skipped, such as a checksum that does not match."""

@@ -1,0 +1,91 @@
+"""What an executor does with one split: read -> decode and validate -> stage. Beside `pipeline.py`, the only place that knows an order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.accounting import SHOWN
+from ingest.decode.json import Decoded, JsonDecoder
+from ingest.messages import in_calendar
+from ingest.model import Split, SplitCounts
+from ingest.ports import Reader, Staged, Stager, StagerFactory
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names."""
+
+    reader: Reader
+    decoder: JsonDecoder
+    stager: StagerFactory
+
+    def __call__(self, split: Split) -> Staged:
+        """Read, decode and stage one split in batches, so that memory doesn't grow with the window."""
+        stager = self.stager(split)
+        tally = _Tally()
+        try:
+            for messages in self.reader.batches(split):
+                decoded = self.decoder.decode(messages)
+                _stage(stager, messages, decoded)
+                tally.add(messages, decoded)
+        except BaseException:
+            stager.discard()
+            raise
+        rows_staged, dead_staged, rows, dead = stager.finish()
+        return Staged(split, tally.counts(split, self.reader, rows_staged, dead_staged), rows, dead)
+
+
+def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
+    if decoded.rows.num_rows:
+        whole = decoded.rows.num_rows == messages.num_rows
+        stager.rows(messages if whole else messages.take(decoded.row_index), decoded.rows)
+    if len(decoded.dead_index):
+        stager.dead(messages.take(decoded.dead_index), decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
+
+
+@dataclass
+class _Tally:
+    """The task's own counts, apart from the reader's and the stager's."""
+
+    valid: int = 0
+    dead: int = 0
+    dropped: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    first_dead: list[tuple[int, str]] = field(default_factory=list)
+    earliest: datetime | None = None
+    latest: datetime | None = None
+
+    def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
+        self.valid += decoded.rows.num_rows
+        self.dead += len(decoded.dead_index)
+        self.dropped += decoded.dropped
+        reasons = decoded.dead_reason.to_pylist()
+        self.reasons.update(reasons)
+        room = SHOWN - len(self.first_dead)
+        if reasons and room > 0:
+            offsets = messages.column("offset").take(decoded.dead_index.slice(0, room)).to_pylist()
+            self.first_dead += zip(offsets, reasons[:room], strict=True)
+        self._stamps(messages.column("timestamp"))
+
+    def _stamps(self, stamps: pa.Array) -> None:
+        least, most = (cast("datetime | None", v.as_py()) for v in pc.min_max(stamps.filter(in_calendar(stamps))).values())
+        if least is not None and (self.earliest is None or least < self.earliest):
+            self.earliest = least
+        if most is not None and (self.latest is None or most > self.latest):
+            self.latest = most
+
+    def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int) -> SplitCounts:
+        summary = reader.summary()
+        return SplitCounts(
+            topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
+            next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted,
+            valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
+            reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
+            min_timestamp=self.earliest, max_timestamp=self.latest,
+        )  # fmt: skip

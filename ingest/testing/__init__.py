@@ -1,0 +1,1 @@
+"""Public twins for tests: in-memory broker and table, and the checker."""

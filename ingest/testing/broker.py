@@ -1,0 +1,274 @@
+"""An in-memory Kafka cluster for tests, with the answers of the real one: `ports.Broker`, and methods that write to its logs.
+
+    broker = MemoryBroker()
+    broker.create_topic("orders", partitions=2)
+    broker.produce(TopicPartition("orders", 0), b"{}", timestamp=datetime(2026, 1, 2, tzinfo=UTC))
+    with broker.transaction() as transaction:       # commits, or aborts if the block raises
+        broker.produce(TopicPartition("orders", 1), b"{}", transaction=transaction)
+    reader = MemoryReader(broker)                   # ingest.testing.reader
+
+The same contract suite runs on it and on real Kafka. Safe to use from several threads of one process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import NoReturn, Self
+
+import numpy as np
+
+from ingest.errors import DataLossError, SpecError, UnreachableError
+from ingest.model import TopicPartition
+from ingest.ports import Position, Stamps, TopicInfo
+from ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
+
+_CHUNK = 1000
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
+_WEEK_MS = 7 * 24 * 3600 * 1000
+_NO_TIMESTAMP_TYPE, _CREATE_TIME, _APPEND_TIME = range(3)
+
+
+def wall_clock() -> int:
+    """Now, in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def _milliseconds(moment: datetime) -> int:
+    """The first millisecond at or after the moment."""
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+
+
+@dataclass
+class _Topic:
+    topic_id: str
+    logs: list[PartitionLog]
+    compacted: bool
+    retention_ms: int | None
+    append_time: bool
+
+
+class MemoryBroker:
+    """A cluster in memory.
+
+    `clock` (epoch milliseconds) stamps what a broker stamps: transaction markers, messages of a topic with append time, and messages sent
+    without a timestamp of their own.
+    """
+
+    def __init__(self, cluster_id: str = "memory", clock: Callable[[], int] = wall_clock) -> None:
+        self._cluster_id = cluster_id
+        self._clock = clock
+        self._topics: dict[str, _Topic] = {}
+        self._lock = threading.RLock()
+
+    # ------------------------------------------------------------------------------------------------ what planning asks: ports.Broker
+
+    def cluster_id(self) -> str:
+        """See `ports.Broker.cluster_id`."""
+        return self._cluster_id
+
+    def topic(self, name: str) -> TopicInfo:
+        """See `ports.Broker.topic`."""
+        with self._lock:
+            found = self._topic(name)
+            return TopicInfo(name, found.topic_id, len(found.logs), found.compacted, found.retention_ms)
+
+    def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `ports.Broker.log_starts`."""
+        with self._lock:
+            return {tp: self._log(tp).start for tp in tps}
+
+    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+        """See `ports.Broker.stable_ends`."""
+        with self._lock:
+            return {tp: Position(self._log(tp).stable_end, self._log(tp).epoch) for tp in tps}
+
+    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, Position | None]:
+        """See `ports.Broker.first_at_or_after`."""
+        with self._lock:
+            found = {tp: self._log(tp).first_at_or_after(_milliseconds(moment)) for tp in tps}
+            return {tp: None if e is None else Position(e.offset, e.epoch) for tp, e in found.items()}
+
+    def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
+        """See `ports.Broker.stamps`."""
+        while start < stop:
+            entries, start = self.fetch(tp, start, stop)
+            visible = [e for e in entries if e.visible]
+            if visible:
+                yield Stamps(
+                    np.array([e.offset for e in visible], np.int64),
+                    np.array([e.timestamp for e in visible], np.int64),
+                    np.array([e.epoch for e in visible], np.int32),
+                )
+
+    def fetch(self, tp: TopicPartition, start: int, stop: int, most: int = _CHUNK) -> tuple[list[Entry], int]:
+        """What [start, stop) holds, at most `most` entries of it, and where to go on. For readers; nothing is filtered.
+
+        Raises:
+            DataLossError: `start` lies before the log's start, or beyond its end.
+            UnreachableError: the piece would reach beyond the last stable offset: a real consumer would wait there in vain.
+        """
+        with self._lock:
+            log = self._log(tp)
+            if not log.start <= start <= log.end:
+                _lost(tp, start, log)
+            if stop > log.stable_end:
+                what = f"offsets up to {stop} were wanted, but only those below {log.stable_end} are decided"
+                do = "Wait for the open transaction to end, or for the messages."
+                raise UnreachableError(what, "read", do, tp.topic, tp.partition, start)
+            entries = log.between(start, stop)[:most]
+            return entries, entries[-1].offset + 1 if len(entries) == most else stop
+
+    # --------------------------------------------------------------------------------------------------------------- what tests do to it
+
+    def create_topic(
+        self, name: str, partitions: int = 1, *, compacted: bool = False, retention_ms: int | None = _WEEK_MS, append_time: bool = False
+    ) -> TopicInfo:
+        """A new topic.
+
+        `retention_ms` and `compacted` are only reported: nothing vanishes by itself. `append_time`: the broker stamps every message.
+        """
+        with self._lock:
+            if name in self._topics:
+                msg = f"topic {name} is there already"
+                raise ValueError(msg)
+            topic_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            self._topics[name] = _Topic(topic_id, [PartitionLog() for _ in range(partitions)], compacted, retention_ms, append_time)
+            return self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove the topic. Made again under the same name, it has another id and starts at offset 0."""
+        with self._lock:
+            self._topic(name)
+            del self._topics[name]
+
+    def recreate_topic(self, name: str, partitions: int = 1) -> TopicInfo:
+        """Delete the topic and make it again with the same settings: empty, and with another id."""
+        with self._lock:
+            old = self._topic(name)
+            self.delete_topic(name)
+            return self.create_topic(name, partitions, compacted=old.compacted, retention_ms=old.retention_ms, append_time=old.append_time)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow the topic to `total` partitions."""
+        with self._lock:
+            logs = self._topic(name).logs
+            if total <= len(logs):
+                msg = f"topic {name} has {len(logs)} partitions already"
+                raise ValueError(msg)
+            logs += [PartitionLog() for _ in range(total - len(logs))]
+
+    def produce(
+        self, tp: TopicPartition, value: bytes | None, *, key: bytes | None = None, timestamp: datetime | int | None = None,
+        headers: Headers = (), transaction: MemoryTransaction | None = None,
+    ) -> int:  # fmt: skip
+        """Append one message; its offset.
+
+        `timestamp`: an aware datetime, epoch milliseconds, `NO_TIMESTAMP`, or None for now. In a transaction the message is undecided until
+        that ends.
+        """
+        with self._lock:
+            stamp, kind = self._stamp(timestamp, append_time=self._topic(tp.topic).append_time)
+            state = None if transaction is None else transaction.state
+            if state is not None and state.status != "open":
+                msg = f"the transaction is {state.status} already"
+                raise ValueError(msg)
+            return self._log(tp).message(stamp, kind, key, value, tuple(headers), state)
+
+    def transaction(self) -> MemoryTransaction:
+        """A new, open transaction; as a context manager it commits at the end and aborts on an exception."""
+        return MemoryTransaction(self._end)
+
+    def delete_records(self, tp: TopicPartition, before: int) -> None:
+        """What retention does too: the log starts at `before`."""
+        with self._lock:
+            self._log(tp).delete_before(before)
+
+    def compact(self, tp: TopicPartition) -> None:
+        """Keep the newest message of each key, drop aborted messages."""
+        with self._lock:
+            self._log(tp).compact()
+
+    def remove(self, tp: TopicPartition, offsets: Collection[int]) -> None:
+        """Empty exactly these offsets: a gap such as compaction leaves."""
+        with self._lock:
+            self._log(tp).remove(offsets)
+
+    def elect(self, tp: TopicPartition) -> int:
+        """A clean change of leader: nothing is lost, the leader epoch grows by one."""
+        with self._lock:
+            log = self._log(tp)
+            log.epoch += 1
+            return log.epoch
+
+    # -------------------------------------------------------------------------------------------------------------------------- inside
+
+    def _stamp(self, stamp: datetime | int | None, *, append_time: bool) -> tuple[int, int]:
+        if append_time:
+            return self._clock(), _APPEND_TIME
+        if stamp == NO_TIMESTAMP:
+            return NO_TIMESTAMP, _NO_TIMESTAMP_TYPE
+        if stamp is None:
+            return self._clock(), _CREATE_TIME
+        return (stamp if isinstance(stamp, int) else _milliseconds(stamp)), _CREATE_TIME
+
+    def _end(self, state: TransactionState, status: Ended) -> None:
+        with self._lock:
+            if state.status != "open":
+                msg = f"the transaction is {state.status} already"
+                raise ValueError(msg)
+            state.status = status
+            for log in [log for topic in self._topics.values() for log in topic.logs if state in log.first_open]:
+                log.mark(state, self._clock())
+
+    def _topic(self, name: str) -> _Topic:
+        if name not in self._topics:
+            what = f"there is no topic {name} in cluster {self._cluster_id}"
+            raise SpecError(what, "plan", "Check the topic's name and the cluster.", name)
+        return self._topics[name]
+
+    def _log(self, tp: TopicPartition) -> PartitionLog:
+        logs = self._topic(tp.topic).logs
+        if tp.partition >= len(logs):
+            what = f"topic {tp.topic} has {len(logs)} partitions"
+            raise SpecError(what, "plan", "Ask for a partition that is there.", tp.topic, tp.partition)
+        return logs[tp.partition]
+
+
+def _lost(tp: TopicPartition, start: int, log: PartitionLog) -> NoReturn:
+    what = f"offset {start} is wanted, but the log holds {log.start} to {log.end}"
+    do = "Retention or truncation removed the messages; they can't be read any more."
+    raise DataLossError(what, "read", do, tp.topic, tp.partition, start)
+
+
+class MemoryTransaction:
+    """A transaction over any topic-partitions of a `MemoryBroker`; made by its `transaction()`.
+
+    Its end leaves one marker in each topic-partition that it wrote to, stamped by the broker's clock.
+    """
+
+    def __init__(self, end: Callable[[TransactionState, Ended], None]) -> None:
+        self.state = TransactionState()
+        self._end = end
+
+    def commit(self) -> None:
+        """Make its messages visible."""
+        self._end(self.state, "committed")
+
+    def abort(self) -> None:
+        """Its messages are never seen."""
+        self._end(self.state, "aborted")
+
+    def __enter__(self) -> Self:
+        """The transaction itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Commit, or abort after an exception."""
+        self._end(self.state, "committed" if kind is None else "aborted")

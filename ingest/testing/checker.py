@@ -1,0 +1,165 @@
+"""The checker: holds what a table says against what was produced. Pure; it knows nothing of how the table was written.
+
+It asks, as Jepsen's queue checkers do: is anything lost, there twice, invented, or out of order? And of windrow's own promises: does each
+receipt say what the data says, do the counters add up, do the windows tile?
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+import pyarrow as pa
+
+from ingest.model import Plan, Receipt, TopicPartition, covered
+
+Place = tuple[TopicPartition, int]
+"""A message: its topic-partition and offset."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All that is wrong, as sentences and coordinates; nothing is cut off."""
+
+    lost: tuple[Place, ...] = ()
+    duplicated: tuple[Place, ...] = ()
+    invented: tuple[Place, ...] = ()
+    out_of_order: tuple[Place, ...] = ()
+    receipts: tuple[str, ...] = ()
+    accounting: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return self == Report()
+
+    def __str__(self) -> str:
+        """Counts, then the first few of each kind."""
+        if self.ok:
+            return "nothing lost, nothing twice, nothing invented; in order; receipts and counters agree"
+        parts = []
+        for name in ("lost", "duplicated", "invented", "out_of_order"):
+            places: tuple[Place, ...] = getattr(self, name)
+            if places:
+                shown = ", ".join(f"{tp}@{offset}" for tp, offset in places[:5])
+                parts.append(f"{len(places)} {name.replace('_', ' ')}: {shown}" + (" ..." if len(places) > 5 else ""))
+        return "; ".join([*parts, *self.receipts[:5], *self.accounting[:5]])
+
+
+class _Row(msgspec.Struct, frozen=True):
+    place: Place
+    window: str
+    content: object
+
+
+def check(
+    produced: Mapping[TopicPartition, Mapping[int, object]],
+    pieces: Iterable[pa.Table],
+    dead: Iterable[pa.Table],
+    receipts: Iterable[Receipt],
+    content: str | None = None,
+) -> Report:
+    """Compare a table with what was produced.
+
+    Args:
+        produced: per topic-partition the visible messages that the committed windows cover, without those that the pipeline was told to
+            drop: offset -> what identifies the row made of it (ignored without `content`).
+        pieces: the table's rows (`_topic, _partition, _offset, _window` at least), cut so that each piece keeps the order it is stored in.
+        dead: the dead letters that readers see, with the same columns.
+        receipts: what the sink says it holds.
+        content: the column that is to equal what identifies each row.
+    """
+    split_rows = [list(_rows(piece, content)) for piece in pieces]
+    rows = [row for piece in split_rows for row in piece]
+    refused = [row for piece in dead for row in _rows(piece, None)]
+    known = {(tp, offset): what for tp, offsets in produced.items() for offset, what in offsets.items()}
+    times = Counter(row.place for row in [*rows, *refused])
+    altered = {row.place for row in rows if content is not None and row.place in known and row.content != known[row.place]}
+    said = sorted(receipts, key=lambda r: r.window)
+    return Report(
+        lost=tuple(sorted(known.keys() - times.keys())),
+        duplicated=tuple(sorted(place for place, n in times.items() if n > 1)),
+        invented=tuple(sorted((times.keys() - known.keys()) | altered)),
+        out_of_order=tuple(place for piece in split_rows for place in _out_of_order(piece)),
+        receipts=(*_against_data(said, rows, "rows"), *_against_data(said, refused, "dead letters")),
+        accounting=(*(line for r in said for line in _sums(r)), *_tiling(said)),
+    )
+
+
+def _rows(piece: pa.Table, content: str | None) -> Iterator[_Row]:
+    topics, partitions, offsets, windows = (piece[c].to_pylist() for c in ("_topic", "_partition", "_offset", "_window"))
+    contents = piece[content].to_pylist() if content is not None else [None] * piece.num_rows
+    for topic, partition, offset, window, what in zip(topics, partitions, offsets, windows, contents, strict=True):
+        yield _Row((TopicPartition(topic, partition), offset), window, what)
+
+
+def _out_of_order(piece: Sequence[_Row]) -> Iterator[Place]:
+    last: dict[TopicPartition, int] = {}
+    for row in piece:
+        tp, offset = row.place
+        if offset < last.get(tp, offset):
+            yield row.place
+        last[tp] = offset
+
+
+def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) -> Iterator[str]:
+    """Does each receipt count what is there, and does each row lie in a range of its own window?"""
+    there = Counter(row.window for row in rows)
+    for r in receipts:
+        said = sum(s.rows_staged if kind == "rows" else s.dead_staged for s in r.splits)
+        if said != there.get(r.window.key, 0):
+            yield f"window {r.window.key}: the receipt says {said} {kind}, the table holds {there.get(r.window.key, 0)}"
+    ranges = {r.window.key: r.plan.splits for r in receipts}
+    for window in sorted(there.keys() - ranges.keys()):
+        yield f"window {window}: {there[window]} {kind}, but no receipt"
+    for row in rows:
+        tp, offset = row.place
+        if row.window in ranges and not any(s.tp == tp and s.start <= offset < s.stop for s in ranges[row.window]):
+            yield f"window {row.window}: {tp}@{offset} lies in none of its ranges ({kind})"
+
+
+def _sums(receipt: Receipt) -> Iterator[str]:
+    """The identities of one receipt: by split, in total, and of its plan."""
+    key, total = receipt.window.key, receipt.counts
+    for s in receipt.splits:
+        place = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
+        if s.read != s.valid + s.dead + s.dropped:
+            yield f"{place}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped {s.dropped}"
+        if (s.rows_staged, s.dead_staged) != (s.valid, s.dead):
+            yield f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {s.valid} + {s.dead}"
+        if s.next_offset < s.stop or s.missing < 0:
+            yield f"{place}: read {s.read} messages up to {s.next_offset}"
+    if sorted((s.topic, s.partition, s.start, s.stop) for s in receipt.splits) != sorted(
+        (s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits
+    ):
+        yield f"window {key}: the counted splits are not the plan's"
+    if (total.read, total.valid, total.dead) != tuple(sum(getattr(s, n) for s in receipt.splits) for n in ("read", "valid", "dead")):
+        yield f"window {key}: the totals are not the sums over its splits"
+    yield from _tiles(receipt.plan)
+
+
+def _tiles(plan: Plan) -> Iterator[str]:
+    """A plan's splits cover exactly what lies between its boundaries."""
+    for tp in sorted(plan.start.by_tp().keys() | plan.stop.by_tp().keys()):
+        at = plan.start.offset(tp)
+        for split in sorted(s for s in plan.splits if s.tp == tp):
+            if split.start != at:
+                yield f"window {plan.window.key}: {tp} goes on at {split.start} where it should at {at}"
+            at = split.stop
+        if at != plan.stop.offset(tp):
+            yield f"window {plan.window.key}: {tp} ends at {at}, its boundary is at {plan.stop.offset(tp)}"
+
+
+def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
+    """Between windows: no shared offset anywhere, no gap where two windows touch."""
+    ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
+    for (a, one), (b, other) in pairwise(ranges):
+        if a.overlaps(b):
+            yield f"windows {one} and {other} share offsets {b.start} to {min(a.stop, b.stop)} of partition {b.partition}"
+    for before, after in pairwise(receipts):
+        if before.window.end == after.window.start:
+            stop, start = before.plan.stop, after.plan.start
+            for tp in sorted(stop.by_tp().keys() | start.by_tp().keys()):
+                if stop.offset(tp) != start.offset(tp):
+                    yield f"{tp}: window {before.window.key} stops at {stop.offset(tp)}, the next one starts at {start.offset(tp)}"

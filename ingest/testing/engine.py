@@ -1,0 +1,16 @@
+"""An engine without Spark, for tests and for trying windrow out: the tasks run here, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ingest.model import Split
+from ingest.ports import Staged
+
+
+class LocalEngine:
+    """`ports.Engine` in this process."""
+
+    def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
+        """See `ports.Engine.run`."""
+        return [task(split) for split in splits]

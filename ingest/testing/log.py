@@ -1,0 +1,124 @@
+"""One topic-partition of the in-memory broker: what is stored, and what of it is decided and visible. No I/O, no clock.
+
+The rules are Kafka's own: a transaction ends in a marker that takes an offset of its own; the last stable offset stops at the first offset
+of the earliest open transaction; offsets that compaction or retention emptied are never given again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Literal
+
+NO_TIMESTAMP = -1
+Ended = Literal["committed", "aborted"]
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(eq=False)
+class TransactionState:
+    """Shared by all entries that a transaction wrote, so that its end decides them all at once."""
+
+    status: Literal["open"] | Ended = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one offset holds: a message, or a transaction's marker.
+
+    `timestamp` in epoch milliseconds, `NO_TIMESTAMP` for none; its type by librdkafka's number.
+    """
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    epoch: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = ()
+    transaction: TransactionState | None = None
+    marker: bool = False
+
+    @property
+    def visible(self) -> bool:
+        """Whether a read_committed consumer sees it."""
+        return not self.marker and (self.transaction is None or self.transaction.status == "committed")
+
+    @property
+    def aborted(self) -> bool:
+        """Whether it is a message (no marker) of an aborted transaction."""
+        return not self.marker and self.transaction is not None and self.transaction.status == "aborted"
+
+
+@dataclass
+class PartitionLog:
+    """The log of one topic-partition. `end` is the high watermark."""
+
+    start: int = 0
+    end: int = 0
+    epoch: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    first_open: dict[TransactionState, int] = field(default_factory=dict)
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: everything below is decided."""
+        return min(self.first_open.values(), default=self.end)
+
+    def message(
+        self, timestamp: int, timestamp_type: int, key: bytes | None, value: bytes | None,
+        headers: Headers, transaction: TransactionState | None,
+    ) -> int:  # fmt: skip
+        """Append a message; its offset."""
+        if transaction is not None:
+            self.first_open.setdefault(transaction, self.end)
+        return self._append(Entry(self.end, timestamp, timestamp_type, self.epoch, key, value, headers, transaction))
+
+    def mark(self, transaction: TransactionState, timestamp: int) -> int:
+        """Append the marker that ends a transaction here; its offset."""
+        del self.first_open[transaction]
+        return self._append(Entry(self.end, timestamp, 1, self.epoch, transaction=transaction, marker=True))
+
+    def between(self, start: int, stop: int) -> list[Entry]:
+        """All entries of [start, stop), markers and aborted messages among them."""
+        return self.entries[self._index(start) : self._index(stop)]
+
+    def first_at_or_after(self, timestamp: int) -> Entry | None:
+        """The first entry of any kind stamped at or after the timestamp, if it lies below the last stable offset.
+
+        Kafka looks the entry up in the whole log and then drops it if it lies beyond what the isolation level may see; it doesn't look on,
+        because all that follows lies beyond too.
+        """
+        found = next((e for e in self.entries if e.timestamp >= timestamp), None)
+        return found if found is not None and found.offset < self.stable_end else None
+
+    def delete_before(self, offset: int) -> None:
+        """What retention and a deletion of records do: the log starts at `offset`, if that is further on than it did."""
+        if not 0 <= offset <= self.end:
+            msg = f"can't delete before {offset}: the log ends at {self.end}"
+            raise ValueError(msg)
+        self.start = max(self.start, offset)
+        del self.entries[: self._index(self.start)]
+
+    def remove(self, offsets: Collection[int]) -> None:
+        """Empty these offsets, as compaction does."""
+        gone = set(offsets)
+        self.entries = [e for e in self.entries if e.offset not in gone]
+
+    def compact(self) -> None:
+        """Keep the newest message of each key; drop aborted messages.
+
+        Markers stay, and so does all from the last decided entry on, which the cleaner doesn't touch.
+        """
+        clean = self.between(self.start, self.stable_end)[:-1]
+        newest = {e.key: e.offset for e in self.between(self.start, self.stable_end) if e.visible}
+        self.remove([e.offset for e in clean if e.aborted or (e.visible and e.offset != newest[e.key])])
+
+    def _append(self, entry: Entry) -> int:
+        self.entries.append(entry)
+        self.end += 1
+        return entry.offset
+
+    def _index(self, offset: int) -> int:
+        return bisect_left(self.entries, offset, key=lambda e: e.offset)

@@ -1,0 +1,91 @@
+"""What a commit may do, given what the table holds. Pure: the same decisions for every sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ingest.errors import IdentityError, OverlapError, RefusedError
+from ingest.model import Boundary, Committed, Plan, Receipt, Window, covered, instant
+
+
+def settled(receipt: Receipt, held: Committed | None) -> Committed | None:
+    """What the table already holds in place of this receipt, or None if it is to be committed now.
+
+    Raises:
+        RefusedError: if the window is there under another plan, or generations were left out.
+    """
+    key, proposed = receipt.window.key, receipt.generation
+    if held is None:
+        if proposed == 0:
+            return None
+        what = f"window {key}: generation {proposed} was to replace generation {proposed - 1}, but the table doesn't hold this window"
+        raise RefusedError(what, "commit", "Was the table replaced meanwhile? Run the window without replacing.")
+    there = held.receipt.generation
+    if held.receipt.digest != receipt.digest:
+        what = (
+            f"window {key} is committed already (generation {there}) under another plan: "
+            f"digest {held.receipt.digest[:12]} in the table, {receipt.digest[:12]} here"
+        )
+        do = "The plan changed after the commit. Restore the frozen plan from the table: windrow doctor SPEC --rebuild-ledger."
+        raise RefusedError(what, "commit", do)
+    if there >= proposed:
+        return held
+    if there + 1 < proposed:
+        what = f"window {key}: the table holds generation {there}, so the next one is {there + 1}, not {proposed}"
+        raise RefusedError(what, "commit", "Run the replay again: it looks first.")
+    return None
+
+
+def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
+    """Refuse a plan that shares an offset with another window's receipt.
+
+    Raises:
+        OverlapError: naming that window, and where.
+    """
+    mine = covered(plan)
+    for other in others:
+        if other.window == plan.window:
+            continue
+        for theirs in covered(other.plan):
+            hit = next((m for m in mine if m.overlaps(theirs)), None)
+            if hit is not None:
+                split = next(s for s, c in zip(plan.splits, mine, strict=True) if c == hit)
+                first = max(hit.start, theirs.start)
+                what = (
+                    f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window {plan.window.key} "
+                    f"are already committed under window {other.window.key}"
+                )
+                do = "Windows of one table never share messages; was the ledger lost? Run windrow doctor SPEC --rebuild-ledger."
+                raise OverlapError(what, "commit", do, split.topic, split.partition, first)
+
+
+def adjacent(window: Window) -> tuple[str, str]:
+    """The keys of the windows right before and right after; on a grid all are equally long."""
+    return instant(window.start - (window.end - window.start)), instant(window.end)
+
+
+def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -> None:
+    """Refuse a plan that doesn't join on to the committed windows beside it: what lies between would be in no window.
+
+    One ledger never makes such a plan. Two do:  1 A freezes a boundary at 60 and stops.  2 The ledger is restored from an older backup.
+    3 B freezes the same label at 90 and commits the window behind it.  4 A wakes and would commit up to 60: nobody would read 60 to 90.
+
+    Raises:
+        IdentityError: naming that window, and where.
+    """
+    if before is not None:
+        _refuse_gap(plan, before.receipt, plan.start, before.receipt.plan.stop)
+    if after is not None:
+        _refuse_gap(plan, after.receipt, plan.stop, after.receipt.plan.start)
+
+
+def _refuse_gap(plan: Plan, other: Receipt, mine: Boundary, theirs: Boundary) -> None:
+    for tp in sorted(mine.by_tp().keys() | theirs.by_tp().keys()):
+        here, there = mine.offset(tp), theirs.offset(tp)
+        if here != there:
+            what = (
+                f"window {plan.window.key} is cut at offset {here} where the committed window {other.window.key} is cut at {there}: "
+                "they were planned by two ledgers"
+            )
+            do = "Nothing was committed. Run the window again; if it is refused again: windrow doctor SPEC --rebuild-ledger."
+            raise IdentityError(what, "commit", do, tp.topic, tp.partition, here)

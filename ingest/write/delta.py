@@ -1,0 +1,225 @@
+"""The Delta sink: rows and receipt in one commit, exactly once.
+
+A commit goes: load afresh -> look -> refuse overlaps -> write the receipt file -> commit on exactly that snapshot; if that didn't surely
+arrive, again from the top. Four application transactions in it, all of which outlive the log's clean-up:
+
+    window    of (pipeline, window), version = generation + 1: at most once per generation
+    receipt   of (pipeline, window), version = 63 bits of the receipt file's SHA-256: which file counts
+    version   of (pipeline, window), version = the Delta version: for people
+    commits   of the table, version = one more: with any other commit in between, this one fails, so what was looked at still holds
+
+Race of two runs of one window:  1 A loads version 7.  2 B loads version 7.  3 A commits version 8.  4 B's commit finds version 8, fails.
+5 B loads version 8, looks, finds A's receipt: already done.  A commit by path in step 4 would load version 8 itself and write twice.
+
+The application transaction per window, the conflict on the snapshot that was looked at, and deleting nothing are the Delta
+protocol's own advice for idempotent writers; kafka-delta-ingest keeps its offsets the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ingest.crashpoints import crash_point
+from ingest.errors import RefusedError, UnreachableError
+from ingest.model import Committed, Plan, Receipt, Window
+from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown
+from ingest.write import table as tables
+from ingest.write.columns import DEAD_FILE, WINDOW, check_rows, file_schema, table_schema
+from ingest.write.dead import DeadLetters
+from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
+from ingest.write.janitor import GRACE, sweep
+from ingest.write.log import transactions
+from ingest.write.names import COMMITS_APP, receipt_app, version_app, window_app
+from ingest.write.place import Place, normal
+from ingest.write.receipts import ReceiptFiles, VersionOf
+from ingest.write.stage import DeltaStagerFactory, StagedFile, refuse_gone
+from ingest.write.table import Binding
+
+
+class DeltaSink:
+    """`ports.Sink` on a Delta table, with its dead letters in a second one beside it (`<table>_dead`).
+
+    Args:
+        uri: the table's path or URI; it belongs to one pipeline.
+        schema: the columns of a row, without the ones that windrow adds.
+
+    Raises:
+        SpecError: if Delta can't store these columns as they are.
+    """
+
+    def __init__(self, uri: str, schema: pa.Schema) -> None:
+        check_rows(schema)
+        self.uri, self.schema = normal(uri), schema
+        self._place = Place(self.uri)
+        self._receipts = ReceiptFiles(self._place)
+        self._dead = DeadLetters(f"{self.uri}_dead")
+
+    @property
+    def identity(self) -> str:
+        """Which table this is."""
+        return f"delta:{self.uri}"
+
+    def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
+        """See `ports.Sink.refuse_other`."""
+        there = self.binding()
+        if there is not None:
+            tables.refuse_other(self.uri, there, Binding(pipeline, ledger, grid))
+
+    def prepare(self, ledger: str, pipeline: str, grid: str) -> None:
+        """See `ports.Sink.prepare`; the dead letters' table too."""
+        here = Binding(pipeline, ledger, grid)
+        tables.ensure(self.uri, table_schema(file_schema(self.schema)), here)
+        tables.ensure(self._dead.uri, table_schema(DEAD_FILE), here)
+
+    def binding(self) -> Binding | None:
+        """What the table is bound to; None if it isn't there."""
+        table = tables.load(self.uri)
+        return None if table is None else tables.binding(self.uri, table)
+
+    def look(self, window: Window) -> Committed | None:
+        """See `ports.Sink.look`.
+
+        Raises:
+            RefusedError: the window is committed, but its receipt is missing or damaged.
+        """
+        table = tables.load(self.uri)
+        if table is None:
+            return None
+        tables.binding(self.uri, table)
+        return self._receipts.held(tables.versions(self.uri, table), window.key, window.pipeline, self._receipts.names())
+
+    def receipts(self) -> Iterator[Committed]:
+        """See `ports.Sink.receipts`.
+
+        Raises:
+            RefusedError: the table holds a window whose receipt is missing or damaged.
+        """
+        table = tables.load(self.uri)
+        if table is None:
+            return
+        pipeline = tables.binding(self.uri, table).pipeline
+        names = self._receipts.by_window()
+        version = self._versions(table)
+        filled = {p[WINDOW] for p in table.partitions()}
+        for key in sorted(filled | names.keys()):
+            held = self._receipts.held(version, key, pipeline, names.get(key, []))
+            if held is not None:
+                yield held
+            elif key in filled:
+                what = f"the table {self.uri} holds rows of window {key} that no commit of windrow brought"
+                raise RefusedError(what, "commit", "Something else writes into this table: windrow verify shows what; remove those rows.")
+
+    def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
+        """See `ports.Sink.stager`."""
+        return DeltaStagerFactory(self.uri, self._dead.uri, self.schema, plan.window.key, plan.window.pipeline, generation, attempt)
+
+    def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
+        """See `ports.Sink.commit_dead`.
+
+        Raises:
+            OutcomeUnknownError: it was sent and can't be told to have arrived.
+        """
+        self._dead.commit(plan, attempt, [msgspec.json.decode(word, type=StagedFile) for s in staged for word in s.dead])
+
+    def read_dead(self, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
+        """See `ports.Sink.read_dead`; none if no attempt is named and the window isn't committed."""
+        held = self.look(window) if attempt is None else None
+        return self._dead.read(window, attempt if held is None else held.receipt.attempt, limit)
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        """See `ports.Sink.commit`.
+
+        Raises:
+            RefusedError: the window is there under another plan, a generation was left out, or staged files are gone.
+        """
+        files = [msgspec.json.decode(word, type=StagedFile) for s in staged for word in s.rows]
+        waits, sent = list(tables.WAITS), False
+        while True:
+            try:
+                table = self._bound(receipt)
+                names = self._receipts.names()
+                version = tables.versions(self.uri, table)
+                pipeline = receipt.window.pipeline
+                held = self._receipts.held(version, receipt.window.key, pipeline, names)
+                before, after = (self._receipts.held(version, key, pipeline, names) for key in adjacent(receipt.window))
+                overlapping = self._receipts.overlapping(version, receipt, names)
+            except UnreachableError as error:
+                if sent:
+                    return Unknown(str(error))
+                raise
+            found = settled(receipt, held)
+            if found is not None:
+                return Done(found) if sent and found.receipt == receipt else AlreadyDone(found)
+            refuse_overlap(receipt.plan, overlapping)
+            refuse_torn(receipt.plan, before, after)
+            refuse_gone(self._place, files)
+            why = self._write(table, receipt, files)
+            if why is None:
+                return Done(Committed(receipt, table.version() + 1))
+            sent = True
+            if not tables.again(self.uri, table.version(), waits):
+                return Unknown(why)
+
+    def janitor(self, older_than: timedelta = GRACE) -> list[str]:
+        """Remove staged files that no commit names and that are older than the grace period; the paths removed. Receipts stay, all of them.
+
+        Raises:
+            ValueError: for a grace period under an hour: runs that are still staging would lose their files.
+        """
+        return [f"{place}/{path}" for place in (self.uri, self._dead.uri) for path in sweep(place, older_than, datetime.now(UTC))]
+
+    def _versions(self, table: DeltaTable) -> VersionOf:
+        """The snapshot's application versions: all at once where that agrees with deltalake, else one by one."""
+        every = transactions(self._place, table.version())
+        version = tables.versions(self.uri, table)
+        if every is None or every.get(COMMITS_APP) != version(COMMITS_APP):
+            return version
+        return every.get
+
+    def _bound(self, receipt: Receipt) -> DeltaTable:
+        """The table as it is now, and still the one that the receipt was made for."""
+        table = tables.load(self.uri)
+        if table is None:
+            raise RefusedError(f"the table {self.uri} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
+        here = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
+        tables.refuse_other(self.uri, tables.binding(self.uri, table), here)
+        tables.refuse_unfit(self.uri, table, table_schema(file_schema(self.schema)))
+        return table
+
+    def _write(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> str | None:
+        """One try on exactly this snapshot; None if it surely arrived."""
+        key, pipeline = receipt.window.key, receipt.window.pipeline
+        apps = {
+            window_app(key, pipeline): receipt.generation + 1,
+            receipt_app(key, pipeline): self._receipts.write(receipt),
+            version_app(key, pipeline): table.version() + 1,
+            COMMITS_APP: (tables.versions(self.uri, table)(COMMITS_APP) or 0) + 1,
+        }
+        properties = tables.once(apps, _note(receipt))
+        actions = tables.add_actions(files, key)
+        write = tables.append if receipt.generation == 0 else partial(tables.replace, window_key=key)
+        crash_point("commit.before")
+        why = tables.attempt(lambda: write(table=table, actions=actions, properties=properties))
+        crash_point("commit.after")
+        return why
+
+
+def _note(receipt: Receipt) -> dict[str, str]:
+    """For people who read the table's history; windrow never reads it back: commitInfo goes with the log."""
+    ranges = [[s.topic, s.partition, s.start, s.stop] for s in receipt.plan.splits]
+    said = {
+        "window": receipt.window.key,
+        "pipeline": receipt.window.pipeline,
+        "generation": receipt.generation,
+        "digest": receipt.digest,
+        "attempt": receipt.attempt,
+        "counts": receipt.counts,
+        "ranges": ranges,
+    }
+    return {"windrow": msgspec.json.encode(said).decode()}

@@ -1,0 +1,142 @@
+"""Receipts as immutable files beside the table's data.
+
+A commit names its receipt by content: 63 bits of the file's SHA-256 are the version of an application transaction, and application
+transactions survive checkpoints and the clean-up of the log, which commitInfo doesn't. A receipt file that no commit names means
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ingest.errors import RefusedError
+from ingest.model import Committed, Receipt, covered, from_json, to_json
+from ingest.write.names import (
+    RECEIPTS,
+    ReceiptName,
+    fingerprint,
+    parse_receipt_name,
+    receipt_app,
+    receipt_name,
+    safe,
+    version_app,
+    window_app,
+)
+from ingest.write.place import Place
+
+VersionOf = Callable[[str], int | None]
+_Range = tuple[int, int, ReceiptName, Receipt]
+"""Start, stop (exclusive), and whose: plain numbers, for thousands of them are compared per commit."""
+
+
+class ReceiptFiles:
+    """The receipt files of one table. Each is read once per process: a name says its content, so it never changes."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._read: dict[str, Receipt] = {}
+        self._ranges: dict[tuple[str, int], list[_Range]] = defaultdict(list)
+        self._indexed: set[str] = set()
+
+    def write(self, receipt: Receipt) -> int:
+        """Put the file there, whole or not at all; its fingerprint. Before the commit that names it."""
+        content = to_json(receipt).encode()
+        self._place.put(f"{RECEIPTS}/{receipt_name(receipt.window, receipt.generation, content)}", content)
+        return fingerprint(content)
+
+    def names(self) -> list[ReceiptName]:
+        """All receipt files, of commits and of attempts that never came to one."""
+        return [n for n in map(parse_receipt_name, sorted(self._place.names(RECEIPTS))) if n is not None]
+
+    def by_window(self) -> dict[str, list[ReceiptName]]:
+        """The same by window key: for who asks `held` of all windows, each with its own names."""
+        found: dict[str, list[ReceiptName]] = defaultdict(list)
+        for name in self.names():
+            found[name.key].append(name)
+        return dict(found)
+
+    def held(self, version: VersionOf, key: str, pipeline: str, names: Sequence[ReceiptName]) -> Committed | None:
+        """The receipt that a snapshot of the table names for a window.
+
+        Args:
+            version: the snapshot's version of an application id.
+            key: the window's.
+            pipeline: whose window it is.
+            names: listed after the snapshot was loaded; the window's own suffice.
+
+        Raises:
+            RefusedError: if the snapshot names one that is missing or damaged: nobody may write this window again before it is back.
+        """
+        generation = version(window_app(key, pipeline))
+        if generation is None:
+            return None
+        named = version(receipt_app(key, pipeline))
+        mine = [n for n in names if n.key == key and n.pipeline == safe(pipeline) and n.fingerprint == named]
+        found = [r for r in map(self._receipt, mine) if r is not None]
+        if not found or found[0].generation + 1 != generation:
+            what = f"window {key} is committed (generation {generation - 1}), but its receipt in {RECEIPTS} is missing or damaged"
+            do = "Restore the table's _windrow directory from a backup; don't write the window again, its rows are in the table."
+            raise RefusedError(what, "commit", do)
+        return Committed(found[0], version(version_app(key, pipeline)))
+
+    def overlapping(self, version: VersionOf, receipt: Receipt, names: Sequence[ReceiptName]) -> list[Receipt]:
+        """The committed receipts of other windows that share an offset with this one.
+
+        Most files share none; only for those that do is the table asked whether they count.
+        """
+        self._index(names)
+        self._refuse_damaged(version, receipt, names)
+        hits = {
+            name.name: (name, other)
+            for mine in covered(receipt.plan)
+            for start, stop, name, other in self._ranges.get((mine.topic_id, mine.partition), ())
+            if start < mine.stop and mine.start < stop and name.key != receipt.window.key
+        }
+        return [
+            other
+            for _, (name, other) in sorted(hits.items())
+            if version(receipt_app(other.window.key, other.window.pipeline)) == name.fingerprint
+        ]
+
+    def _refuse_damaged(self, version: VersionOf, receipt: Receipt, names: Sequence[ReceiptName]) -> None:
+        """A receipt that counts and can't be read might hold any range: nothing can be committed beside it."""
+        for name in names:
+            if name.name in self._indexed or name.key == receipt.window.key:
+                continue
+            if version(receipt_app(name.key, receipt.window.pipeline)) == name.fingerprint:
+                what = f"the receipt of the committed window {name.key}, {RECEIPTS}/{name.name}, is damaged"
+                do = "Restore the table's _windrow directory from a backup: without it nobody can tell which offsets the table holds."
+                raise RefusedError(what, "commit", do)
+
+    def _index(self, names: Sequence[ReceiptName]) -> None:
+        """Each file's ranges by topic-partition, once: a commit asks for its own only, not for every other of every window."""
+        for name in names:
+            receipt = None if name.name in self._indexed else self._receipt(name)
+            if receipt is None:
+                continue
+            self._indexed.add(name.name)
+            for theirs in covered(receipt.plan):
+                self._ranges[theirs.topic_id, theirs.partition].append((theirs.start, theirs.stop, name, receipt))
+
+    def _receipt(self, name: ReceiptName) -> Receipt | None:
+        """The content; None if it is not what the name says: damaged, or left behind by a crash in the middle of writing."""
+        if name.name not in self._read:
+            try:
+                content = self._place.get(f"{RECEIPTS}/{name.name}")
+            except FileNotFoundError:
+                return None
+            found = _parsed(content) if fingerprint(content) == name.fingerprint else None
+            if found is None:  # not kept: the file may be restored
+                return None
+            self._read[name.name] = found
+        return self._read[name.name]
+
+
+def _parsed(content: bytes) -> Receipt | None:
+    try:
+        return from_json(content, Receipt)
+    except msgspec.DecodeError:  # also a ValidationError: written by a version that this one doesn't know
+        return None

@@ -1,0 +1,90 @@
+"""Delta's statistics of one Parquet file, from the statistics that Parquet itself keeps per row group."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_JSON = msgspec.json.Encoder(decimal_format="number")
+
+_BOUNDED = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_timestamp,
+    pa.types.is_date32,
+    pa.types.is_boolean,
+    pa.types.is_string,
+)
+_SHORT = 32
+_LAST = "\U0010ffff"
+
+Bounds = tuple[Any, Any]
+
+
+def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collection[str]) -> str:
+    """`numRecords`, and per top-level column the nulls and the bounds, as Delta's JSON.
+
+    Bounds are given for all plain columns that hold a value, or for none: where some are missing, deltalake 1.6.6 reads the others' file as
+    `column >= null`, and `to_pyarrow_dataset` then skips rows that a filter asks for (measured; without any bounds it skips nothing).
+
+    `unbounded` names the columns that held a NaN: Parquet leaves NaN out of its bounds, while readers sort it above all numbers, so that
+    they would skip a file that holds what they look for.
+    """
+    nulls: dict[str, int] = {}
+    bounds: dict[str, Bounds | None] = {}
+    leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    for field in schema:
+        if field.name not in leaves:
+            continue  # nested: Delta asks for no statistics
+        groups = [metadata.row_group(g).column(leaves[field.name]).statistics for g in range(metadata.num_row_groups)]
+        if all(g is not None and g.has_null_count for g in groups):
+            nulls[field.name] = sum(g.null_count for g in groups)
+        if nulls.get(field.name) != metadata.num_rows and any(test(field.type) for test in _BOUNDED):
+            bounds[field.name] = None if field.name in unbounded else _bounds(field.type, groups)
+    stats: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
+    whole = {name: both for name, both in bounds.items() if both is not None}
+    if whole.keys() == bounds.keys():
+        stats["minValues"] = {name: low for name, (low, _) in whole.items()}
+        stats["maxValues"] = {name: high for name, (_, high) in whole.items()}
+    return _JSON.encode(stats).decode()
+
+
+def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
+    """A column's least and greatest value in Delta's words; None if they can't be told: no bound is a right bound."""
+    filled = [g for g in groups if g is None or g.num_values > 0]
+    if not all(g is not None and g.has_min_max for g in filled):
+        return None  # Parquet keeps none for values of more than 4 KiB
+    try:
+        return _low(kind, min(g.min for g in filled)), _high(kind, max(g.max for g in filled))
+    except (OverflowError, ValueError):  # an instant that Python's datetime can't hold, or a shortened text without an upper bound
+        return None
+
+
+def _low(kind: pa.DataType, value: Any) -> Any:
+    return value[:_SHORT] if pa.types.is_string(kind) else _plain(kind, value)
+
+
+def _high(kind: pa.DataType, value: Any) -> Any:
+    """A shortened text gets a last character that sorts behind whatever was cut off."""
+    if not pa.types.is_string(kind):
+        return _plain(kind, value)
+    if len(value) <= _SHORT:
+        return value
+    if value[_SHORT] == _LAST:
+        msg = "nothing sorts behind this text"
+        raise ValueError(msg)
+    return value[:_SHORT] + _LAST
+
+
+def _plain(kind: pa.DataType, value: Any) -> Any:
+    if pa.types.is_timestamp(kind):
+        # Not strftime: its %Y doesn't pad the years before 1000, and a reader then skips the file for any filter.
+        naive = value.astimezone(UTC).replace(tzinfo=None) if kind.tz else value
+        return naive.isoformat(timespec="microseconds") + ("Z" if kind.tz else "")
+    return value.isoformat() if pa.types.is_date32(kind) else value

@@ -1,0 +1,1 @@
+"""Dagster resources: each turns configuration into one value of `ingest`."""

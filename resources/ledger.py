@@ -1,0 +1,23 @@
+"""The ledger as a Dagster resource."""
+
+from __future__ import annotations
+
+import dagster as dg
+from pydantic import Field
+
+from ingest.ledger.sql import open_ledger
+from ingest.ports import Ledger
+
+
+class LedgerState(dg.ConfigurableResource[None]):
+    """Where boundaries, plans and copies of receipts are kept: a database URL, SQLite or PostgreSQL."""
+
+    url: str = Field(description="A path, sqlite:///path or postgresql+psycopg://...")
+
+    def ledger(self) -> Ledger:
+        """Open it; the tables are made if they aren't there.
+
+        Raises:
+            UnreachableError: the database doesn't answer.
+        """
+        return open_ledger(self.url)

@@ -1,0 +1,155 @@
+"""What tests do to real topics: make them, write to them, delete from them. Names are unique, so that tests share one broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka as ck
+import msgspec
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+_SECONDS = 30.0
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Put(msgspec.Struct, frozen=True):
+    """A message to write. `timestamp` in epoch milliseconds, None: now; `value` None: a tombstone."""
+
+    value: bytes | None
+    timestamp: int | None = None
+    partition: int = 0
+    key: bytes | None = None
+    headers: Headers = ()
+
+
+def create_topic(bootstrap: str, partitions: int = 1, config: Mapping[str, str] | None = None, name: str | None = None) -> str:
+    """A new topic in which nothing expires and any timestamp is taken (`config` on top), with leaders when this returns. Its name."""
+    topic = name or f"t-{uuid.uuid4().hex[:12]}"
+    settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(config or {})
+    admin = _admin(bootstrap)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(_SECONDS)
+    _until(lambda: _leaders(admin, topic) == partitions, f"leaders of {topic}")
+    return topic
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """The topic is gone when this returns."""
+    admin = _admin(bootstrap)
+    admin.delete_topics([topic])[topic].result(_SECONDS)
+    _until(lambda: topic not in admin.list_topics(timeout=_SECONDS).topics, f"the end of {topic}")
+
+
+def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    """The topic has `total` partitions, with leaders, when this returns."""
+    admin = _admin(bootstrap)
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(_SECONDS)
+    _until(lambda: _leaders(admin, topic) == total, f"leaders of {topic}")
+
+
+def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
+    """Everything below offset `before` is gone, as after retention."""
+    admin = _admin(bootstrap)
+    for future in admin.delete_records([TopicPartition(topic, partition, before)]).values():
+        future.result(_SECONDS)
+
+
+def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """The end of the log, open transactions and all."""
+    admin = _admin(bootstrap)
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest()}
+    answers = admin.list_offsets(asked, isolation_level=ck.IsolationLevel.READ_UNCOMMITTED)
+    return next(future.result(_SECONDS).offset for future in answers.values())
+
+
+def produce(bootstrap: str, topic: str, puts: Iterable[Put], client: Mapping[str, Any] | None = None) -> None:
+    """Plain messages, acknowledged when this returns, in order per partition. `client`: properties of the producer on top."""
+    properties = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+    _send(Producer(properties | dict(client or {})), topic, puts)
+
+
+def transaction(bootstrap: str, topic: str, puts: Iterable[Put], *, commit: bool) -> None:
+    """One transaction, committed or aborted: one marker per partition that it touched follows its messages."""
+    opened = OpenTransaction(bootstrap, topic)
+    opened.send(puts)
+    if commit:
+        opened.commit()
+    else:
+        opened.abort()
+
+
+class OpenTransaction:
+    """A transaction that stays open until told: it holds the last stable offset back."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        """Begun; nothing is sent yet."""
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._touched: set[int] = set()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{uuid.uuid4().hex}", "log_level": 0})
+        self._producer.init_transactions(_SECONDS)
+        self._producer.begin_transaction()
+
+    def send(self, puts: Iterable[Put]) -> None:
+        """Written to the log when this returns, decided later."""
+        written = list(puts)
+        self._touched |= {put.partition for put in written}
+        _send(self._producer, self._topic, written)
+
+    def commit(self) -> None:
+        """The markers are in the log when this returns."""
+        self._end(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        """The markers are in the log when this returns."""
+        self._end(self._producer.abort_transaction)
+
+    def _end(self, how: Callable[[float], None]) -> None:
+        """Kafka answers once the decision is in its own log; the markers follow."""
+        before = {p: high_watermark(self._bootstrap, self._topic, p) for p in self._touched}
+        how(_SECONDS)
+        for partition, end in before.items():
+            _until(lambda p=partition, e=end: high_watermark(self._bootstrap, self._topic, p) > e, f"the marker in partition {partition}")
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    """To be held in a variable: its futures fail once it is collected."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def _leaders(admin: AdminClient, topic: str) -> int:
+    """How many partitions of the topic have a leader; asked of the whole cluster, because asking for one topic waits for it to exist."""
+    found = admin.list_topics(timeout=_SECONDS).topics.get(topic)
+    return 0 if found is None else sum(p.leader >= 0 for p in found.partitions.values())
+
+
+def _until(true: Callable[[], bool], what: str) -> None:
+    """Ask the cluster until it says so; each question waits for an answer, so this doesn't spin."""
+    deadline = time.monotonic() + _SECONDS
+    while not true():
+        assert time.monotonic() < deadline, f"waited {_SECONDS:.0f} s for {what}"
+
+
+def _send(producer: Producer, topic: str, puts: Iterable[Put]) -> None:
+    failures: list[str] = []
+
+    def delivered(error: object, _message: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    for put in puts:
+        stamp = {} if put.timestamp is None else {"timestamp": put.timestamp}
+        while True:
+            try:
+                producer.produce(topic, put.value, put.key, put.partition, headers=list(put.headers), on_delivery=delivered, **stamp)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    left = producer.flush(60)
+    assert not failures, failures[:3]
+    assert left == 0, f"{left} messages not delivered"

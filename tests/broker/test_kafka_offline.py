@@ -1,0 +1,90 @@
+"""The broker's questions where nobody answers, and the arithmetic around them."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.broker.kafka import KafkaBroker, _milliseconds, _topic_id
+from ingest.errors import SpecError, UnreachableError
+from ingest.model import TopicPartition
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def nobody() -> KafkaBroker:
+    """Port 1 of this machine, where nothing listens."""
+    return KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.5)
+
+
+def test_an_unreachable_cluster_is_told_with_the_reason(nobody: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each question ends by itself as UnreachableError with the address and the client's reason; nothing goes to stderr."""
+    for ask in (
+        nobody.cluster_id, lambda: nobody.topic("t"), lambda: nobody.log_starts([TP]), lambda: nobody.stable_ends([TP]),
+        lambda: nobody.first_at_or_after([TP], EPOCH), lambda: list(nobody.stamps(TP, 0, 1)),
+    ):  # fmt: skip
+        with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
+            ask()
+    captured = capfd.readouterr()
+    assert "rdkafka" not in captured.err + captured.out
+
+
+def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker) -> None:
+    """A leader that moves is asked again; a right that is missing is not."""
+    codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION]
+
+    def answered() -> str:
+        if codes:
+            raise KafkaException(KafkaError(codes.pop()))
+        return "answer"
+
+    patient = KafkaBroker("127.0.0.1:1", {}, patience_seconds=30)
+    assert patient._ask("it", "t", answered) == "answer"
+    codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(SpecError, match="does not let") as caught:
+        patient._ask("it", "t", answered)
+    assert codes == [KafkaError.OFFSET_NOT_AVAILABLE]
+    assert "Grant Describe" in caught.value.do
+
+
+def test_a_failed_answer_is_no_offset(nobody: KafkaBroker) -> None:
+    """Kafka's -1 is "none", and only where there may be none; any other negative number, and a missing end, is refused."""
+    assert nobody._position(TP, -1, None) is None
+    with pytest.raises(UnreachableError):
+        nobody._position(TP, -1001, None)
+    with pytest.raises(UnreachableError):
+        nobody._there(TP, None)
+
+
+def test_a_cluster_without_topic_ids_is_refused() -> None:
+    """The zero id would make a recreated topic look like the old one."""
+    with pytest.raises(SpecError, match="no id"):
+        _topic_id("t", "AAAAAAAAAAAAAAAAAAAAAA")
+    assert _topic_id("t", "O3AoAyNKTluGS3PUToqsVg") == "O3AoAyNKTluGS3PUToqsVg"
+
+
+@given(st.datetimes(min_value=datetime(1960, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
+def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) -> None:
+    """The least whole millisecond that isn't before the instant; never a negative number, which Kafka takes for a word."""
+    found = _milliseconds(moment)
+    assert found >= 0
+    assert EPOCH + timedelta(milliseconds=found) >= moment
+    assert found == 0 or EPOCH + timedelta(milliseconds=found - 1) < moment
+
+
+def test_files_that_can_not_be_used_are_a_spec_error() -> None:
+    """A certificate that isn't there is told when the client is made, under the property's name."""
+    with pytest.raises(SpecError, match=r"ssl\.ca\.location"):
+        KafkaBroker("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"})
+
+
+def test_the_clients_log_does_not_propagate() -> None:
+    """The lines of librdkafka reach who attaches a handler, and no one else."""
+    assert not logging.getLogger("windrow.librdkafka").propagate

@@ -1,0 +1,106 @@
+"""The command on a pipeline without services: an in-memory Kafka, tasks in this process, a real ledger and a real Delta table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ingest.assemble import assemble
+from ingest.cli import commands, doctor
+from ingest.cli.main import app
+from ingest.model import TopicPartition, instant
+from ingest.pipeline import Pipeline
+from ingest.ports import Engine
+from ingest.spec import PipelineSpec
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.engine import LocalEngine
+from ingest.testing.reader import MemoryReader
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+SPEC = """\
+id: things
+source: {bootstrap_servers: "127.0.0.1:1", topic: shop.things}
+window: {grid: hourly, start: 2026-01-05T00:00:00Z}
+decode: {schema: "schema.py:Thing"}
+limits: {max_dead_ratio: 0.6}
+sink: {path: lake/things}
+"""
+SCHEMA = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Thing(pa.DataFrameModel):
+    id: pl.Int64
+"""
+
+
+@dataclass
+class Stage:
+    """A spec in a folder, its topic in memory, and the command."""
+
+    folder: Path
+    broker: MemoryBroker
+    now: datetime = START + timedelta(days=1)
+
+    @property
+    def spec(self) -> str:
+        """SPEC."""
+        return str(self.folder / "things.yaml")
+
+    def produce(self, hour: int, *values: bytes | None) -> None:
+        """One message after the other, a second apart, alternating between two topic-partitions."""
+        for i, value in enumerate(values):
+            at = START + timedelta(hours=hour, seconds=i)
+            self.broker.produce(TopicPartition("shop.things", i % 2), value, key=b"secret-key", timestamp=at)
+
+    def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
+        """The real pipeline, but for Kafka and Spark."""
+        whole = assemble(spec, engine or LocalEngine())
+
+        def reader(cluster: str, topics: dict[str, str]) -> MemoryReader:
+            return MemoryReader(self.broker, cluster_id=cluster, topics=topics)
+
+        return replace(whole, broker=self.broker, reader=reader, now=lambda: self.now)
+
+    def call(self, *arguments: str) -> Result:
+        """Run the command in this process."""
+        return CliRunner().invoke(app, list(arguments))
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """Its one JSON document."""
+        result = self.call(*arguments, "--json")
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+
+def hour(n: int) -> str:
+    """The n-th hour, as W."""
+    return instant(START + timedelta(hours=n))
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """Two hours of five messages each, one of them poison, and an idle third."""
+    for name in ("DAGSTER_HOME", "WINDROW_STATE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "things.yaml").write_text(SPEC)
+    (tmp_path / "schema.py").write_text(SCHEMA)
+    broker = MemoryBroker()
+    broker.create_topic("shop.things", partitions=2, retention_ms=None)
+    made = Stage(tmp_path, broker)
+    made.produce(0, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
+    made.produce(1, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
+    made.produce(3, b'{"id": 9}', b'{"id": 9}')
+    faked: Callable[..., Pipeline] = made.assemble
+    monkeypatch.setattr(commands, "assemble", faked)
+    monkeypatch.setattr(doctor, "assemble", faked)
+    return made

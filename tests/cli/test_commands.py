@@ -1,0 +1,358 @@
+"""The commands: what they print, in both forms, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.cli import commands
+from ingest.errors import UnreachableError
+from ingest.model import TopicPartition
+from tests.cli.conftest import START, Stage, hour
+
+ROOT = Path(__file__).parents[2]
+PLAN = """
+import sys
+from pathlib import Path
+from ingest.cli import commands
+from ingest.testing.broker import MemoryBroker
+from tests.cli.conftest import Stage
+
+broker = MemoryBroker()
+broker.create_topic("shop.things", partitions=2)
+stage = Stage(Path(sys.argv[1]), broker)
+commands.assemble = stage.assemble
+result = stage.call("plan", stage.spec, "--window", "2026-01-05T00:00:00Z")
+assert result.exit_code == 0, result.output
+assert "dagster" not in sys.modules
+"""
+TP0 = TopicPartition("shop.things", 0)
+
+
+def test_plan_shows_and_freezes_nothing(stage: Stage) -> None:
+    """A plan tells each split's ends and how they were found; it can be asked twice, and a later run still decides for itself."""
+    first = stage.json("plan", stage.spec, "--window", hour(1))
+    (plan,) = first["plans"]
+    assert (plan["window"], plan["end"], plan["frozen"]) == (hour(1), hour(2), [])
+    assert [(p["partition"], p["start"], p["stop"], p["messages_at_most"], p["splits"]) for p in plan["partitions"]] == [
+        (0, 3, 6, 3, 1),
+        (1, 2, 4, 2, 1),
+    ]
+    assert {p["start_how"] for p in plan["partitions"]} == {"settled"}
+    assert stage.json("plan", stage.spec, "--window", hour(1)) == first
+    assert not (stage.folder / "lake").exists()
+
+
+def test_plan_says_what_is_frozen(stage: Stage) -> None:
+    """After a run of the window before, the shared boundary is frozen; after its own, the plan."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    assert stage.json("plan", stage.spec, "--window", f"{hour(0)}/{hour(2)}")["plans"][1]["frozen"] == ["start"]
+    stage.json("run", stage.spec, "--window", hour(1))
+    assert stage.json("plan", stage.spec, "--window", hour(1))["plans"][0]["frozen"] == ["start", "end", "plan"]
+
+
+def test_plan_for_people(stage: Stage) -> None:
+    """Without --json it is a table of topic-partitions."""
+    result = stage.call("plan", stage.spec, "--window", hour(0))
+    assert result.exit_code == 0
+    assert "shop.things[1]" in result.stdout
+    assert "nothing frozen yet" in result.stdout
+
+
+def test_run_commits_once(stage: Stage) -> None:
+    """A range of windows is committed in order; the second time each is reported and nothing is written."""
+    windows = f"{hour(0)}/{hour(3)}"
+    first = stage.json("run", stage.spec, "--window", windows)["windows"]
+    assert [(w["recovered"], w["committed"]["receipt"]["counts"]["valid"]) for w in first] == [(False, 4), (False, 4), (False, 0)]
+    again = stage.json("run", stage.spec, "--window", windows)["windows"]
+    assert [w["recovered"] for w in again] == [True] * 3
+    assert [w["committed"] for w in again] == [w["committed"] for w in first]
+
+
+def test_run_for_people(stage: Stage) -> None:
+    """People get a line per window, with its offsets and whether it was there before."""
+    result = stage.call("run", stage.spec, "--window", hour(0))
+    assert result.exit_code == 0
+    assert "0: 0..3  1: 0..2" in result.stdout
+    assert "committed already" in stage.call("run", stage.spec, "--window", hour(0)).stdout
+
+
+def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
+    """Where a later window can't be run, the earlier ones are in the result, in both forms, and the exit code is the error's."""
+    stage.now = START + timedelta(hours=1, minutes=10)
+    document = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}", code=4)
+    assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in document["windows"]] == [hour(0)]
+    assert document["error"]["kind"] == "NotClosedError"
+    assert "Run it at 2026-01-05T02:05:00Z or later." in document["error"]["message"]
+    result = stage.call("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    assert hour(0) in result.stdout
+    assert "is not closed yet" in result.stderr
+
+
+def _too_many_dead(stage: Stage) -> None:
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text().replace("0.6", "0.1"))
+
+
+def _expired(stage: Stage) -> None:
+    stage.broker.delete_records(TP0, 4)
+
+
+def _open(stage: Stage) -> None:
+    stage.now = START
+
+
+def _wrong_spec(stage: Stage) -> None:
+    Path(stage.spec).write_text("id: x\n")
+
+
+def _down(stage: Stage) -> None:
+    def down(*_: Any) -> None:
+        raise UnreachableError("the cluster does not answer", "plan", "Start it.")
+
+    stage.broker.first_at_or_after = down  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "kind"),
+    [
+        (_too_many_dead, 1, "DeadLetterLimitError"),
+        (_expired, 1, "DataLossError"),
+        (_wrong_spec, 2, "SpecMistakesError"),
+        (_down, 3, "UnreachableError"),
+        (_open, 4, "NotClosedError"),
+    ],
+)
+def test_exit_codes(stage: Stage, trouble: Any, code: int, kind: str) -> None:
+    """Refused, bad spec, unreachable and not closed each have their exit code, one paragraph on stderr, and no stack trace."""
+    trouble(stage)
+    result = stage.call("run", stage.spec, "--window", hour(0), "--json")
+    assert result.exit_code == code
+    error = json.loads(result.stdout)["error"]
+    assert (error["kind"], error["exit_code"]) == (kind, code)
+    assert error["message"].strip() in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "secret" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [
+        ("yesterday", "is not an instant"),
+        ("2026-01-05T00:30:00Z", "is not on the hourly grid"),
+        ("2026-01-05T02:00:00Z/2026-01-05T01:00:00Z", "ends before it starts"),
+        ("2026-01-04T23:00:00Z", "lies before the pipeline's start, 2026-01-05T00:00:00Z"),
+    ],
+)
+def test_wrong_window_is_usage(stage: Stage, window: str, says: str) -> None:
+    """A W that names no window of this pipeline is a mistake of usage."""
+    result = stage.call("run", stage.spec, "--window", window)
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["fly"], ["show", "x.yaml", "--payload"], ["doctor", "--rebuild-ledger"], ["show", "x", "--limit", "0"]]
+)
+def test_wrong_usage(stage: Stage, arguments: list[str]) -> None:
+    """Wrong arguments end with 2, too."""
+    assert stage.call(*arguments).exit_code == 2
+
+
+def test_debug_shows_the_trace(stage: Stage) -> None:
+    """With --debug the stack trace is on stderr, and stdout is still one document."""
+    stage.now = START
+    result = stage.call("run", stage.spec, "--window", hour(0), "--debug", "--json")
+    assert "Traceback" in result.stderr
+    assert result.exit_code == json.loads(result.stdout)["error"]["exit_code"] == 4
+
+
+def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug has an exit code and a place in the document of its own; its text, which may quote anything, is for --debug only."""
+
+    def broken(*_: Any) -> None:
+        raise KeyError("secret-payload")
+
+    monkeypatch.setattr(commands, "run", broken)
+    result = stage.call("run", stage.spec, "--window", hour(0), "--json")
+    assert result.exit_code == 70
+    assert json.loads(result.stdout)["error"] == {"kind": "KeyError", "exit_code": 70}
+    assert "KeyError: this is a bug in windrow" in result.stderr
+    assert "--debug" in result.stderr
+    assert "secret-payload" not in result.output
+    assert "secret-payload" in stage.call("run", stage.spec, "--window", hour(0), "--debug").stderr
+
+
+def test_help_names_the_exit_codes(stage: Stage) -> None:
+    """The help says what each exit code means, a bug's too."""
+    assert "70 a bug in windrow" in " ".join(stage.call("--help").stdout.split())
+
+
+def test_prints_of_libraries_stay_off_stdout(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a library prints while it works, stdout is one JSON document."""
+    real = commands.run
+
+    def chatty(*arguments: Any) -> Any:
+        print("warming up")
+        return real(*arguments)
+
+    monkeypatch.setattr(commands, "run", chatty)
+    assert stage.json("run", stage.spec, "--window", hour(0))["windows"]
+
+
+def test_replay_replaces(stage: Stage) -> None:
+    """A replay reads the frozen offsets again as the next generation; the same request asks for one replacement only."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    first = stage.json("replay", stage.spec, "--window", hour(0), "--request", "r1")["windows"][0]
+    assert (first["recovered"], first["committed"]["receipt"]["generation"]) == (False, 1)
+    again = stage.json("replay", stage.spec, "--window", hour(0), "--request", "r1")["windows"][0]
+    assert (again["recovered"], again["committed"]["receipt"]["generation"]) == (True, 1)
+    other = stage.json("replay", stage.spec, "--window", hour(0))["windows"][0]
+    assert other["committed"]["receipt"]["generation"] == 2
+
+
+def test_replay_refuses_fewer(stage: Stage) -> None:
+    """A replay that sees fewer messages is refused, unless fewer is accepted."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    stage.broker.remove(TP0, [1])
+    assert stage.json("replay", stage.spec, "--window", hour(0), code=1)["error"]["kind"] == "DataLossError"
+    accepted = stage.json("replay", stage.spec, "--window", hour(0), "--accept-fewer")["windows"][0]
+    assert accepted["committed"]["receipt"]["counts"]["read"] == 4
+
+
+def test_show_windows(stage: Stage) -> None:
+    """Committed windows in order, the newest ones if there are too many, or those that are asked for."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
+
+    def starts(*arguments: str) -> list[str]:
+        shown = stage.json("show", stage.spec, *arguments)["windows"]
+        return [w["receipt"]["plan"]["window"]["start"] for w in shown]
+
+    assert starts() == [hour(0), hour(1), hour(2)]
+    assert starts("--limit", "2") == [hour(1), hour(2)]
+    assert starts("--window", hour(1)) == [hour(1)]
+    text = stage.call("show", stage.spec, "--limit", "2").stdout
+    assert "1 older ones are not shown" in text
+    assert stage.json("show", stage.spec, "--limit", "2")["left_out"] is True
+    assert hour(0) not in text
+
+
+def test_show_nothing(stage: Stage) -> None:
+    """Before the first run there is nothing to show, and that is no error."""
+    assert stage.json("show", stage.spec) == {"pipeline": "things", "windows": [], "left_out": False}
+    assert stage.json("show", stage.spec, "--dead") == {"pipeline": "things", "dead": [], "left_out": False}
+    assert "Nothing is committed yet." in stage.call("show", stage.spec).stdout
+    assert f"Nothing is committed in {hour(1)}." in stage.call("show", stage.spec, "--window", hour(1)).stdout
+    none = stage.call("show", stage.spec, "--dead", "--window", hour(1), "--attempt", "nosuch").stdout
+    assert f"There are no dead letters of attempt nosuch in {hour(1)}." in none
+
+
+def test_show_dead(stage: Stage) -> None:
+    """Dead letters come with place and reason; what they hold only if it is asked for."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    dead = stage.json("show", stage.spec, "--dead")["dead"]
+    assert [(d["window"], d["topic"], d["partition"], d["offset"], d["stage"]) for d in dead] == [
+        (hour(0), "shop.things", 0, 2, "decode"),
+        (hour(1), "shop.things", 0, 5, "decode"),
+    ]
+    assert all(d["reason"] and "key" not in d and "value" not in d for d in dead)
+    assert "secret" not in stage.call("show", stage.spec, "--dead").output
+    cut = stage.json("show", stage.spec, "--dead", "--limit", "1")
+    assert (len(cut["dead"]), cut["left_out"]) == (1, True)
+    assert stage.json("show", stage.spec, "--dead", "--limit", "2")["left_out"] is False
+    assert "There are more, which are not shown" in stage.call("show", stage.spec, "--dead", "--limit", "1").stdout
+    (second,) = stage.json("show", stage.spec, "--dead", "--payload", "--window", hour(1))["dead"]
+    assert second["value"] == "c2VjcmV0LXBvaXNvbg=="
+    assert "secret-poison" in stage.call("show", stage.spec, "--dead", "--payload").stdout
+
+
+def test_control_characters_of_a_payload_stay_out_of_the_terminal(stage: Stage) -> None:
+    """A message that holds escape sequences is shown as text."""
+    stage.produce(5, b"\x1b[31mred[bold]", b'{"id": 1}')
+    stage.json("run", stage.spec, "--window", hour(5))
+    shown = stage.call("show", stage.spec, "--dead", "--payload").stdout
+    assert "\x1b[31m" not in shown
+    assert r"\x1b[31mred[bold]" in shown
+
+
+def test_verify(stage: Stage) -> None:
+    """A healthy pipeline verifies with 0; a damaged one with 1, saying where."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    assert stage.json("verify", stage.spec) == {"windows": 2, "rows": 8, "findings": []}
+    assert "nothing is wrong" in stage.call("verify", stage.spec).stdout
+    (stage.folder / ".windrow" / "state.db").unlink()
+    document = stage.json("verify", stage.spec, code=1)
+    assert {f["about"] for f in document["findings"]} == {"ledger"}
+
+
+def test_verify_says_what_it_could_not_check(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the broker down, nothing is wrong as far as it was looked, and the summary says that not all was."""
+    stage.json("run", stage.spec, "--window", hour(0))
+
+    def down(*_: Any) -> None:
+        raise UnreachableError("the cluster does not answer", "verify", "Start it.")
+
+    monkeypatch.setattr(stage.broker, "topic", down)
+    assert "nothing is wrong; 1 thing could not be checked" in stage.call("verify", stage.spec).stdout
+
+
+def test_version(stage: Stage) -> None:
+    """`--version` names the distribution and its version."""
+    assert stage.call("--version").stdout == f"windrow {metadata.version('windrow')}\n"
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "replay", "show", "verify"])
+def test_mistyped_spec_loads_nothing(command: str) -> None:
+    """A spec that isn't there is told before anything heavy is loaded, with 2."""
+    arguments = [command, "nosuch.yaml", *(["--window", hour(0)] if command in {"plan", "run", "replay"} else [])]
+    code = (
+        "import sys; from typer.testing import CliRunner; from ingest.cli.main import app; "
+        f"r = CliRunner().invoke(app, {arguments!r}); print(r.exit_code, 'nosuch.yaml' in r.stderr, 'pyarrow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2 True False"
+
+
+def test_lost_ledger_comes_back(stage: Stage) -> None:
+    """With the ledger gone, a run is refused; rebuilt, it reports the committed windows and reads nothing twice."""
+    windows = f"{hour(0)}/{hour(2)}"
+    stage.json("run", stage.spec, "--window", windows)
+    (stage.folder / ".windrow" / "state.db").unlink()
+    assert stage.json("run", stage.spec, "--window", windows, code=1)["error"]["kind"] == "IdentityError"
+    assert stage.json("doctor", stage.spec, "--rebuild-ledger")["windows"] == 2
+    assert [w["recovered"] for w in stage.json("run", stage.spec, "--window", windows)["windows"]] == [True, True]
+    assert stage.json("verify", stage.spec)["findings"] == []
+
+
+def test_env_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory's .env fills what the environment leaves open, and overrides nothing."""
+    monkeypatch.setenv("THINGS_SINK", "from-environment")
+    monkeypatch.setenv("THINGS_ID", "")  # noted by monkeypatch, so that it is gone after the test
+    monkeypatch.delenv("THINGS_ID")
+    (stage.folder / ".env").write_text("THINGS_ID=from-file\nTHINGS_SINK=from-file\n")
+    text = Path(stage.spec).read_text().replace("id: things", "id: '{{ env.THINGS_ID }}'").replace("lake/things", "'{{ env.THINGS_SINK }}'")
+    Path(stage.spec).write_text(text)
+    assert stage.json("run", stage.spec, "--window", hour(0))["pipeline"] == "from-file"
+    assert (stage.folder / "from-environment").is_dir()
+
+
+@pytest.mark.parametrize("work", ["import ingest.cli.main", "import ingest.cli.commands"])
+def test_needs_no_dagster(work: str) -> None:
+    """Neither the command line nor any command imports Dagster; `--help` doesn't even load Arrow, Spark or Kafka."""
+    heavy = "{'pyarrow', 'polars', 'pyspark', 'confluent_kafka', 'deltalake'}" if work.endswith("main") else "set()"
+    code = f"import sys; {work}; print(sorted(({{'dagster', 'dagster_pyspark', 'assets', 'resources'}} | {heavy}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_plan_imports_no_dagster(stage: Stage) -> None:
+    """A whole `plan`, in a process of its own, ends without Dagster in memory."""
+    done = subprocess.run([sys.executable, "-c", PLAN, str(stage.folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

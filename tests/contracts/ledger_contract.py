@@ -1,0 +1,209 @@
+"""What every ledger promises: put-if-absent, boundaries that tile whoever froze them, values as they went in, a memory that lasts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import get_args
+
+import msgspec
+import pytest
+
+from ingest.errors import IdentityError
+from ingest.model import Boundary, Counts, How, Mark, Plan, Receipt, Split, SplitCounts, TopicIdentity, Window
+from ingest.ports import Ledger
+
+DAY = datetime(2026, 1, 5, tzinfo=UTC)
+PIPELINE = "things"
+
+
+def at(hour: float) -> datetime:
+    """An hour of the test's day."""
+    return DAY + timedelta(hours=hour)
+
+
+def window(hour: int, pipeline: str = PIPELINE) -> Window:
+    """The window that starts at an hour."""
+    return Window(pipeline, at(hour), at(hour + 1))
+
+
+def boundary(hour: float, *offsets: int, how: How = "settled") -> Boundary:
+    """A boundary of topic t with these offsets by partition."""
+    marks = [Mark("t", p, offset, how, leader_epoch=3 if p else None) for p, offset in enumerate(offsets)]
+    return Boundary.of(at(hour), "cluster", [TopicIdentity("t", "id")], marks)
+
+
+def plan(hour: int, *offsets: int, pipeline: str = PIPELINE) -> Plan:
+    """A window's plan from 0 to these offsets."""
+    splits = tuple(Split("t", p, 0, offset, 7) for p, offset in enumerate(offsets) if offset)
+    return Plan(window(hour, pipeline), boundary(hour, *(0 for _ in offsets)), boundary(hour + 1, *offsets), splits, "file:///tables/t")
+
+
+def receipt(hour: int, generation: int = 0, attempt: str = "a", pipeline: str = PIPELINE) -> Receipt:
+    """A receipt with something in every field, a name that isn't ASCII among them."""
+    made = plan(hour, 5, pipeline=pipeline)
+    counts = SplitCounts(
+        topic="t", partition=0, start=0, stop=5, next_offset=5, read=4, bytes=99, valid=3, dead=1, dropped=0, rows_staged=3, dead_staged=1,
+        aborted=1, reasons=(("tombstone", 1),), min_timestamp=DAY, max_timestamp=at(1),
+    )  # fmt: skip
+    return Receipt(
+        plan=made, digest=made.digest, generation=generation, attempt=attempt, request="request", ledger="ledger", grid="hourly",
+        counts=Counts.total([counts]), splits=(counts,), schema=(("größe", "int64"),), code="0.1", staged_at=at(2), seconds=1.5,
+        warnings=("one aborted message",),
+    )  # fmt: skip
+
+
+def assert_tiled(boundaries: Sequence[Boundary]) -> None:
+    """Between no two neighbours in label order is a window negative in any topic-partition."""
+    ordered = sorted(boundaries, key=lambda b: b.label)
+    for lower, upper in pairwise(ordered):
+        for tp in lower.by_tp().keys() | upper.by_tp().keys():
+            assert lower.offset(tp) <= upper.offset(tp), f"window {lower.label} / {upper.label} is negative in {tp}"
+
+
+def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
+    """Each ledger, in a thread of its own and all at once, freezes one hour; the later the hour, the lower the offset that it resolved."""
+    ready = threading.Barrier(len(ledgers))
+
+    def one(hour: int) -> list[Boundary]:
+        ready.wait()
+        return ledgers[hour].freeze(PIPELINE, [boundary(hour, 100 * (len(ledgers) - hour), 50)])
+
+    with ThreadPoolExecutor(len(ledgers)) as pool:
+        return [b for frozen in pool.map(one, range(len(ledgers))) for b in frozen]
+
+
+class LedgerContract:
+    """Subclasses give a fixture `reopen`: a function that opens the same, at first empty, ledger once more."""
+
+    def test_identity_is_made_once(self, reopen: Callable[[], Ledger]) -> None:
+        """Everyone who opens it, also at once, sees one id."""
+        with ThreadPoolExecutor(8) as pool:
+            ids = list(pool.map(lambda _: reopen().identity(), range(8)))
+        assert len(set(ids)) == 1
+        assert len(ids[0]) == 32
+
+    def test_an_empty_ledger_adopts_a_tables_identity(self, reopen: Callable[[], Ledger]) -> None:
+        """A rebuilt ledger takes the id that the table is bound to, and keeps it."""
+        reopen().adopt_identity("the table's")
+        assert reopen().identity() == "the table's"
+
+    def test_a_ledger_with_boundaries_adopts_no_other_identity(self, reopen: Callable[[], Ledger]) -> None:
+        """Two ledgers' boundaries never mix; its own id is taken without a word."""
+        ledger = reopen()
+        mine = ledger.identity()
+        ledger.freeze(PIPELINE, [boundary(1, 5)])
+        with pytest.raises(IdentityError, match=mine):
+            ledger.adopt_identity("the table's")
+        ledger.adopt_identity(mine)
+        assert reopen().identity() == mine
+
+    def test_the_first_grid_stays(self, reopen: Callable[[], Ledger]) -> None:
+        """Per pipeline: what was recorded first is what everyone hears."""
+        ledger = reopen()
+        assert ledger.bind_grid(PIPELINE, "hourly") == "hourly"
+        assert ledger.bind_grid(PIPELINE, "daily") == "hourly"
+        assert ledger.bind_grid("other", "daily") == "daily"
+
+    def test_a_frozen_boundary_stays(self, reopen: Callable[[], Ledger]) -> None:
+        """The loser adopts what is there; nothing is edited."""
+        ledger = reopen()
+        assert ledger.boundary(PIPELINE, at(1)) is None
+        (first,) = ledger.freeze(PIPELINE, [boundary(1, 5)])
+        assert first == boundary(1, 5)
+        assert reopen().freeze(PIPELINE, [boundary(1, 9)]) == [first]
+        assert ledger.boundary(PIPELINE, at(1)) == first
+        assert ledger.boundary("other", at(1)) is None
+
+    def test_boundaries_freeze_in_label_order_with_what_is_there_in_its_place(self, reopen: Callable[[], Ledger]) -> None:
+        """Whatever order they come in, also a few around frozen ones."""
+        ledger = reopen()
+        ledger.freeze(PIPELINE, [boundary(2, 20)])
+        frozen = ledger.freeze(PIPELINE, [boundary(3, 5), boundary(2, 99), boundary(1, 50)])
+        assert [(b.label, b.marks[0].offset, b.marks[0].how) for b in frozen] == [
+            (at(1), 20, "clamped"), (at(2), 20, "settled"), (at(3), 20, "clamped"),
+        ]  # fmt: skip
+
+    def test_a_boundary_is_clamped_between_its_neighbours(self, reopen: Callable[[], Ledger]) -> None:
+        """A partition that only the lower one lists is taken over; one that the upper one doesn't list is cut at 0."""
+        ledger = reopen()
+        ledger.freeze(PIPELINE, [boundary(1, 10), boundary(5, 30, 5)])
+        (frozen,) = ledger.freeze(PIPELINE, [boundary(3, 4, 9, 7)])
+        assert [(m.partition, m.offset) for m in frozen.marks] == [(0, 10), (1, 5), (2, 0)]
+
+    def test_neighbours_are_the_nearest_in_time(self, reopen: Callable[[], Ledger]) -> None:
+        """Of the same pipeline, in the order of instants, fractions of seconds among them; a boundary is not its own neighbour."""
+        ledger = reopen()
+        hours = [1, 1 + 0.25 / 3600, 2, 26]
+        boundaries = ledger.freeze(PIPELINE, [boundary(h, i) for i, h in enumerate(hours)])
+        ledger.freeze("other", [boundary(1.5, 99)])
+        ends = [None, *boundaries, None]
+        for i, hour in enumerate(hours):
+            assert ledger.neighbours(PIPELINE, at(hour)) == (ends[i], ends[i + 2])
+        assert ledger.neighbours(PIPELINE, at(1.5)) == (boundaries[1], boundaries[2])
+
+    def test_stale_resolutions_frozen_at_once_tile(self, reopen: Callable[[], Ledger]) -> None:
+        """Eight adjacent labels, resolved in inverted order and frozen at once: no window is negative, all hear what is frozen."""
+        frozen = freeze_stale([reopen() for _ in range(8)])
+        assert_tiled(frozen)
+        assert [reopen().boundary(PIPELINE, b.label) for b in frozen] == frozen
+
+    def test_one_label_frozen_at_once_has_one_value(self, reopen: Callable[[], Ledger]) -> None:
+        """Seven losers adopt the winner's."""
+        with ThreadPoolExecutor(8) as pool:
+            frozen = list(pool.map(lambda offset: reopen().freeze(PIPELINE, [boundary(1, offset)])[0], range(8)))
+        assert len({b.marks for b in frozen}) == 1
+
+    def test_a_frozen_plan_stays(self, reopen: Callable[[], Ledger]) -> None:
+        """Of two runs that plan one window both use the first plan; another window or pipeline has its own."""
+        ledger = reopen()
+        assert ledger.plan(window(1)) is None
+        assert ledger.freeze_plan(plan(1, 5, 0)) == plan(1, 5, 0)
+        assert reopen().freeze_plan(plan(1, 9, 9)) == plan(1, 5, 0)
+        assert reopen().plan(window(1)) == plan(1, 5, 0)
+        assert ledger.plan(window(2)) is None
+        assert ledger.plan(window(1, "other")) is None
+
+    def test_one_window_planned_at_once_has_one_plan(self, reopen: Callable[[], Ledger]) -> None:
+        """Whoever is first."""
+        with ThreadPoolExecutor(8) as pool:
+            plans = list(pool.map(lambda stop: reopen().freeze_plan(plan(1, stop + 1)), range(8)))
+        assert len({p.digest for p in plans}) == 1
+
+    def test_a_requests_retries_aim_at_one_generation(self, reopen: Callable[[], Ledger]) -> None:
+        """Put-if-absent by window and request: a retry that sees the replacement must not replace it again."""
+        ledger = reopen()
+        assert ledger.target_generation(window(1), "r1", 1) == 1
+        assert reopen().target_generation(window(1), "r1", 2) == 1
+        assert ledger.target_generation(window(1), "r2", 2) == 2
+        assert ledger.target_generation(window(2), "r1", 5) == 5
+
+    def test_the_newest_generations_receipt_is_kept(self, reopen: Callable[[], Ledger]) -> None:
+        """Recording is idempotent, and an older generation that comes late changes nothing."""
+        ledger = reopen()
+        for copy in (receipt(1), receipt(1), receipt(1, attempt="late"), receipt(1, 2), receipt(1, 1)):
+            ledger.record(copy)
+        assert ledger.recorded(PIPELINE) == [receipt(1, 2)]
+
+    def test_receipts_come_in_window_order(self, reopen: Callable[[], Ledger]) -> None:
+        """Of one pipeline, whatever order they were recorded in, each as it went in."""
+        ledger = reopen()
+        for hour in (10, 2, 30):
+            ledger.record(receipt(hour))
+        ledger.record(receipt(3, pipeline="other"))
+        assert reopen().recorded(PIPELINE) == [receipt(2), receipt(10), receipt(30)]
+        assert ledger.recorded("nobody") == []
+
+    def test_every_field_survives(self, reopen: Callable[[], Ledger]) -> None:
+        """What comes back is equal, field by field, also for names with quotes and other scripts."""
+        odd = "p'\"; drop ключ"
+        ledger = reopen()
+        made = msgspec.structs.replace(plan(1, 2**62), window=window(1, odd))
+        assert ledger.freeze_plan(made) == reopen().plan(window(1, odd)) == made
+        for i, how in enumerate(get_args(How)):
+            frozen = ledger.freeze(odd, [boundary(i, 2**62, 2**62, how=how)])
+            assert frozen == [reopen().boundary(odd, at(i))]
+        assert reopen().boundary(odd, at(0)) == boundary(0, 2**62, 2**62)

@@ -1,0 +1,220 @@
+"""How a contract's case writes its logs, on the in-memory broker and on real Kafka alike; and a mirror of what must be seen afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from ingest.model import TopicPartition
+from ingest.testing.broker import MemoryBroker, MemoryTransaction
+
+T0 = 1_767_322_800_000
+"""2026-01-02T03:00:00Z in epoch milliseconds; far below the wall clock, which stamps transaction markers."""
+
+DAY = 86_400_000
+"""In milliseconds."""
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+def at(milliseconds: int) -> datetime:
+    """An instant after T0."""
+    return datetime.fromtimestamp((T0 + milliseconds) / 1000, UTC)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message to send; `timestamp` in milliseconds after T0."""
+
+    value: bytes | None = b"v"
+    key: bytes | None = None
+    timestamp: int = 0
+    headers: Headers = ()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A message as a reader must give it."""
+
+    offset: int
+    value: bytes | None
+    key: bytes | None
+    timestamp: int
+    headers: Headers
+
+
+class OpenTransaction(Protocol):
+    """A transaction that was begun."""
+
+    def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
+        """In the log when this returns."""
+
+    def end(self, *, commit: bool) -> None:
+        """Its markers are in the log when this returns."""
+
+
+class Cluster(Protocol):
+    """What differs between the twin and real Kafka."""
+
+    def create(self, partitions: int, config: Mapping[str, str]) -> str:
+        """A new topic in which nothing expires; its name."""
+
+    def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
+        """Plain messages, in order, in the log when this returns."""
+
+    def begin(self, topic: str) -> OpenTransaction:
+        """A transaction on one topic."""
+
+    def delete_before(self, tp: TopicPartition, offset: int) -> None:
+        """The log starts at the offset when this returns."""
+
+    def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
+        """Of the visible messages the log has exactly these offsets left when this returns."""
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """The topic has that many when this returns."""
+
+    def recreate(self, topic: str, partitions: int) -> None:
+        """The topic is empty and another one when this returns."""
+
+    def delete(self, topic: str) -> None:
+        """The topic is gone when this returns."""
+
+
+@dataclass
+class Logs:
+    """Writes through a `Cluster`, as its only writer, and keeps what each offset must hold: a message, or None for what nobody sees."""
+
+    cluster: Cluster
+    expected: dict[TopicPartition, list[Seen | None]] = field(default_factory=dict)
+    aborted: dict[TopicPartition, set[int]] = field(default_factory=dict)
+
+    def topic(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        """A new topic; its name."""
+        return self.cluster.create(partitions, config or {})
+
+    def partition(self) -> TopicPartition:
+        """The one partition of a new topic."""
+        return TopicPartition(self.topic(), 0)
+
+    def compacted(self) -> TopicPartition:
+        """The one partition of a new topic that `compact` can compact."""
+        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0", "segment.ms": str(DAY // 2)}
+        return TopicPartition(self.topic(1, config), 0)
+
+    def send(self, tp: TopicPartition, *messages: Sent) -> None:
+        """Plain messages."""
+        self.cluster.send(tp, messages)
+        self._mirror(tp, messages, seen=True)
+
+    def transaction(self, tp: TopicPartition, *messages: Sent, commit: bool) -> None:
+        """Messages and a marker."""
+        running = self.cluster.begin(tp.topic)
+        running.send(tp, messages)
+        running.end(commit=commit)
+        self._mirror(tp, messages, seen=commit)
+        self._log(tp).append(None)
+
+    @contextmanager
+    def open_transaction(self, tp: TopicPartition, *messages: Sent) -> Iterator[None]:
+        """Undecided inside the block, aborted after it, also for the mirror."""
+        running = self.cluster.begin(tp.topic)
+        running.send(tp, messages)
+        self._mirror(tp, messages, seen=False)
+        try:
+            yield
+        finally:
+            running.end(commit=False)
+            self._log(tp).append(None)
+
+    def compact(self, tp: TopicPartition) -> None:
+        """Of each key only the newest message is left; `tp` is of a topic from `compacted`.
+
+        The cleaner leaves the newest segment alone: a message a day later than the others begins one, and is its only message.
+        """
+        self.send(tp, Sent(key=b"a day later", timestamp=DAY))
+        log = self._log(tp)
+        newest = {m.key: m.offset for m in log if m is not None}
+        self.expected[tp] = [m if m is not None and newest[m.key] == m.offset else None for m in log]
+        self.cluster.compact(tp, sorted(newest.values()))
+
+    def end(self, tp: TopicPartition) -> int:
+        """The high watermark."""
+        return len(self._log(tp))
+
+    def seen(self, tp: TopicPartition, start: int, stop: int) -> list[Seen]:
+        """What a reader of [start, stop) must give."""
+        return [message for message in self._log(tp)[start:stop] if message is not None]
+
+    def aborted_in(self, tp: TopicPartition, start: int, stop: int) -> int:
+        """Messages of aborted transactions in [start, stop)."""
+        return len(self.aborted.get(tp, set()) & set(range(start, stop)))
+
+    def recreate(self, topic: str, partitions: int = 1) -> None:
+        """Another topic of the same name."""
+        self.cluster.recreate(topic, partitions)
+        self.expected = {tp: log for tp, log in self.expected.items() if tp.topic != topic}
+
+    def _log(self, tp: TopicPartition) -> list[Seen | None]:
+        return self.expected.setdefault(tp, [])
+
+    def _mirror(self, tp: TopicPartition, messages: Sequence[Sent], *, seen: bool) -> None:
+        log = self._log(tp)
+        for m in messages:
+            if not seen:
+                self.aborted.setdefault(tp, set()).add(len(log))
+            log.append(Seen(len(log), m.value, m.key, T0 + m.timestamp, m.headers) if seen else None)
+
+
+@dataclass
+class MemoryCluster:
+    """The twin. `markers` is what its clock says."""
+
+    broker: MemoryBroker
+    names: int = 0
+
+    def create(self, partitions: int, config: Mapping[str, str]) -> str:
+        self.names += 1
+        append_time = config.get("message.timestamp.type") == "LogAppendTime"
+        compacted = config.get("cleanup.policy") == "compact"
+        retention = int(config.get("retention.ms", "-1"))
+        name = f"topic-{self.names}"
+        kept = None if retention < 0 or compacted else retention
+        return self.broker.create_topic(name, partitions, compacted=compacted, retention_ms=kept, append_time=append_time).topic
+
+    def send(self, tp: TopicPartition, messages: Sequence[Sent], transaction: MemoryTransaction | None = None) -> None:
+        for m in messages:
+            self.broker.produce(tp, m.value, key=m.key, timestamp=T0 + m.timestamp, headers=m.headers, transaction=transaction)
+
+    def begin(self, topic: str) -> OpenTransaction:
+        return _MemoryTransaction(self, self.broker.transaction())
+
+    def delete_before(self, tp: TopicPartition, offset: int) -> None:
+        self.broker.delete_records(tp, offset)
+
+    def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
+        self.broker.compact(tp)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        self.broker.add_partitions(topic, total)
+
+    def recreate(self, topic: str, partitions: int) -> None:
+        self.broker.recreate_topic(topic, partitions)
+
+    def delete(self, topic: str) -> None:
+        self.broker.delete_topic(topic)
+
+
+@dataclass
+class _MemoryTransaction:
+    cluster: MemoryCluster
+    running: MemoryTransaction
+
+    def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
+        self.cluster.send(tp, messages, self.running)
+
+    def end(self, *, commit: bool) -> None:
+        self.running.commit() if commit else self.running.abort()

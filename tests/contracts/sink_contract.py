@@ -1,0 +1,324 @@
+"""What every sink promises. A subclass says how its sink is made, how its rows are read, and how a commit's answer gets lost."""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
+from ingest.model import Committed
+from ingest.ports import AlreadyDone, Done, Sink, Unknown
+from ingest.testing.checker import Report, check
+from tests.write.things import (
+    PER_WINDOW,
+    ROWS,
+    plan,
+    produced,
+    receipt,
+    stage,
+    staged_receipt,
+    together,
+    window,
+    with_digest,
+)
+
+
+class SinkContract(ABC):
+    """Runs unchanged on every sink."""
+
+    @abstractmethod
+    def make(self, tmp_path: Path, schema: pa.Schema) -> Any:
+        """A sink whose table isn't there yet."""
+
+    @abstractmethod
+    def reopen(self, sink: Any) -> Any:
+        """A sink on the same table as another process would make it; the same object where there is only one process."""
+
+    @abstractmethod
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        """All visible rows, cut as the checker wants them."""
+
+    @abstractmethod
+    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
+        """The next commit arrives, but its answer doesn't."""
+
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> Iterator[Any]:
+        """A prepared sink."""
+        made = self.make(tmp_path, ROWS)
+        made.prepare("ledger-1", "orders", "hourly")
+        return made
+
+    def report(self, sink: Any, numbers: list[int]) -> Report:
+        """The checker's word on windows that should be there."""
+        receipts = [c.receipt for c in sink.receipts()]
+        dead = [sink.read_dead(r.window) for r in receipts]
+        return check(produced(numbers), self.pieces(sink), dead, receipts, content="id")
+
+    def commit(self, sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
+        """Stage and commit a window with its dead letters."""
+        made, staged = staged_receipt(sink, number, generation, attempt)
+        sink.commit_dead(made.plan, attempt, staged)
+        return sink.commit(made, staged)
+
+    def test_nothing_is_there_before(self, sink: Any) -> None:
+        """A prepared table holds no window, and asking changes nothing."""
+        assert sink.look(window(0)) is None
+        assert list(sink.receipts()) == []
+
+    def test_look_without_a_table(self, tmp_path: Path) -> None:
+        """Looking where no table is, is no error."""
+        fresh = self.make(tmp_path / "none", ROWS)
+        assert fresh.look(window(0)) is None
+        assert list(fresh.receipts()) == []
+
+    def test_a_commit_shows_rows_and_receipt(self, sink: Any) -> None:
+        """A commit makes rows and receipt visible together, to other processes too."""
+        made, staged = staged_receipt(sink, 0)
+        sink.commit_dead(made.plan, "a1", staged)
+        assert self.pieces(sink) == []
+        outcome = sink.commit(made, staged)
+        assert isinstance(outcome, Done)
+        assert self.reopen(sink).look(window(0)) == outcome.committed
+        assert outcome.committed.receipt == made
+        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
+
+    def test_a_second_commit_writes_nothing(self, sink: Any) -> None:
+        """Another attempt at a committed window hears of the first one's receipt and leaves its own files out."""
+        first = self.commit(sink, 0)
+        second = self.commit(self.reopen(sink), 0, attempt="a2")
+        assert second == AlreadyDone(first.committed)
+        assert self.report(sink, [0]).ok
+
+    def test_the_same_commit_twice(self, sink: Any) -> None:
+        """A call that is repeated as it was, says that it is done already."""
+        made, staged = staged_receipt(sink, 0)
+        assert isinstance(sink.commit(made, staged), Done)
+        assert isinstance(sink.commit(made, staged), AlreadyDone)
+
+    def test_a_replacement_takes_away_only_its_own_window(self, sink: Any) -> None:
+        """The next generation stands in the place of the one before; neighbours stay as they are."""
+        for n in range(3):
+            self.commit(sink, n)
+        assert isinstance(self.commit(sink, 1, generation=1, attempt="b1"), Done)
+        assert sink.look(window(1)).receipt.generation == 1
+        assert sink.look(window(1)).receipt.attempt == "b1"
+        assert self.report(sink, [0, 1, 2]).ok, str(self.report(sink, [0, 1, 2]))
+
+    def test_a_window_without_rows(self, sink: Any) -> None:
+        """A window without any message is committed like any other, with a receipt and no files."""
+        planned = plan(sink, 0, offsets=(0, 0))
+        outcome = sink.commit(receipt(planned, [], 0, "a1"), [])
+        assert isinstance(outcome, Done)
+        assert sink.look(window(0)).receipt.counts.read == 0
+        assert self.pieces(sink) == []
+
+    def test_replaced_by_nothing(self, sink: Any) -> None:
+        """A replacement without rows empties its window, and only that."""
+        self.commit(sink, 0)
+        self.commit(sink, 1)
+        planned = plan(sink, 0)
+        sink.commit(receipt(planned, [], 1, "b1"), [])
+        assert {w for piece in self.pieces(sink) for w in piece["_window"].to_pylist()} == {window(1).key}
+        assert sink.look(window(0)).receipt.generation == 1
+
+    @pytest.mark.parametrize(("number", "offsets"), [(1, (12, 20)), (1, (10, 18)), (1, (0, 0))])
+    def test_a_window_that_does_not_join_on_is_refused(self, sink: Any, number: int, offsets: tuple[int, int]) -> None:
+        """Planned by another ledger, it would leave offsets in no window, or in two: refused; the right one goes in."""
+        self.commit(sink, 0)
+        self.commit(sink, 2)
+        torn = plan(sink, number, offsets)
+        staged = stage(sink, torn, 0, "torn")
+        with pytest.raises(RefusedError, match="window"):
+            sink.commit(receipt(torn, staged, 0, "torn"), staged)
+        assert isinstance(self.commit(sink, 1), Done)
+        assert self.report(sink, [0, 1, 2]).ok
+
+    def test_an_overlap_is_refused(self, sink: Any) -> None:
+        """A range that another window holds is refused, naming that window, topic-partition and offset; nothing is written."""
+        self.commit(sink, 0)
+        planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
+        staged = stage(sink, planned, 0, "a1")
+        with pytest.raises(OverlapError, match=window(0).key) as refused:
+            sink.commit(receipt(planned, staged, 0, "a1"), staged)
+        assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 0, PER_WINDOW - 1)
+        assert sink.look(window(5)) is None
+        assert self.report(sink, [0]).ok
+
+    def test_a_stale_generation_changes_nothing(self, sink: Any) -> None:
+        """An attempt at an older generation that wakes late, hears of the newer one."""
+        stale, stale_files = staged_receipt(sink, 0, 0, "zombie")
+        self.commit(sink, 0)
+        self.commit(sink, 0, generation=1, attempt="b1")
+        outcome = sink.commit(stale, stale_files)
+        assert isinstance(outcome, AlreadyDone)
+        assert outcome.committed.receipt.attempt == "b1"
+        assert self.report(sink, [0]).ok
+
+    @pytest.mark.parametrize(("there", "proposed"), [(None, 1), (0, 2)])
+    def test_no_generation_is_left_out(self, sink: Any, there: int | None, proposed: int) -> None:
+        """A generation needs the one before it."""
+        if there is not None:
+            self.commit(sink, 0)
+        made, staged = staged_receipt(sink, 0, proposed, "b1")
+        with pytest.raises(RefusedError):
+            sink.commit(made, staged)
+
+    @pytest.mark.parametrize("generation", [0, 1])
+    def test_another_plan_fails_closed(self, sink: Any, generation: int) -> None:
+        """A window that is there under another plan is refused, whatever the generation; both digests are named."""
+        self.commit(sink, 0)
+        made, staged = staged_receipt(sink, 0, generation, "a2")
+        other = with_digest(made, plan(sink, 0, offsets=(0, PER_WINDOW - 1)))
+        with pytest.raises(RefusedError, match=other.digest[:12]) as refused:
+            sink.commit(other, staged)
+        assert made.digest[:12] in str(refused.value)
+        assert self.report(sink, [0]).ok
+
+    def test_eight_racers_of_one_window(self, sink: Any) -> None:
+        """Of eight runs of one window one commits; the other seven report its receipt."""
+        racers = [(self.reopen(sink), f"racer {i}") for i in range(8)]
+        ready = [(s, *staged_receipt(s, 0, 0, name)) for s, name in racers]
+        for s, made, staged in ready:
+            s.commit_dead(made.plan, made.attempt, staged)
+        outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
+        assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 7 + ["Done"]
+        assert len({o.committed.receipt.attempt for o in outcomes}) == 1
+        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
+
+    def test_racers_of_different_windows_all_arrive(self, sink: Any) -> None:
+        """Runs of different windows never stop one another."""
+        ready = [(s, *staged_receipt(s, n)) for n, s in enumerate(self.reopen(sink) for _ in range(8))]
+        for s, made, staged in ready:
+            s.commit_dead(made.plan, made.attempt, staged)
+        outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
+        assert all(isinstance(o, Done) for o in outcomes)
+        assert self.report(sink, list(range(8))).ok
+
+    def test_two_stale_replacements_both_arrive(self, sink: Any) -> None:
+        """Replacements of two windows that both looked before either wrote, both arrive."""
+        for n in (0, 1):
+            self.commit(sink, n)
+        ready = [(s, *staged_receipt(s, n, 1, "b1")) for n, s in ((0, self.reopen(sink)), (1, self.reopen(sink)))]
+        for s, made, staged in ready:
+            s.commit_dead(made.plan, "b1", staged)
+        assert all(isinstance(o, Done) for o in together([_committing(s, made, staged) for s, made, staged in ready]))
+        assert [c.receipt.generation for c in sink.receipts()] == [1, 1]
+        assert self.report(sink, [0, 1]).ok, str(self.report(sink, [0, 1]))
+
+    def test_receipts_are_the_newest_of_each_window(self, sink: Any) -> None:
+        """All windows, each with its newest generation, in order."""
+        for n in (2, 0, 1):
+            self.commit(sink, n)
+        self.commit(sink, 1, generation=1, attempt="b1")
+        found: list[Committed] = list(self.reopen(sink).receipts())
+        assert [(c.receipt.window, c.receipt.generation) for c in found] == [(window(0), 0), (window(1), 1), (window(2), 0)]
+        assert found == [sink.look(window(n)) for n in range(3)]
+
+    def test_a_lost_answer_is_settled_by_looking(self, sink: Any) -> None:
+        """A commit that arrived unanswered is done or unknown, never refused; the next attempt finds it and writes nothing."""
+        made, staged = staged_receipt(sink, 0)
+        sink.commit_dead(made.plan, "a1", staged)
+        with self.no_answer(sink):
+            outcome = sink.commit(made, staged)
+        assert isinstance(outcome, Unknown | Done)
+        assert sink.look(window(0)).receipt == made
+        assert isinstance(self.commit(self.reopen(sink), 0, attempt="a2"), AlreadyDone)
+        assert self.report(sink, [0]).ok
+
+    def test_dead_letters_of_the_counted_attempt_only(self, sink: Any) -> None:
+        """Readers see the dead letters of the attempt that the receipt names, once, however often they were sent."""
+        first, first_files = staged_receipt(sink, 0, 0, "died before its commit")
+        sink.commit_dead(first.plan, first.attempt, first_files)
+        assert sink.read_dead(window(0)).num_rows == 0
+        assert sink.read_dead(window(0), attempt=first.attempt).num_rows == first.counts.dead
+        made, staged = staged_receipt(sink, 0, 0, "a2")
+        sink.commit_dead(made.plan, "a2", staged)
+        self.reopen(sink).commit_dead(made.plan, "a2", staged)
+        sink.commit(made, staged)
+        seen = sink.read_dead(window(0))
+        assert set(seen["attempt"].to_pylist()) == {"a2"}
+        assert seen.num_rows == made.counts.dead
+        assert self.report(sink, [0]).ok
+
+    def test_a_mended_retry_leaves_no_message_on_both_sides(self, sink: Any) -> None:
+        """Dead letters of an attempt that refused a message don't count once another attempt took it as a row."""
+        refused, refused_files = staged_receipt(sink, 0, 0, "old schema")
+        sink.commit_dead(refused.plan, refused.attempt, refused_files)
+        made, staged = staged_receipt(sink, 0, 0, "mended", dead=False)
+        sink.commit_dead(made.plan, "mended", staged)
+        sink.commit(made, staged)
+        assert sink.read_dead(window(0)).num_rows == 0
+        assert self.report(sink, [0]).ok
+
+    def test_a_dead_letter_is_the_whole_message(self, sink: Any) -> None:
+        """Bytes, headers in order with duplicates, coordinates, stage, reason and attempt come back as they went in."""
+        self.commit(sink, 0)
+        row = sink.read_dead(window(0), limit=1).to_pylist()[0]
+        assert (row["_topic"], row["_offset"], row["key"], row["value"]) == ("shop.orders", 3, None, b"v3")
+        assert row["_timestamp"] is None
+        assert [tuple(h.values()) for h in row["headers"]] == [("h", b"1"), ("h", None)]
+        assert (row["stage"], row["reason"], row["detail"], row["timestamp_type"]) == ("decode", "truncated", "at $.amount", "CreateTime")
+        assert (row["attempt"], row["generation"], row["pipeline"], row["leader_epoch"]) == ("a1", 0, "orders", 7)
+
+    def test_prepare_again(self, sink: Any) -> None:
+        """Preparing a prepared table changes nothing."""
+        self.commit(sink, 0)
+        self.reopen(sink).prepare("ledger-1", "orders", "hourly")
+        assert self.report(sink, [0]).ok
+
+    def test_the_grid_is_bound(self, sink: Any) -> None:
+        """Another grid is refused, naming both."""
+        with pytest.raises(GridError, match=r"hourly.*daily"):
+            self.reopen(sink).prepare("ledger-1", "orders", "daily")
+
+    @pytest.mark.parametrize(("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")])
+    def test_ledger_and_pipeline_are_bound(self, sink: Any, ledger: str, pipeline: str) -> None:
+        """Another ledger, or another pipeline, is refused, naming both."""
+        with pytest.raises(IdentityError, match=ledger if pipeline == "orders" else pipeline):
+            self.reopen(sink).prepare(ledger, pipeline, "hourly")
+
+    def test_a_commit_of_another_ledger_is_refused(self, sink: Any) -> None:
+        """What prepare refuses, commit refuses too: the table may have been made anew in between."""
+        made, staged = staged_receipt(sink, 0)
+        with pytest.raises(IdentityError):
+            sink.commit(receipt(made.plan, staged, 0, "a1", ledger="ledger-2"), staged)
+        with pytest.raises(GridError):
+            sink.commit(receipt(made.plan, staged, 0, "a1", grid="daily"), staged)
+
+    def test_racing_preparations_agree(self, tmp_path: Path) -> None:
+        """Of eight that make one table with ledgers of their own, one binds it; the others are told whose it is."""
+        fresh = self.make(tmp_path / "raced", ROWS)
+        outcomes = together([_preparing(self.reopen(fresh), f"ledger-{i}") for i in range(8)])
+        assert sorted(outcomes) == ["bound", *["refused"] * 7]
+
+    def test_the_stager_travels(self, sink: Any) -> None:
+        """The factory survives pickling, and an attempt that was given up leaves nothing visible."""
+        planned = plan(sink, 0)
+        factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))
+        given_up = factory(planned.splits[0])
+        given_up.discard()
+        assert factory(planned.splits[0]).finish() == (0, 0, (), ())
+        assert self.pieces(sink) == []
+
+
+def _committing(sink: Sink, made: Any, staged: Any) -> Callable[[], Any]:
+    return lambda: sink.commit(made, staged)
+
+
+def _preparing(sink: Sink, ledger: str) -> Callable[[], str]:
+    def run() -> str:
+        try:
+            sink.prepare(ledger, "orders", "hourly")
+        except IdentityError:
+            return "refused"
+        return "bound"
+
+    return run

@@ -1,0 +1,36 @@
+"""The models that the tests of decoding share."""
+
+from __future__ import annotations
+
+import pandera.polars as pp
+import polars as pl
+
+
+class Scalars(pp.DataFrameModel):
+    """Every type that the fast way covers, all nullable but one."""
+
+    id: pl.Int64
+    tiny: pl.Int8 = pp.Field(nullable=True)
+    quantity: pl.Int32 = pp.Field(nullable=True)
+    amount: pl.Float64 = pp.Field(nullable=True)
+    single: pl.Float32 = pp.Field(nullable=True)
+    name: pl.String = pp.Field(nullable=True)
+    paid: pl.Boolean = pp.Field(nullable=True)
+    price: pl.Decimal(10, 2) = pp.Field(nullable=True)
+    units: pl.Decimal(20, 0) = pp.Field(nullable=True)
+    at: pl.Datetime("us", "UTC") = pp.Field(nullable=True)
+    ms: pl.Datetime("us", "UTC") = pp.Field(nullable=True, metadata={"epoch": "ms"})
+    day: pl.Date = pp.Field(nullable=True)
+    place: pl.Struct({"city": pl.String, "zip": pl.Int16, "geo": pl.Struct({"lat": pl.Float64, "at": pl.Datetime("us", "UTC")})}) = (
+        pp.Field(nullable=True)
+    )
+    odd: pl.Int64 = pp.Field(nullable=True, alias="o'd\"d /~é.[0]")
+
+
+class Nested(pp.DataFrameModel):
+    """Lists and maps, which only the strict way decodes."""
+
+    id: pl.Int64
+    tags: pl.List(pl.String) = pp.Field(nullable=True)
+    lines: pl.List(pl.Struct({"sku": pl.String, "price": pl.Decimal(8, 2)})) = pp.Field(nullable=True)
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(nullable=True, metadata={"map": True})

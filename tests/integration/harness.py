@@ -1,0 +1,169 @@
+"""Runs of a real pipeline (Kafka, SQLite or PostgreSQL, Delta) in processes that a test may kill, and the checker over what they left."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+from deltalake import DeltaTable
+from pyarrow.dataset import get_partition_keys
+
+from ingest.assemble import assemble
+from ingest.errors import WindrowError
+from ingest.model import TopicPartition, Window, from_json, to_json
+from ingest.pipeline import Pipeline, Request, Result, run
+from ingest.spec import PipelineSpec, parse_spec
+from ingest.testing.checker import Report, check
+from ingest.testing.engine import LocalEngine
+from ingest.write.delta import DeltaSink
+
+HERE = Path(__file__).parent
+MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)
+
+# Children come from a server process that has imported everything once: a run in a process of its own then costs no start-up.
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["tests.integration.harness", "ingest.assemble"])
+
+
+def hour(n: int) -> datetime:
+    """The n-th hour of the test's day."""
+    return MIDNIGHT + timedelta(hours=n)
+
+
+def millis(n: int, minute: int = 0, second: int = 0) -> int:
+    """A timestamp in the n-th hour, in milliseconds."""
+    return int((hour(n) + timedelta(minutes=minute, seconds=second)).timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One pipeline's configuration: a topic on a broker, a table and a ledger in a folder."""
+
+    bootstrap: str
+    topic: str
+    folder: Path
+    over: Mapping[str, Any] = field(default_factory=dict)
+
+    def spec(self) -> PipelineSpec:
+        """The spec, with `over` laid over its sections."""
+        attributes: dict[str, Any] = {
+            "id": "things",
+            "source": {"bootstrap_servers": self.bootstrap, "topic": self.topic},
+            "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z", "delay": "1m"},
+            "decode": {"schema": "things.py:Thing"},
+            "limits": {"max_dead_ratio": None},
+            "sink": {"kind": "delta", "path": str(self.folder / "things")},
+            "state": f"sqlite:///{self.folder}/state.db",
+        }
+        for name, section in self.over.items():
+            attributes[name] = attributes[name] | section if isinstance(section, Mapping) else section
+        return parse_spec(attributes, HERE)
+
+    def window(self, n: int) -> Window:
+        """The n-th hour."""
+        return Window("things", hour(n), hour(n + 1))
+
+    def pipeline(self) -> Pipeline:
+        """The pipeline, with tasks in this process."""
+        return assemble(self.spec(), LocalEngine())
+
+    def run(self, n: int, request: Request | None = None) -> Result:
+        """Run the n-th hour here and now."""
+        return run(self.pipeline(), self.window(n), request or Request("test"))
+
+
+def start_run(place: Place, n: int, answer: Path, crash: str = "", request: Request | None = None) -> BaseProcess:
+    """Run the n-th hour in a process of its own, with WINDROW_CRASH set; it writes its Result or error to `answer`."""
+    process = _SERVER.Process(target=_child, args=(place, n, str(answer), crash, to_json(request or Request("test"))))
+    process.start()
+    return process
+
+
+def _child(place: Place, n: int, answer: str, crash: str, request: str) -> None:
+    os.environ["WINDROW_CRASH"] = crash
+    try:
+        text = to_json(place.run(n, from_json(request, Request)))
+    except WindrowError as failed:
+        text = json.dumps({"error": type(failed).__name__, "text": str(failed)})
+    Path(answer).with_suffix(".part").write_text(text)
+    Path(answer).with_suffix(".part").rename(answer)
+
+
+def result_of(answer: Path) -> Result:
+    """The Result that a child wrote; its error, if it wrote one, fails the test."""
+    text = answer.read_text()
+    assert "error" not in json.loads(text), text
+    return from_json(text, Result)
+
+
+def wait_until_stopped(process: BaseProcess) -> None:
+    """Return once the child has stopped itself at its crash point; fail if it ended instead.
+
+    It is the fork server's child, not this process's: its state can be looked at, not waited for.
+    """
+    state = psutil.Process(process.pid)
+    deadline = time.monotonic() + 60
+    while state.status() != psutil.STATUS_STOPPED:
+        assert process.is_alive(), f"the run ended with {process.exitcode} before it reached its crash point"
+        assert time.monotonic() < deadline, "the run never reached its crash point"
+        process.join(0.01)
+
+
+def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object]]:
+    """All committed messages of a topic, read by a plain client: offset -> the id in the value (None where there is none)."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checker", "auto.offset.reset": "error", "enable.partition.eof": True})
+    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    consumer.assign([KafkaPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+    found: dict[TopicPartition, dict[int, object]] = {TopicPartition(topic, p): {} for p in partitions}
+    ended: set[int] = set()
+    while len(ended) < len(partitions):
+        message = consumer.poll(10)
+        assert message is not None, "the topic could not be read to its end"
+        if message.error():
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            ended.add(message.partition())
+        else:
+            found[TopicPartition(topic, message.partition())][message.offset()] = _id(message.value())
+    consumer.close()
+    return found
+
+
+def _id(value: bytes | None) -> object:
+    try:
+        return json.loads(value or b"")["id"]
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def judge(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]]) -> Report:
+    """The checker's verdict over a place's table, dead letters and receipts; `produced`: what the committed windows should hold."""
+    pipeline = place.pipeline()
+    sink = pipeline.sink
+    assert isinstance(sink, DeltaSink)
+    receipts = [c.receipt for c in sink.receipts()]
+    table = DeltaTable(sink.uri)
+    pieces = [p.to_table() for p in table.to_pyarrow_dataset().get_fragments()]
+    keys = [f.partition_expression for f in table.to_pyarrow_dataset().get_fragments()]
+    pieces = [
+        piece.append_column("_window", pa.array([get_partition_keys(k)["_window"]] * piece.num_rows, pa.string()))
+        for piece, k in zip(pieces, keys, strict=True)
+    ]
+    dead = [sink.read_dead(r.window) for r in receipts]
+    return check(produced, pieces, dead, receipts)
+
+
+def version(place: Place) -> int:
+    """The Delta version of the place's table."""
+    return DeltaTable(str(place.folder / "things")).version()

@@ -1,0 +1,119 @@
+"""A Spark worker or the whole driver dies in the middle of writing, with the real stager, on real Kafka: exactly once all the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from deltalake import DeltaTable
+
+from tests.broker.produce import Put, create_topic, produce
+from tests.integration.harness import judge, millis, visible
+from tests.integration.user import User
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+OVER = (None, psutil.STATUS_ZOMBIE)
+RUN = ("run", "--window", "2026-01-05T01:00:00Z")
+
+
+@pytest.fixture
+def user(kafka: str, tmp_path: Path) -> User:
+    """One hour in two topic-partitions, so two tasks, with a poison in each; and a spec beside it."""
+    topic = create_topic(kafka, partitions=2)
+    puts = [Put(json.dumps({"id": i, "name": None}).encode(), millis(1, i % 60), i % 2) for i in range(200)]
+    produce(kafka, topic, [*puts, Put(b"poison", millis(1, 59), 0), Put(b"poison", millis(1, 59), 1)])
+    return User(kafka, topic, tmp_path)
+
+
+def staged(user: User) -> set[str]:
+    """Data files under the table, whether a commit names them or not."""
+    table = user.folder / "things"
+    return {str(p.relative_to(table)) for p in (table / "data").rglob("*.parquet")}
+
+
+def in_table(user: User) -> set[str]:
+    """Data files that the table is made of."""
+    return {
+        Path(uri).resolve().relative_to(user.folder / "things").as_posix() for uri in DeltaTable(str(user.folder / "things")).file_uris()
+    }
+
+
+def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
+    """The checker finds nothing wrong, and so many staged files are there that the table doesn't know."""
+    report = judge(user.place, visible(user.place.bootstrap, user.place.topic))
+    assert report.ok, report
+    assert len(in_table(user)) == 2
+    assert len(staged(user) - in_table(user)) == garbage
+    counts = [c.receipt.counts for c in user.place.pipeline().sink.receipts()]
+    assert [(c.read, c.valid, c.dead) for c in counts] == [(202, 200, 2)]
+
+
+@pytest.mark.parametrize("point", ["write.middle", "write.after"])
+def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
+    """1 A worker has staged and is killed with SIGKILL. 2 Spark runs its task again. 3 The window commits, without what was left."""
+    killed = user.folder / "killed"
+    ran = user.types(*RUN, crash=f"{point}:kill:{killed}")
+    assert killed.exists(), "no worker came by the crash point"
+    assert [w["recovered"] for w in ran["windows"]] == [False]
+    assert_exactly_once_beside_garbage(user, garbage=1)
+
+
+def wait_until_a_worker_halts(driver: psutil.Process) -> None:
+    """Return once a process below the driver has stopped itself at its crash point; fail if the driver ends instead."""
+    until(
+        lambda: any(status_of(p) == psutil.STATUS_STOPPED for p in driver.children(recursive=True)),
+        "no worker reached its crash point",
+        lambda: status_of(driver) in OVER,
+    )
+
+
+def until(true: Callable[[], bool], otherwise: str, hopeless: Callable[[], bool] = lambda: False) -> None:
+    """Processes that are not our own children can be looked at, not waited for."""
+    pause, deadline = threading.Event(), time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline, otherwise
+        assert not hopeless(), otherwise
+        pause.wait(0.02)
+
+
+def status_of(process: psutil.Process) -> str | None:
+    """None if it is gone."""
+    try:
+        return process.status()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def kill_with_all_below(command: subprocess.Popen[str]) -> None:
+    """SIGKILL for the driver first, then for the JVM and the workers that it leaves; none of them runs when this returns."""
+    driver = psutil.Process(command.pid)
+    below = driver.children(recursive=True)
+    command.kill()
+    command.wait()
+    for process in below:
+        if process.is_running():  # nor is a stranger hit that has taken over the number
+            process.kill()
+    until(lambda: all(status_of(p) in OVER for p in below), "something of the run is still there")
+    command.communicate()  # its pipes
+
+
+def test_a_killed_driver_is_run_again(user: User) -> None:
+    """1 A worker has staged and halts. 2 The driver is killed with SIGKILL, then all below it. 3 A rerun makes it exactly once."""
+    command = user.starts(*RUN, crash=f"write.middle:stop:{user.folder / 'halted'}")
+    try:
+        wait_until_a_worker_halts(psutil.Process(command.pid))
+    finally:
+        kill_with_all_below(command)
+    left = staged(user)
+    assert left, "nothing was staged before the kill"
+    assert in_table(user) == set()
+    assert [w["recovered"] for w in user.types(*RUN)["windows"]] == [False]
+    assert not left & in_table(user)
+    assert_exactly_once_beside_garbage(user, garbage=len(left))

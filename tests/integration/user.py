@@ -1,0 +1,49 @@
+"""Somebody in a shell who types `windrow`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.integration.harness import Place
+
+HERE = Path(__file__).parent
+ELSEWHERE = {"DAGSTER_HOME", "WINDROW_STATE", "WINDROW_CRASH"}
+"""Variables that would point the command to another state, or kill it."""
+
+
+class User:
+    """Has a spec in a folder."""
+
+    def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
+        """The spec is the one that `place` has, as YAML."""
+        self.place = Place(bootstrap, topic, folder)
+        self.folder = folder
+        (folder / "things.py").write_text((HERE / "things.py").read_text())
+        (folder / "things.yaml").write_text(
+            f"id: things\nsource: {{bootstrap_servers: '{{{{ env.BROKER }}}}', topic: {topic}}}\n"
+            "window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}\ndecode: {schema: 'things.py:Thing'}\n"
+            "sink: {kind: delta, path: ./things}\nstate: ./state.db\nlimits: {max_dead_ratio: 0.1}\n"
+        )
+        (folder / ".env").write_text(f"BROKER={bootstrap}\n")
+
+    def starts(self, *words: str, spec: bool = True, crash: str = "") -> subprocess.Popen[str]:
+        """Begin the command with --json; `crash`: WINDROW_CRASH for it and, by way of the JVM, for Spark's workers."""
+        command = [str(Path(sys.executable).parent / "windrow"), words[0], *(["things.yaml"] if spec else []), *words[1:], "--json"]
+        env = {name: value for name, value in os.environ.items() if name not in ELSEWHERE} | ({"WINDROW_CRASH": crash} if crash else {})
+        return subprocess.Popen(command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def types(self, *words: str, code: int = 0, spec: bool = True, crash: str = "") -> Any:
+        """Run the command to its end; the document it prints, after its exit code was checked."""
+        with self.starts(*words, spec=spec, crash=crash) as command:
+            try:
+                out, err = command.communicate(timeout=300)
+            except BaseException:
+                command.kill()
+                raise
+        assert command.returncode == code, (command.returncode, out, err)
+        return json.loads(out)

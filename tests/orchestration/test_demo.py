@@ -1,0 +1,122 @@
+"""The demo end to end, as a newcomer runs it: real Kafka, real Spark, Dagster; then its second run, and the UI."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+
+PROJECT = Path(__file__).parents[2]
+OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "ORDERS_START")
+ENV = {name: value for name, value in os.environ.items() if name not in OURS}
+
+
+COMMAND = "python -m assets.demo run"
+"""What `make demo` ends in (tests/shape holds the two together), and what is tested here."""
+PROGRAM = COMMAND.split()[1:-1]
+RUN = COMMAND.rsplit(maxsplit=1)[-1]
+
+
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m assets.demo ...` in an environment without the demo's own variables."""
+    return subprocess.run(
+        [sys.executable, *PROGRAM, *arguments], cwd=PROJECT, env=ENV, capture_output=True, text=True, check=False
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def first(home: Path) -> subprocess.CompletedProcess[str]:
+    return demo(RUN, "--messages", "12000", "--home", str(home))
+
+
+def table_version(home: Path) -> int:
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(home / ".windrow" / "demo" / "lake" / "orders")).version()
+
+
+def test_first_run(first: subprocess.CompletedProcess[str]) -> None:
+    """24 windows of about 500 rows each, none collapsed onto a transaction's marker, and the check finds nothing wrong."""
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "12,000 orders are in the table exactly once" in first.stdout
+    assert "Nothing lost, nothing twice" in first.stdout
+    written = [int(line.split()[-3]) for line in first.stdout.splitlines() if re.match(r"\d\d-\d\d \d\d:00 ", line)]
+    assert len(written) == 24
+    assert sum(written) == 12_000
+    assert 450 < min(written) <= max(written) < 550
+
+
+def test_second_run_writes_nothing(first: subprocess.CompletedProcess[str], home: Path) -> None:
+    """Run again, it says that every window is committed already; the table keeps its version."""
+    assert first.returncode == 0
+    before = table_version(home)
+    again = demo(RUN, "--home", str(home))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "Every window is committed already; nothing was written" in again.stdout
+    assert table_version(home) == before
+
+
+def test_ui_shows_the_history_and_stop_ends_it(first: subprocess.CompletedProcess[str], home: Path) -> None:
+    """The UI answers on loopback with 24 green partitions and the metadata of a window; `stop` ends it and the broker."""
+    assert first.returncode == 0
+    command = [sys.executable, *PROGRAM, "ui", "--home", str(home)]
+    loud = {"env": ENV | {"PYTHONUNBUFFERED": "1"}, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=PROJECT, text=True, **loud) as ui:
+        try:
+            assert ui.stdout is not None
+            said, address = [], None
+            for line in ui.stdout:
+                said.append(line)
+                found = re.search(r"http://127\.0\.0\.1:\d+", line)
+                if found:
+                    address = found[0]
+                    break
+            assert address, said
+            threading.Thread(target=ui.stdout.read, daemon=True).start()  # a full pipe would stop the server
+            node = ask(address, ui)["assetNodeOrError"]
+            assert node["partitionStats"]["numMaterialized"] == 24
+            assert "orders" in node["assetKey"]["path"]
+            labels = {e["label"] for e in node["assetMaterializations"][0]["metadataEntries"]}
+            assert {"receipt", "offsets", "messages_read", "rows_written", "lag_records", "delta_version"} <= labels
+        finally:
+            stopped = demo("stop", "--home", str(home))
+        assert "Dagster's UI and the broker" in stopped.stdout
+        ui.wait(60)
+    assert "Nothing was running" in demo("stop", "--home", str(home)).stdout
+
+
+QUERY = """{ assetNodeOrError(assetKey: {path: ["orders"]}) { __typename ... on AssetNode {
+    assetKey { path } partitionStats { numMaterialized }
+    assetMaterializations(limit: 1) { metadataEntries { label } } } } }"""
+
+
+def ask(address: str, server: subprocess.Popen[str]) -> dict[str, Any]:
+    """The answer to QUERY, as soon as the server is up and has loaded the definitions; the server's end, not a clock, ends the wait."""
+    request = urllib.request.Request(f"{address}/graphql", json.dumps({"query": QUERY}).encode(), {"Content-Type": "application/json"})
+    pause = threading.Event()
+    while server.poll() is None:
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                data = json.load(answer)["data"]
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            data = None
+        if data and data["assetNodeOrError"]["__typename"] == "AssetNode":
+            return dict(data)
+        pause.wait(0.2)
+    pytest.fail("the UI ended before it answered")

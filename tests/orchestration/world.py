@@ -1,0 +1,116 @@
+"""A pipeline in memory under Dagster: no Kafka, no Spark, the ledger in a SQLite file."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.factory import kafka_table
+from assets.partitions import Stretch, key_of
+from assets.schedule import job_name, range_tags
+from ingest.decode.columns import Columns
+from ingest.decode.json import JsonDecoder
+from ingest.decode.load import load_model
+from ingest.ledger.sql import open_ledger
+from ingest.model import TopicPartition, Window
+from ingest.pipeline import Pipeline
+from ingest.ports import Engine, Reader
+from ingest.spec import PipelineSpec, parse_spec
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.engine import LocalEngine
+from ingest.testing.reader import MemoryReader
+from ingest.testing.sink import MemorySink
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+TOPIC = "shop.things"
+PARTITIONS = 2
+
+
+def hour(n: int, minute: int = 0) -> datetime:
+    """The n-th hour of the pipeline."""
+    return START + timedelta(hours=n, minutes=minute)
+
+
+class World:
+    """The topic, the table, and the clock that both windrow and the test read."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+        self.instance = instance
+        self.now = hour(100)
+        self.broker = MemoryBroker()
+        self.broker.create_topic(TOPIC, partitions=PARTITIONS)
+        self.spec: PipelineSpec = parse_spec(
+            {
+                "id": "things",
+                "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
+                "window": {"grid": "hourly", "start": START, "delay": "5m"},
+                "decode": {"schema": "things.py:Thing"},
+                "limits": {"max_dead_ratio": 0.5},
+                "sink": {"path": str(folder / "table")},
+                "state": str(folder / "state.db"),
+            },
+            Path(__file__).parent,
+        )
+        columns = Columns.of(load_model(self.spec.decode.schema_, self.spec.folder))
+        self.columns = columns
+        self.sink = MemorySink("things", columns.arrow_schema)
+        self.attempts = 0
+        self.kept: list[Reader] = []
+        self.defs = kafka_table(self.spec, self.assemble)
+
+    def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
+        """What the asset and the check open instead of the real thing."""
+        del engine
+        self.attempts += 1
+
+        def reader(cluster_id: str, topics: dict[str, str]) -> Reader:
+            made = MemoryReader(self.broker, cluster_id=cluster_id, topics=topics)
+            self.kept.append(made)
+            return made
+
+        decoder = JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
+        return Pipeline(
+            spec=spec, columns=self.columns, decoder=decoder, broker=self.broker, reader=reader, ledger=open_ledger(spec.state_url()),
+            sink=self.sink, engine=LocalEngine(), now=lambda: self.now,
+        )  # fmt: skip
+
+    def fill(self, hours: int, first: int = 0, per_hour: int = 60) -> None:
+        """`hours` hours from the first on: messages in turn over the partitions, evenly over each hour."""
+        for n in range(first, first + hours):
+            for i in range(per_hour):
+                self.send(n, i * 60 // per_hour, b'{"id": %d}' % (n * per_hour + i), i % PARTITIONS)
+
+    def send(self, n: int, minute: int, value: bytes | None, partition: int = 0) -> int:
+        """One message."""
+        return self.broker.produce(TopicPartition(TOPIC, partition), value, timestamp=hour(n, minute))
+
+    def key(self, n: int) -> str:
+        """The n-th partition key."""
+        return key_of(self.spec.window, hour(n))
+
+    def run(self, first: int, last: int | None = None, **config: Any) -> dg.ExecuteInProcessResult:
+        """The windows first..last in one run, both included."""
+        tags = range_tags(Stretch(self.key(first), self.key(first if last is None else last)))
+        ops = {"ops": {"things": {"config": config}}} if config else {}
+        return self.defs.resolve_job_def(job_name(self.spec)).execute_in_process(
+            instance=self.instance, tags=tags, raise_on_error=False, run_config=ops
+        )
+
+    def green(self) -> set[str]:
+        """The partitions that Dagster shows as materialized."""
+        return self.instance.get_materialized_partitions(dg.AssetKey(["things"]))
+
+    def metadata(self, n: int) -> dict[str, Any]:
+        """What Dagster shows of the n-th window now."""
+        wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=[self.key(n)])
+        materialization = self.instance.fetch_materializations(wanted, limit=1).records[0].asset_materialization
+        assert materialization is not None
+        return dict(materialization.metadata)
+
+    def receipt_of(self, n: int) -> Any:
+        """The table's own word on the n-th window."""
+        found = self.sink.look(Window("things", hour(n), hour(n + 1)))
+        return None if found is None else found.receipt

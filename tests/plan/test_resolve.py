@@ -1,0 +1,203 @@
+"""A label's boundary: what the definition says, whatever neighbours, order and log; and no more of the log read than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.errors import IdentityError
+from ingest.model import Boundary, TopicPartition
+from ingest.plan.resolve import resolve
+from ingest.testing.broker import MemoryBroker
+from tests.plan.logs import FIRST, HOUR, LABELS, START, TOPIC, Event, ShortChunks, alone, by_definition, logs, write
+
+TP = TopicPartition(TOPIC, 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def far() -> Iterator[None]:
+    """A look is far after 25 messages, so that short logs are sick too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ingest.plan.look.FAR", 25)
+        yield
+
+
+def broker_with(*partitions: list[Event]) -> tuple[ShortChunks, list[list[tuple[int, int]]]]:
+    """A broker with these logs, and what is visible of each."""
+    broker = ShortChunks()
+    broker.create_topic(TOPIC, len(partitions))
+    return broker, [write(broker, TopicPartition(TOPIC, i), events) for i, events in enumerate(partitions)]
+
+
+def offsets(boundary: Boundary) -> list[int]:
+    """Its offsets by partition."""
+    return [m.offset for m in boundary.marks]
+
+
+@settings(deadline=None)
+@given(logs(), logs())
+def test_a_label_cuts_where_the_definition_says(one: list[Event], two: list[Event]) -> None:
+    """Per partition the settled visible message, else the last stable offset."""
+    broker, visible = broker_with(one, two)
+    ends = [p.offset for p in broker.stable_ends([TP, TopicPartition(TOPIC, 1)]).values()]
+    for label in LABELS:
+        expected = [by_definition(seen, label) for seen in visible]
+        boundary = alone(broker, label)
+        assert offsets(boundary) == [end if cut is None else cut for cut, end in zip(expected, ends, strict=True)]
+        assert [m.how for m in boundary.marks] == ["end" if cut is None else "settled" for cut in expected]
+
+
+@settings(deadline=None)
+@given(logs(), logs(), st.permutations(LABELS))
+def test_the_order_of_a_backfill_does_not_matter(one: list[Event], two: list[Event], order: list[datetime]) -> None:
+    """With whatever neighbours are frozen already, a label cuts where it would alone; labels answered on the way too."""
+    broker, _ = broker_with(one, two)
+    expected = {label: offsets(alone(broker, label)) for label in LABELS}
+    frozen: dict[datetime, Boundary] = {}
+    for label in order:
+        lower = max((b for at, b in frozen.items() if at < label), key=lambda b: b.label, default=None)
+        upper = min((b for at, b in frozen.items() if at > label), key=lambda b: b.label, default=None)
+        for boundary in resolve(broker, TOPIC, label, "hourly", FIRST, lower, upper, lambda _: None):
+            frozen.setdefault(boundary.label, boundary)
+    assert {at: offsets(b) for at, b in frozen.items()} == expected
+
+
+def historic(messages: int) -> tuple[MemoryBroker, list[int]]:
+    """Messages of the first day, some written by transactions today: the markers are stamped later than every label. And an empty list."""
+    broker = MemoryBroker()
+    broker.create_topic(TOPIC, 1)
+    write(broker, TP, [(START + i * 24 * HOUR // messages, "committed" if i % 50 == 0 else "plain") for i in range(messages)])
+    return broker, []
+
+
+def test_a_historic_log_is_read_once_and_not_once_per_window() -> None:
+    """24 labels, the last one asked first: one pass answers all of them."""
+    broker, looked = historic(6_000)
+    last = FIRST + timedelta(hours=23)
+    boundaries = resolve(broker, TOPIC, last, "hourly", FIRST, None, None, looked.append)
+    assert [b.label for b in boundaries] == [FIRST + timedelta(hours=h) for h in range(24)]
+    assert looked[-1] < 1.2 * 6_000  # of which 1,000 to find out that it is sick
+    assert looked == sorted(looked)
+
+
+def test_a_historic_log_lands_in_its_own_hours() -> None:
+    """Markers stamped today cut nothing: at least 0.95 of the messages lie in their own hour's window, as in the design's table."""
+    broker, _ = historic(6_000)
+    boundaries = resolve(broker, TOPIC, FIRST + timedelta(hours=24), "hourly", FIRST, None, None, lambda _: None)
+    own = 0
+    for start, stop in pairwise(boundaries):
+        low, high = (int(b.label.timestamp() * 1000) for b in (start, stop))
+        inside = [s for chunk in broker.stamps(TP, start.offset(TP), stop.offset(TP)) for s in chunk.timestamps.tolist()]
+        own += sum(low <= s < high for s in inside)
+    assert own >= 0.95 * 6_000
+
+
+def test_a_message_stamped_2099_empties_no_later_window() -> None:
+    """Kafka names it for every later label; the windows hold their own messages nevertheless."""
+    far_future = START + 73 * 365 * 24 * HOUR
+    broker, _ = broker_with([(far_future if i == 5 else START + i * HOUR // 100, "plain") for i in range(900)])
+    cuts = [alone(broker, label).offset(TP) for label in LABELS]
+    assert cuts == [100 * h for h in range(9)]
+
+
+def test_a_healthy_partition_beside_a_sick_one_is_read_in_short_pieces() -> None:
+    """The pass that a sick partition needs leaps from label to label in the others."""
+    sick = [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)]
+    well = [(START + i * HOUR // 1000, "plain") for i in range(8_000)]
+    broker, _ = broker_with(sick, well)
+    looked: list[int] = []
+    boundaries = resolve(broker, TOPIC, LABELS[8], "hourly", FIRST, None, None, looked.append)
+    assert [offsets(b) for b in boundaries[1:-1]] == [[100 * h, 1000 * h] for h in range(1, 8)]
+    assert looked[-1] < 2_500
+
+
+def test_a_healthy_partition_costs_one_short_read() -> None:
+    """Kafka's answer and the twenty messages from there, not the log."""
+    broker = MemoryBroker()
+    broker.create_topic(TOPIC, 1)
+    write(broker, TP, [(START + i * HOUR // 1000, "plain") for i in range(8_000)])
+    looked: list[int] = []
+    resolve(broker, TOPIC, LABELS[3], "hourly", FIRST, None, None, looked.append)
+    assert looked == [1_000]
+
+
+def test_an_open_transaction_ends_the_look() -> None:
+    """Nothing is cut beyond the last stable offset, although Kafka's log goes on."""
+    broker, _ = broker_with([(START, "plain"), (START + 1, "plain")])
+    broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
+    broker.produce(TP, b"", timestamp=START + HOUR)
+    (mark,) = alone(broker, LABELS[1]).marks
+    assert (mark.offset, mark.how) == (2, "end")
+
+
+@pytest.mark.parametrize(
+    ("gone", "cut", "how"),
+    [
+        (150, 200, "settled"),
+        (189, 200, "settled"),
+        (190, 200, "log_start"),
+        (200, 200, "log_start"),
+        (250, 250, "log_start"),
+        (300, 300, "log_start"),
+    ],
+)
+def test_a_log_start_proves_nothing(gone: int, cut: int, how: str) -> None:
+    """Label 2 of a log of 100 messages an hour, when those below `gone` are gone: eleven earlier ones must be left to show the cut."""
+    broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in range(300)])
+    broker.delete_records(TP, gone)
+    (mark,) = alone(broker, LABELS[2]).marks
+    assert (mark.offset, mark.how) == (cut, how)
+
+
+def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
+    """What lies between the neighbour's cut and this one is all there, although nothing before it is."""
+    broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in range(300)])
+    lower = alone(broker, LABELS[1])
+    broker.delete_records(TP, 100)
+    broker.produce(TP, b"", timestamp=START + 3 * HOUR)
+    (mark,) = alone(broker, LABELS[2], lower).marks
+    assert (mark.offset, mark.how) == (200, "settled")
+
+
+def test_a_partition_that_the_upper_boundary_does_not_list_is_cut_at_0() -> None:
+    """It appeared later, and belongs whole to a later window."""
+    broker, _ = broker_with([(START, "plain")])
+    upper = alone(broker, LABELS[3])
+    broker.add_partitions(TOPIC, 2)
+    write(broker, TopicPartition(TOPIC, 1), [(START + HOUR, "plain")])
+    assert offsets(alone(broker, LABELS[1], None, upper)) == [1, 0]
+    assert len(alone(broker, LABELS[1]).marks) == 2
+
+
+def test_messages_beyond_the_upper_neighbour_help_to_decide() -> None:
+    """A cut just below a frozen neighbour needs the next twenty messages, which lie beyond it; only the cut may not."""
+    hour_2, hour_3 = START + 2 * HOUR, START + 3 * HOUR
+    stamps = [START] * 30 + [hour_2] + [START] * 8 + [hour_3] * 40
+    broker, _ = broker_with([(stamp, "plain") for stamp in stamps])
+    upper = alone(broker, LABELS[3])
+    assert offsets(upper) == [39]
+    assert offsets(alone(broker, LABELS[2], None, upper)) == offsets(alone(broker, LABELS[2])) == [30]
+
+
+def test_a_topic_made_anew_is_refused_before_anything_is_frozen() -> None:
+    """Offsets of the old topic must not bound those of the new one."""
+    broker, _ = broker_with([(START, "plain")])
+    lower = alone(broker, LABELS[1])
+    broker.recreate_topic(TOPIC)
+    with pytest.raises(IdentityError, match="topic id"):
+        alone(broker, LABELS[2], lower)
+
+
+def test_the_boundary_names_cluster_topic_and_leader_epoch() -> None:
+    """Identity comes from the cluster, the epoch from the settled message or the stable end."""
+    broker, _ = broker_with([(START, "plain")])
+    broker.elect(TP)
+    boundary = alone(broker, LABELS[1])
+    assert boundary.cluster_id == broker.cluster_id()
+    assert [t.topic_id for t in boundary.topics] == [broker.topic(TOPIC).topic_id]
+    assert (boundary.marks[0].leader_epoch, alone(broker, LABELS[0]).marks[0].leader_epoch) == (1, 0)

@@ -1,0 +1,40 @@
+"""Gaps are remembered in a bounded way, and only those worth a look."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.read.gaps import GAPS_MAX, OFFSETS_MAX, Gaps
+
+
+@given(offsets=st.sets(st.integers(0, 300)), cut=st.integers(1, 20))
+def test_gaps_are_the_runs_without_a_message(offsets: set[int], cut: int) -> None:
+    """Whatever the batches, the gaps are exactly the runs of two and more offsets without a visible message, up to the bound."""
+    stop, seen, gaps = 301, sorted(offsets), Gaps(0)
+    for first in range(0, len(seen), cut):
+        gaps.note(np.array(seen[first : first + cut], np.int64))
+    gaps.note_end(stop)
+    edges = [-1, *seen, stop]
+    runs = [(a + 1, b) for a, b in pairwise(edges) if b - a > 2]
+    assert gaps.found == runs[:GAPS_MAX]
+
+
+def test_many_gaps_are_left_at_the_bound() -> None:
+    """However many gaps there are, the first hundred are kept, over batches too."""
+    gaps = Gaps(0)
+    for start in range(0, 30_000, 3000):
+        gaps.note(np.arange(start + 2, start + 3002, 3, dtype=np.int64))
+    assert len(gaps.found) == GAPS_MAX
+    assert gaps.found[0] == (0, 2)
+
+
+def test_a_long_gap_is_cut_at_the_bound() -> None:
+    """However long a gap is, a bounded number of offsets is looked into."""
+    gaps = Gaps(10)
+    gaps.note(np.array([10**12, 10**13], np.int64))
+    gaps.note_end(10**14)
+    assert gaps.found == [(10, 10 + OFFSETS_MAX)]

@@ -1,0 +1,138 @@
+"""What the README promises is what CI runs, and the lock says nothing of where packages come from."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from typer.main import get_command
+
+from ingest import errors
+from ingest.cli.main import app
+from ingest.cli.output import BUG
+from ingest.spec import load_spec
+from tests.orchestration.test_demo import COMMAND
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+
+
+def blocks(kind: str) -> list[str]:
+    """The README's code blocks of a kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def recipe(target: str) -> str:
+    """What make would run for a target; also where make runs the tests."""
+    make = shutil.which("make")
+    assert make is not None
+    command = [make, "--dry-run", "--no-print-directory", target]
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True).stdout
+
+
+def project_files() -> list[Path]:
+    """What belongs to the project: tracked, or new and not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_readme_names_the_two_commands() -> None:
+    """A newcomer types `make demo` and `make test`, nothing else; every other make command in the page exists too."""
+    assert [line for text in blocks("sh") for line in text.splitlines()] == ["make demo", "make test"]
+    for target in sorted(set(re.findall(r"`make ([a-z-]+)`", README))):
+        assert recipe(target)
+
+
+def test_readme_shows_a_spec_that_loads(tmp_path: Path) -> None:
+    """Who copies the page's pipeline has one."""
+    (text,) = blocks("yaml")
+    shutil.copy(ROOT / "assets" / "defs" / "orders" / "schema.py", tmp_path)
+    (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
+    spec = load_spec(tmp_path / "defs.yaml")
+    assert (spec.id, spec.source.topic, spec.window.grid) == ("orders", "shop.orders", "hourly")
+
+
+def test_readme_names_every_command() -> None:
+    """The page's table has the commands that windrow has, each once."""
+    named = re.findall(r"^\| `windrow ([a-z]+)", README, re.MULTILINE)
+    assert sorted(named) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_readme_names_every_exit_code() -> None:
+    """The page's table has the codes that errors end the command with, 0, and that of a bug."""
+    named = {int(code) for code in re.findall(r"^\| ([0-9]+) \|", README, re.MULTILINE)}
+    assert named == {0, BUG} | {
+        kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.WindrowError)
+    }
+
+
+def test_ci_runs_make_test_and_nothing_else() -> None:
+    """What CI checks is what a person can check."""
+    lines = [line for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    assert [line for line in lines if "make" in line] == ["exec make test </dev/null"]
+    assert all(line.startswith(("set ", "cd ", "export CI=true", "exec make test")) for line in lines)
+
+
+def test_make_test_is_all_of_it() -> None:
+    """Style, form, types, layers, and the whole suite with no marker left out, the suite last."""
+    commands = recipe("test")
+    for tool in (".ci/setup", "ruff check .", "ruff format --check .", "mypy", "lint-imports", "python -m pytest"):
+        assert tool in commands
+    last = commands.strip().splitlines()[-1]
+    assert last.endswith("python -m pytest")
+
+
+def test_the_demo_is_among_the_tests() -> None:
+    """What `make demo` ends in is the command that the demo's tests run, so `make test` covers the README's other command."""
+    assert recipe("demo").strip().splitlines()[-1].endswith(f" {COMMAND}")
+
+
+def test_lock_names_no_place() -> None:
+    """Where packages come from is the reader's own configuration: no index, no address, no path."""
+    assert "://" not in LOCK
+    assert not re.search(r"--(extra-)?index-url|--find-links|--trusted-host| @ ", LOCK)
+
+
+def test_lock_has_a_hash_for_everything() -> None:
+    """Each requirement is pinned to a version, and its bytes to hashes."""
+    entries = re.split(r"^(?=[a-z0-9])", re.sub(r"^\s*#.*\n", "", LOCK, flags=re.MULTILINE), flags=re.MULTILINE)[1:]
+    assert len(entries) > 50
+    assert [entry.split("\n")[0] for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
+
+
+def test_lock_fits_the_project() -> None:
+    """Everything that pyproject.toml asks for is in the lock, within its range: who changes one runs `make lock`."""
+    pinned = {canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==([^ ]+)", LOCK, re.MULTILINE)}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"].values()
+    asked = [
+        Requirement(line)
+        for group in (project["project"]["dependencies"], *extras, *project["dependency-groups"].values())
+        for line in group
+    ]
+    assert [str(r) for r in asked if not r.specifier.contains(pinned.get(canonicalize_name(r.name), "0"), prereleases=True)] == []
+
+
+def test_no_file_names_a_registry() -> None:
+    """No host of a package registry stands in the project."""
+    hosts = [
+        ".".join(parts)
+        for parts in (("pypi", "org"), ("pythonhosted", "org"), ("repo", "maven", "apache", "org"), ("repo1", "maven", "org"))
+    ]
+    found = {
+        f"{path.relative_to(ROOT)}: {host}"
+        for path in project_files()
+        for host in hosts
+        if host in path.read_text(encoding="utf-8", errors="replace")
+    }
+    assert found == set()

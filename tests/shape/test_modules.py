@@ -1,0 +1,65 @@
+"""The shape of the code: sizes that a reader can hold in mind, and a sentence for each test."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("ingest", "assets", "resources")
+LINES_MODULE_MAX = 400
+LINES_FUNCTION_MAX = 70
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def modules(*folders: str) -> Iterator[Path]:
+    """The Python files below some folders of the project."""
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def functions(path: Path) -> Iterator[Function]:
+    """Every function and method of a file, however deep."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def place(path: Path, node: Function) -> str:
+    """Where a function is, as an editor takes it."""
+    return f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+
+
+def test_modules_are_short() -> None:
+    """No module of the three packages is longer than 400 lines."""
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in modules(*PACKAGES)}
+    assert lengths, "the packages were not found"
+    assert {path: n for path, n in lengths.items() if n > LINES_MODULE_MAX} == {}
+
+
+def test_functions_are_short() -> None:
+    """No function of the three packages is longer than 70 lines."""
+    lengths = {place(path, node): (node.end_lineno or 0) - node.lineno + 1 for path in modules(*PACKAGES) for node in functions(path)}
+    assert {where: n for where, n in lengths.items() if n > LINES_FUNCTION_MAX} == {}
+
+
+def test_every_folder_is_a_package() -> None:
+    """A folder of the three packages with modules in it has an `__init__.py`: tools that walk packages see all of it."""
+    folders = {path.parent for path in modules(*PACKAGES)}
+    assert [str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+
+
+def test_every_test_says_its_promise() -> None:
+    """Each test function has a docstring: the promise that it checks."""
+    tests = [(path, node) for path in modules("tests") for node in functions(path) if node.name.startswith("test_")]
+    assert [place(path, node) for path, node in tests if not ast.get_docstring(node)] == []
+
+
+def test_a_task_loads_without_pandas() -> None:
+    """The order of a task is known without pandas, which takes as long to load as all else together."""
+    asked = "import sys, ingest.task; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,317 @@
+"""What a user writes: accepted forms, all mistakes at once with their lines, no secrets, no field that nobody reads."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from ingest.errors import SpecError
+from ingest.spec import PipelineSpec, SourceSpec, load_spec, parse_spec
+
+ROOT = Path(__file__).parents[2]
+
+GOOD = """\
+type: assets.component.KafkaTable
+attributes:
+  id: orders
+  source: {bootstrap_servers: "{{ env.BROKERS }}", topic: shop.orders, client: {}}
+  window:
+    grid: hourly
+    start: "{{ env('ORDERS_START') }}"
+    delay: 5m
+  decode: {schema: "schema.py:Order", on_null: dead, unknown: ignore}
+  limits: {max_dead_ratio: 0.01, max_dead_count: null}
+  sink: {kind: delta, path: "{{ env('LAKE', 'lake') }}/orders"}
+  state: null
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of the example, and none that say where the ledger is."""
+    for name in ("DAGSTER_HOME", "WINDROW_STATE", "LAKE", "UNSET", "UNSET_TOO"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("BROKERS", "localhost:9092")
+    monkeypatch.setenv("ORDERS_START", "2026-01-01T00:00:00Z")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A pipeline's folder with its schema."""
+    (tmp_path / "schema.py").write_text("")
+    return tmp_path
+
+
+def load(folder: Path, text: str) -> PipelineSpec:
+    """The spec of this text."""
+    (folder / "defs.yaml").write_text(text)
+    return load_spec(folder / "defs.yaml")
+
+
+def refused(folder: Path, text: str) -> str:
+    """What is said of this text."""
+    with pytest.raises(SpecError) as caught:
+        load(folder, text)
+    return str(caught.value)
+
+
+def test_component_file_is_read(folder: Path) -> None:
+    """Dagster's component file is the command's spec: envelope, templates, defaults and units come out as typed values."""
+    spec = load(folder, GOOD)
+    assert spec.source.bootstrap_servers == "localhost:9092"
+    assert spec.window.start == datetime(2026, 1, 1, tzinfo=UTC)
+    assert spec.window.delay == timedelta(minutes=5)
+    assert spec.folder == folder
+    assert spec.sink_path() == f"{folder}/lake/orders"
+
+
+def test_plain_file_is_the_same(folder: Path) -> None:
+    """A file without the envelope gives the same spec."""
+    plain = "\n".join(line.removeprefix("  ") for line in GOOD.splitlines()[2:])
+    assert load(folder, plain) == load(folder, GOOD)
+
+
+def test_python_is_the_same(folder: Path) -> None:
+    """Attributes from Python give the same spec as the file."""
+    attributes = {
+        "id": "orders",
+        "source": {"bootstrap_servers": "localhost:9092", "topic": "shop.orders"},
+        "window": {"grid": "hourly", "start": datetime(2026, 1, 1, tzinfo=UTC), "delay": 300},
+        "decode": {"schema": "schema.py:Order"},
+        "sink": {"path": "lake/orders"},
+    }
+    assert parse_spec(attributes, folder) == load(folder, GOOD)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("90", 90), ("30s", 30), ("5m", 300), ("1h30m", 5400), ("1d", 86400)])
+def test_durations(folder: Path, text: str, seconds: int) -> None:
+    """Delays are written as 5m, 1h30m or seconds."""
+    assert load(folder, GOOD.replace("5m", text)).window.delay == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["5x", "-5", "5 m", "h", "true", "[5]", "1.5h"])
+def test_wrong_durations(folder: Path, text: str) -> None:
+    """Anything else as a delay is refused in its line."""
+    assert "line 8: window.delay: must " in refused(folder, GOOD.replace("5m", text))
+
+
+@pytest.mark.parametrize(
+    ("start", "instant"),
+    [("2026-01-01T02:00:00+02:00", datetime(2026, 1, 1, tzinfo=UTC)), ("2026-01-01", datetime(2026, 1, 1, tzinfo=UTC))],
+)
+def test_starts_are_utc(folder: Path, start: str, instant: datetime) -> None:
+    """An instant with an offset is turned to UTC, one without is UTC; YAML's own dates are taken too."""
+    for written in (start, f'"{start}"'):
+        assert load(folder, GOOD.replace("\"{{ env('ORDERS_START') }}\"", written)).window.start == instant
+
+
+def test_all_mistakes_at_once(folder: Path) -> None:
+    """Every mistake is reported in one go, each with its line, its dotted place and, for a key, the nearest one."""
+    text = """\
+attributes:
+  id: or ders
+  source:
+    bootstrap_servers: "{{ env.UNSET }}:{{ env('UNSET_TOO') }}"
+    topic: a/b
+    topic: b
+  window: {grid: weekly, start: yesterday}
+  decode:
+    schma: "schema.py:Order"
+    on_null: keep
+  limits: {max_dead_ratio: 2, max_dead_count: -1}
+  sink: here
+  stat: x
+colour: red
+"""
+    message = refused(folder, text)
+    for line, place, what in [
+        (2, "id", "must be 1 to 100 of"),
+        (4, "source.bootstrap_servers", "the environment variable UNSET is not set"),
+        (4, "source.bootstrap_servers", "the environment variable UNSET_TOO is not set"),
+        (5, "source.topic", "must be a topic name"),
+        (6, "source.topic", "is there twice, first in line 5"),
+        (7, "window.grid", "must be 'hourly' or 'daily', not 'weekly'"),
+        (7, "window.start", "must be an ISO instant"),
+        (8, "decode.schema", "is missing"),
+        (9, "decode.schma", "unknown key; did you mean schema?"),
+        (10, "decode.on_null", "must be 'dead' or 'drop'"),
+        (11, "limits.max_dead_ratio", "must be less than or equal to 1"),
+        (11, "limits.max_dead_count", "must be greater than or equal to 0"),
+        (12, "sink", "must be a mapping"),
+        (13, "stat", "unknown key; did you mean state?"),
+        (14, "colour", "unknown key beside attributes"),
+    ]:
+        assert f"  line {line}: {place}: {what}" in message
+    assert message.startswith("15 mistakes in ")
+
+
+def test_start_beside_the_grid(folder: Path) -> None:
+    """A start that is not on the grid is a mistake of its own line, also beside others."""
+    message = refused(folder, GOOD.replace("hourly", "daily").replace("\"{{ env('ORDERS_START') }}\"", "2026-01-01T01:00:00Z"))
+    assert "line 7: window.start: 2026-01-01T01:00:00Z is not on the daily grid" in message
+
+
+def test_missing_schema_file(folder: Path) -> None:
+    """A schema file that isn't there is reported with the other mistakes, before anything is read."""
+    message = refused(folder, GOOD.replace("schema.py", "shema.py").replace("hourly", "weekly"))
+    assert "line 9: decode.schema: there is no file shema.py" in message
+    assert "line 6: window.grid" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("id: a\n  b: c: d\n", 2),
+        ("id: [1\nx: 2\n", 2),
+        ("id: !!python/name:os.getcwd x\n", 1),
+        ("id: a\0b\n", 1),
+        ("\t id: 3\n", 1),
+    ],
+)
+def test_broken_yaml(folder: Path, text: str, line: int) -> None:
+    """Text that is no YAML is refused with its line, and nothing in it is executed."""
+    assert f"  line {line}: " in refused(folder, text)
+
+
+def test_alias_of_itself(folder: Path) -> None:
+    """A document that contains itself is a mistake, not an endless walk."""
+    assert "contains itself" in refused(folder, "id: &a [*a]\n")
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "attributes: 3\n", "plain"])
+def test_not_a_mapping(folder: Path, text: str) -> None:
+    """A file that holds something else says what a spec is."""
+    assert "a spec is a mapping" in refused(folder, text)
+
+
+def test_unreadable_file(folder: Path) -> None:
+    """A path without a file is a spec error that names it."""
+    with pytest.raises(SpecError, match=r"nowhere.yaml can't be read: No such file"):
+        load_spec(folder / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("template", ["{{ 1 + }}", "{{ env.X.__class__ }}", "{{ ''.__class__.__name__ }}", "{{ cycler }}{{ 1/0 }}"])
+def test_templates_are_sandboxed(folder: Path, template: str) -> None:
+    """A template can ask for the environment and no more."""
+    assert "line 3: id: " in refused(folder, GOOD.replace("id: orders", f'id: "{template}"'))
+
+
+def test_default_in_a_template(folder: Path) -> None:
+    """A template may bring its own default, by call or by filter."""
+    assert load(folder, GOOD.replace("id: orders", "id: \"{{ env('UNSET', 'a') }}{{ env.UNSET | default('b') }}\"")).id == "ab"
+
+
+def test_secrets_stay_out(folder: Path) -> None:
+    """Client properties and the state's URL show up neither in a repr nor in an error, right or wrong."""
+    secret = "hunter2"
+    url = f"postgresql://me:{secret}@db/state"
+    client = {"sasl.password": secret}
+    assert secret not in repr(SourceSpec(bootstrap_servers="a:1", topic="t", client=client))
+    with pytest.raises(ValidationError) as direct:
+        SourceSpec(bootstrap_servers="a:1", topic="t", client={"sasl.password": [secret]})  # type: ignore[dict-item]
+    assert secret not in str(direct.value)
+    good = parse_spec({**GOOD_ATTRIBUTES, "state": url}, folder)
+    assert secret not in repr(good)
+    assert good.state_url() == url
+    wrong = GOOD.replace("client: {}", f"client: {{sasl.password: [{secret}], ssl.key.password: {{a: {secret}}}}}")
+    message = refused(folder, wrong.replace("state: null", f"state: [{url}]"))
+    assert "source.client.sasl.password: must be a text" in message
+    assert "state: must be" in message
+    assert secret not in message
+
+
+def test_forbidden_client_property(folder: Path) -> None:
+    """A property that runs a command is refused when the spec is read, in its line."""
+    message = refused(folder, GOOD.replace("client: {}", "client: {sasl.kerberos.kinit.cmd: evil}"))
+    assert "line 4: source.client.sasl.kerberos.kinit.cmd: is refused" in message
+    assert "evil" not in message
+
+
+GOOD_ATTRIBUTES = {
+    "id": "orders",
+    "source": {"bootstrap_servers": "localhost:9092", "topic": "shop.orders"},
+    "window": {"grid": "hourly", "start": "2026-01-01T00:00:00Z"},
+    "decode": {"schema": "schema.py:Order"},
+    "sink": {"path": "lake/orders"},
+}
+
+
+def test_where_the_ledger_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spec's own state wins, then WINDROW_STATE, then the spec's folder, whatever Dagster's home is; absolute, and nothing is made."""
+    spec = parse_spec(GOOD_ATTRIBUTES, folder)
+    assert spec.state_url() == f"{folder}/.windrow/state.db"
+    assert not (folder / ".windrow").exists()
+    monkeypatch.setenv("DAGSTER_HOME", str(folder / "home"))
+    assert spec.state_url() == f"{folder}/.windrow/state.db"
+    monkeypatch.setenv("WINDROW_STATE", "postgresql://db/x")
+    assert spec.state_url() == "postgresql://db/x"
+    assert parse_spec({**GOOD_ATTRIBUTES, "state": "../s.db"}, folder).state_url() == f"{folder.parent}/s.db"
+
+
+def test_url_of_a_sink_is_kept(folder: Path) -> None:
+    """A table in an object store is not joined to the folder."""
+    assert parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "s3://lake/orders"}}, folder).sink_path() == "s3://lake/orders"
+
+
+def test_module_schema(folder: Path) -> None:
+    """A schema may come from an installed module."""
+    assert parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "my.schemas:Order"}}, folder).decode.schema_ == "my.schemas:Order"
+    with pytest.raises(SpecError, match=r"decode.schema: must be FILE.py:Class or package.module:Class"):
+        parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "my.schemas"}}, folder)
+
+
+def test_spec_is_frozen(folder: Path) -> None:
+    """A spec can't be changed after it was read."""
+    with pytest.raises(ValidationError):
+        parse_spec(GOOD_ATTRIBUTES, folder).id = "other"  # type: ignore[misc]
+
+
+def test_mistakes_survive_pickling(folder: Path) -> None:
+    """The error arrives whole from another process."""
+    with pytest.raises(SpecError) as caught:
+        parse_spec({}, folder)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert "id: is missing" in str(caught.value)
+
+
+def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
+    """(section, field) of a model and its sections."""
+    found = []
+    for name, info in model.model_fields.items():
+        found.append((section, name))
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            found += _fields(info.annotation, name)
+    return found
+
+
+def _reads(tree: ast.AST) -> set[tuple[str, str]]:
+    """`x.y` and `a.x.y` as (x, y); within a class of the spec, `self.y` as (spec, y)."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            owner = node.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+            found.add((name, node.attr))
+    return found
+
+
+def _production_reads() -> set[tuple[str, str]]:
+    reads: set[tuple[str, str]] = set()
+    for top in ("ingest", "assets", "resources"):
+        for file in (ROOT / top).rglob("*.py"):
+            found = _reads(ast.parse(file.read_text()))
+            if file.name == "spec.py":
+                found |= {("spec", field) for owner, field in found if owner == "self"}
+            reads |= found
+    return reads
+
+
+def test_no_field_is_ignored() -> None:
+    """Whatever a user can write is read by production code as `section.field`: no option is accepted and ignored."""
+    reads = _production_reads()
+    assert [f"{section}.{name}" for section, name in _fields(PipelineSpec, "spec") if (section, name) not in reads] == []

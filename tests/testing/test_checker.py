@@ -1,0 +1,124 @@
+"""The checker finds each kind of damage, alone, and nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from ingest.model import Receipt
+from ingest.testing.checker import Report, check
+from ingest.testing.sink import MemorySink
+from tests.write.things import ROWS, plan, produced, receipt, staged_receipt, window
+
+
+class State:
+    """What a table holds, to be damaged."""
+
+    def __init__(self, numbers: range) -> None:
+        sink = MemorySink("orders", ROWS)
+        sink.prepare("ledger-1", "orders", "hourly")
+        for n in numbers:
+            made, staged = staged_receipt(sink, n)
+            sink.commit_dead(made.plan, "a1", staged)
+            sink.commit(made, staged)
+        self.sink, self.numbers = sink, numbers
+        self.pieces = sink.pieces()
+        self.receipts: list[Receipt] = [c.receipt for c in sink.receipts()]
+        self.dead = [sink.read_dead(r.window) for r in self.receipts]
+
+    def report(self) -> Report:
+        """The checker's word."""
+        return check(produced(self.numbers), self.pieces, self.dead, self.receipts, content="id")
+
+
+def drop_row(s: State) -> None:
+    """A row is gone."""
+    s.pieces[0] = s.pieces[0].slice(1)
+
+
+def repeat_piece(s: State) -> None:
+    """A file counts twice."""
+    s.pieces.append(s.pieces[0])
+
+
+def row_and_dead_letter(s: State) -> None:
+    """A dead letter is also there as a row."""
+    s.pieces.append(_with(s.pieces[0].slice(3, 1), "_offset", 3, pa.int64()))
+
+
+def unknown_offset(s: State) -> None:
+    """A row of a message that was never produced."""
+    s.pieces.append(_with(s.pieces[0].slice(0, 1), "_offset", 999, pa.int64()))
+
+
+def altered(s: State) -> None:
+    """A row says something else than its message."""
+    s.pieces[0] = pa.concat_tables([_with(s.pieces[0].slice(0, 1), "id", "other", pa.string()), s.pieces[0].slice(1)])
+
+
+def swapped(s: State) -> None:
+    """Two rows of a file changed places."""
+    s.pieces[0] = pa.concat_tables([s.pieces[0].slice(1, 1), s.pieces[0].slice(0, 1), s.pieces[0].slice(2)])
+
+
+def without_receipt(s: State) -> None:
+    """Rows are there, their receipt isn't."""
+    s.receipts.pop()
+
+
+def in_another_window(s: State) -> None:
+    """A row stands under the wrong window."""
+    moved = _with(s.pieces[0].slice(0, 1), "_window", window(1).key, pa.string())
+    s.pieces[0] = pa.concat_tables([moved, s.pieces[0].slice(1)])
+
+
+def miscounted(s: State) -> None:
+    """A receipt counts a message more than it says what became of it."""
+    first = s.receipts[0]
+    splits = (msgspec.structs.replace(first.splits[0], read=first.splits[0].read + 1), *first.splits[1:])
+    s.receipts[0] = msgspec.structs.replace(first, splits=splits)
+
+
+def untiled(s: State) -> None:
+    """The next window starts behind where the one before stopped."""
+    skipped = plan(s.sink, 1, offsets=(11, 20))
+    s.receipts[1] = msgspec.structs.replace(s.receipts[1], plan=skipped, digest=skipped.digest)
+
+
+def overlapping(s: State) -> None:
+    """Two windows say they hold the same offsets."""
+    s.receipts.append(receipt(plan(s.sink, 9, offsets=(5, 6)), [], 0, "a1"))
+
+
+@pytest.mark.parametrize("numbers", [range(0), range(1), range(3)])
+def test_nothing_is_wrong(numbers: range) -> None:
+    """A table that holds what was produced is ok, and says so."""
+    report = State(numbers).report()
+    assert report.ok, str(report)
+    assert "nothing lost" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (drop_row, "lost"), (repeat_piece, "duplicated"), (row_and_dead_letter, "duplicated"), (unknown_offset, "invented"),
+        (altered, "invented"), (swapped, "out_of_order"), (without_receipt, "receipts"), (in_another_window, "receipts"),
+        (miscounted, "accounting"), (untiled, "accounting"), (overlapping, "accounting"),
+    ],
+)  # fmt: skip
+def test_each_damage_is_found(damage: Callable[[State], None], kind: str) -> None:
+    """Each kind of damage is reported under its own name, and in the text."""
+    state = State(range(2))
+    damage(state)
+    report = state.report()
+    assert getattr(report, kind), str(report)
+    assert not report.ok
+    assert "nothing lost" not in str(report)
+
+
+def _with(piece: pa.Table, name: str, value: object, kind: pa.DataType) -> pa.Table:
+    at = piece.schema.get_field_index(name)
+    return piece.set_column(at, piece.schema.field(at), pa.array([value] * piece.num_rows, kind))

@@ -1,0 +1,163 @@
+"""The in-memory broker and its reader keep the contracts; what only they can do is tested here too."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.model import Split, TopicPartition
+from ingest.ports import Broker, Reader
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.log import NO_TIMESTAMP
+from ingest.testing.reader import MemoryReader
+from tests.contracts.broker_contract import BrokerContract
+from tests.contracts.logs import Logs, MemoryCluster
+from tests.contracts.reader_contract import ReaderContract
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+def logs(broker: MemoryBroker) -> Logs:
+    return Logs(MemoryCluster(broker))
+
+
+class TestMemoryBroker(BrokerContract):
+    """The twin answers like Kafka."""
+
+
+class TestMemoryReader(ReaderContract):
+    """The twin is read like Kafka."""
+
+    def make(self, broker: Broker, cluster_id: str, topics: Mapping[str, str], **bounds: int) -> Reader:
+        assert isinstance(broker, MemoryBroker)
+        return MemoryReader(broker, cluster_id=cluster_id, topics=topics, **bounds)
+
+
+def offsets(broker: MemoryBroker, start: int, stop: int) -> list[int]:
+    """What a reader of the range gives."""
+    return [o for b in MemoryReader(broker, rows_max=3).batches(Split("t", 0, start, stop)) for o in b.column("offset").to_pylist()]
+
+
+@pytest.fixture
+def topic(broker: MemoryBroker) -> MemoryBroker:
+    broker.create_topic("t")
+    return broker
+
+
+def test_compaction_keeps_the_newest_of_each_key(topic: MemoryBroker) -> None:
+    """Older messages of a key and aborted ones leave gaps; markers and the last entry stay, and no offset is given again."""
+    for key in (b"a", b"b", b"a"):
+        topic.produce(TP, b"v", key=key)
+    aborted = topic.transaction()
+    topic.produce(TP, b"v", key=b"b", transaction=aborted)
+    aborted.abort()
+    topic.produce(TP, b"v", key=b"a")
+    topic.compact(TP)
+    assert offsets(topic, 0, 6) == [1, 5]
+    assert topic.produce(TP, b"v") == 6
+    assert [e.offset for e in topic.fetch(TP, 0, 7)[0]] == [1, 4, 5, 6]
+
+
+def test_compaction_stops_at_an_open_transaction(topic: MemoryBroker) -> None:
+    """What is not decided is not cleaned."""
+    topic.produce(TP, b"v", key=b"a")
+    with topic.transaction() as running:
+        topic.produce(TP, b"v", key=b"a", transaction=running)
+        topic.produce(TP, b"v", key=b"a")
+        topic.compact(TP)
+    assert offsets(topic, 0, 4) == [0, 1, 2]
+
+
+def test_a_transaction_ends_once(topic: MemoryBroker) -> None:
+    """An exception in the block aborts; what ended can't end again, nor be written to."""
+    failed = topic.transaction()
+    topic.produce(TP, b"v", transaction=failed)
+    with pytest.raises(KeyError), failed:
+        raise KeyError
+    assert offsets(topic, 0, 2) == []
+    for wrong in (failed.commit, failed.abort, lambda: topic.produce(TP, b"v", transaction=failed)):
+        with pytest.raises(ValueError, match="aborted already"):
+            wrong()
+
+
+def test_a_message_without_a_timestamp(topic: MemoryBroker) -> None:
+    """It has a null timestamp of no type, and answers no instant."""
+    topic.produce(TP, b"v", timestamp=NO_TIMESTAMP)
+    (batch,) = MemoryReader(topic).batches(Split("t", 0, 0, 1))
+    assert batch.column("timestamp").to_pylist() == [None]
+    assert batch.column("timestamp_type").to_pylist() == ["NoTimestampType"]
+
+
+def test_a_change_of_leader_shows_in_later_messages(topic: MemoryBroker) -> None:
+    """The epoch grows; messages keep the one that they were written in."""
+    topic.produce(TP, b"v")
+    assert topic.elect(TP) == 1
+    topic.produce(TP, b"v")
+    (chunk,) = topic.stamps(TP, 0, 2)
+    assert chunk.epochs.tolist() == [0, 1]
+    assert topic.stable_ends([TP])[TP].leader_epoch == 1
+
+
+def test_the_clock_stamps_markers() -> None:
+    """A marker carries the broker's clock, whatever its transaction's messages carry."""
+    broker = MemoryBroker(clock=lambda: 777)
+    broker.create_topic("t")
+    with broker.transaction() as running:
+        broker.produce(TP, b"v", timestamp=5, transaction=running)
+    assert [(e.timestamp, e.marker) for e in broker.fetch(TP, 0, 2)[0]] == [(5, False), (777, True)]
+
+
+def lay(broker: MemoryBroker, seed: int) -> None:
+    """A random layout of data, markers, aborted runs, interleaved transactions, retention and gaps."""
+    draw = random.Random(seed)
+    running: list[object] = []
+    for _ in range(draw.randrange(1, 60)):
+        what = draw.randrange(8)
+        if what < 3:
+            broker.produce(TP, b"%d" % draw.randrange(99), key=b"%d" % draw.randrange(3))
+        elif what == 3 and len(running) < 3:
+            running.append(broker.transaction())
+        elif what < 6 and running:
+            broker.produce(TP, b"t", key=b"t", transaction=draw.choice(running))
+        elif what == 6 and running:
+            last = running.pop(draw.randrange(len(running)))
+            last.commit() if draw.random() < 0.5 else last.abort()
+        elif what == 7 and draw.random() < 0.3:
+            broker.compact(TP)
+    for last in running:
+        last.commit() if draw.random() < 0.5 else last.abort()
+    end = broker.stable_ends([TP])[TP].offset
+    broker.remove(TP, [o for o in range(end) if draw.random() < 0.2])
+    broker.delete_records(TP, draw.randrange(end // 3 + 1))
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32), cuts=st.lists(st.floats(0, 1), max_size=6))
+def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[float]) -> None:
+    """Whole or cut anywhere, the splits of a random log give exactly its visible messages, once, in order; the summaries add up."""
+    broker = MemoryBroker()
+    broker.create_topic("t")
+    lay(broker, seed)
+    start, end = broker.log_starts([TP])[TP], broker.stable_ends([TP])[TP].offset
+    entries = broker.fetch(TP, start, end, 10_000)[0]
+    visible = [e.offset for e in entries if e.visible]
+    at = sorted({start, end, *(start + round(cut * (end - start)) for cut in cuts)})
+    reader, given_offsets, read, aborted = MemoryReader(broker, rows_max=5), [], 0, 0
+    for low, high in pairwise(at):
+        given_offsets += [o for b in reader.batches(Split("t", 0, low, high)) for o in b.column("offset").to_pylist()]
+        read += reader.summary().read
+        aborted += reader.summary().aborted
+    assert given_offsets == visible
+    assert [int(o) for chunk in broker.stamps(TP, start, end) for o in chunk.offsets] == visible
+    assert (read, aborted) == (len(visible), sum(e.aborted for e in entries))

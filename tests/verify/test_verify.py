@@ -1,0 +1,253 @@
+"""Verification finds every kind of damage, and nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from ingest.ledger.tables import FACTS, RECEIPTS
+from ingest.model import Boundary, Mark
+from ingest.verify import Held, Kept, Verified, compare_ledger, compare_receipts, compare_rows, difference, tiles
+from tests.verify.things import Scene
+from tests.write.things import TOPIC, plan, stage, window
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Three hours in a row."""
+    return Scene.of(tmp_path, [0, 1, 2])
+
+
+def wrong(verified: Verified) -> list[tuple[str, str | None, str]]:
+    """(about, window, what) of everything that is not mere information."""
+    return [(f.about, f.window, f.what) for f in verified.findings if f.level != "info"]
+
+
+def test_healthy(scene: Scene) -> None:
+    """Of a healthy pipeline there is nothing to say."""
+    verified = scene.verify()
+    assert (verified.windows, verified.rows, verified.findings, verified.exit_code) == (3, 54, (), 0)
+
+
+def test_healthy_after_replacing_and_compacting(scene: Scene) -> None:
+    """A replaced window and a compacted table are healthy."""
+    scene.commit(1, generation=1)
+    DeltaTable(scene.sink.uri).optimize.compact()
+    assert scene.verify().findings == ()
+
+
+def test_no_table(tmp_path: Path) -> None:
+    """A pipeline that never ran has no windows, and nothing is wrong with it."""
+    scene = Scene.of(tmp_path, [])
+    assert scene.verify() == Verified(0, 0, ())
+
+
+def test_gap_is_information(tmp_path: Path) -> None:
+    """Windows that were not run are listed, and are not wrong."""
+    verified = Scene.of(tmp_path, [0, 3]).verify()
+    assert [(f.level, f.about, f.what) for f in verified.findings] == [
+        ("info", "windows", "not committed: 2026-01-02T01:00:00Z / 2026-01-02T03:00:00Z")
+    ]
+    assert verified.exit_code == 0
+
+
+def test_lost_rows(scene: Scene) -> None:
+    """Rows that were deleted behind our back are found, with their window and topic-partition."""
+    DeltaTable(scene.sink.uri).delete("_window = '2026-01-02T01:00:00Z' AND _partition = 1 AND _offset = 12")
+    assert wrong(scene.verify()) == [("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")]
+
+
+def _append(scene: Scene, change: Callable[[pa.Table], pa.Table]) -> None:
+    rows = DeltaTable(scene.sink.uri).to_pyarrow_table(filters=[("_window", "=", window(1).key)])
+    one = rows.filter(pa.compute.equal(rows["_partition"], 0)).slice(0, 1)
+    write_deltalake(scene.sink.uri, change(one), mode="append")
+
+
+def test_duplicated_rows(scene: Scene) -> None:
+    """A row that is there twice is found, even where the number is right by chance."""
+    _append(scene, lambda row: row)
+    DeltaTable(scene.sink.uri).delete("_window = '2026-01-02T01:00:00Z' AND _partition = 0 AND _offset = 15")
+    assert wrong(scene.verify()) == [("table", window(1).key, "shop.orders[0]: 1 rows have an offset that is there already")]
+
+
+def test_row_of_another_window(scene: Scene) -> None:
+    """A row whose offset lies outside the window's range is found."""
+    _append(scene, lambda row: row.set_column(row.schema.get_field_index("_offset"), "_offset", pa.array([99], pa.int64())))
+    whats = [what for _, _, what in wrong(scene.verify())]
+    assert whats == [
+        "shop.orders[0]: 10 rows in the table, 9 in the receipt",
+        "shop.orders[0]: offsets 10 to 99 lie outside the receipt's range",
+    ]
+
+
+def test_foreign_window(scene: Scene) -> None:
+    """Rows under a window that no receipt names are found."""
+    key = pa.array(["2026-01-05T00:00:00Z"], pa.string())
+    _append(scene, lambda row: row.set_column(row.schema.get_field_index("_window"), "_window", key))
+    assert scene.verify().exit_code == 1
+    assert "2026-01-05T00:00:00Z" in str(wrong(scene.verify()))
+
+
+def test_missing_data_file(scene: Scene) -> None:
+    """A data file that is gone is told, and the rest is still looked at."""
+    next(Path(scene.sink.uri).rglob("*.parquet")).unlink()
+    verified = scene.verify()
+    assert [f.about for f in verified.findings] == ["table"]
+    assert verified.exit_code == 3
+
+
+def test_lost_dead_letters(scene: Scene) -> None:
+    """Dead letters that are gone, some or with their whole table, are found window by window; so are more than there were."""
+    dead = f"{scene.sink.uri}_dead"
+    letters = DeltaTable(dead).to_pyarrow_table(filters=[("_window", "=", window(2).key)])
+    write_deltalake(dead, letters.slice(0, 1), mode="append")
+    DeltaTable(dead).delete("_window = '2026-01-02T01:00:00Z' AND _partition = 1")
+    assert wrong(scene.verify()) == [
+        ("table", window(1).key, "1 dead letters in their table, 2 in the receipt"),
+        ("table", window(2).key, "3 dead letters in their table, 2 in the receipt"),
+    ]
+    shutil.rmtree(dead)
+    assert [where for _, where, _ in wrong(scene.verify())] == [window(n).key for n in range(3)]
+    assert scene.verify().exit_code == 1
+
+
+def test_dead_letters_of_other_attempts_do_not_count(scene: Scene) -> None:
+    """Neither those of a replaced generation nor those of an attempt that died before its commit."""
+    scene.commit(1, generation=1)
+    died = plan(scene.sink, 2)
+    scene.sink.commit_dead(died, "died", stage(scene.sink, died, 0, "died"))
+    assert scene.verify().findings == ()
+
+
+def test_missing_dead_file(scene: Scene) -> None:
+    """A dead letters' file that is gone is told, and the rest is still looked at."""
+    next(Path(f"{scene.sink.uri}_dead").rglob("*.parquet")).unlink()
+    verified = scene.verify()
+    assert [(f.level, f.about) for f in verified.findings] == [("unchecked", "table")]
+
+
+def test_missing_receipt(scene: Scene) -> None:
+    """A receipt that is gone is the first thing to mend."""
+    next((Path(scene.sink.uri) / "_windrow" / "receipts").iterdir()).unlink()
+    assert [(f.level, f.about) for f in scene.verify().findings] == [("wrong", "receipts")]
+
+
+def test_lost_ledger(scene: Scene) -> None:
+    """An empty ledger lacks everything, and the way out is named."""
+    scene.lose_ledger()
+    verified = scene.verify()
+    assert {f.about for f in verified.findings} == {"ledger"}
+    assert all("--rebuild-ledger" in f.do for f in verified.findings)
+    assert verified.exit_code == 1
+
+
+def test_verification_makes_no_ledger(scene: Scene) -> None:
+    """Where the state file is gone, verification says so and leaves the place as it is."""
+    scene.lose_ledger()
+    before = sorted(scene.folder.rglob("*"))
+    assert scene.verify().exit_code == 1
+    assert sorted(scene.folder.rglob("*")) == before
+
+
+def test_another_ledger(scene: Scene) -> None:
+    """A ledger that holds the windows under an identity of its own is told."""
+    with scene.ledger.database.writing("test") as connection:
+        connection.execute(FACTS.update().values(value="another"))
+    assert {f.what.rpartition(" ")[2] for f in scene.verify().findings} == {"another"}
+
+
+def test_ledger_that_knows_more(scene: Scene) -> None:
+    """A receipt that only the ledger knows means that the table lost a commit."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    later = msgspec.structs.replace(made.plan, window=window(7))
+    scene.ledger.record(msgspec.structs.replace(made, plan=later, digest=later.digest))
+    assert wrong(scene.verify()) == [("ledger", window(7).key, "the ledger knows a receipt that the table doesn't hold")]
+
+
+def test_copy_missing(scene: Scene) -> None:
+    """A run that died between commit and report leaves a ledger without the copy: information, not damage."""
+    with scene.ledger.database.writing("test") as connection:
+        connection.execute(RECEIPTS.delete())
+    verified = scene.verify()
+    assert {f.level for f in verified.findings} == {"info"}
+    assert len(verified.findings) == 3
+
+
+def test_other_boundary(scene: Scene) -> None:
+    """A ledger whose boundary cuts elsewhere is told with both offsets."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    moved = Boundary.of(
+        made.plan.stop.label, "cluster", [TOPIC], [Mark(TOPIC.topic, 0, 11, "settled"), Mark(TOPIC.topic, 1, 10, "settled")]
+    )
+    found = compare_ledger(made, Kept(made.plan.start, moved, made.plan, made), made.ledger)
+    assert [f.what for f in found] == ["the boundary at its end differs in the ledger: shop.orders[0] at 11 and 10"]
+
+
+def test_how_a_cut_was_found_is_no_difference() -> None:
+    """Two boundaries that cut alike are equal, however each mark came about, and with partitions at 0 left out."""
+    label = window(0).start
+    one = Boundary.of(label, "cluster", [TOPIC], [Mark(TOPIC.topic, 0, 5, "settled")])
+    other = Boundary.of(label, "cluster", [TOPIC], [Mark(TOPIC.topic, 0, 5, "clamped"), Mark(TOPIC.topic, 1, 0, "clamped")])
+    assert not difference(one, other)
+
+
+def test_topic_recreated(scene: Scene) -> None:
+    """A topic with another id, and another cluster, are told for every window."""
+    scene.broker.topic_id = "another"
+    assert {what for _, _, what in wrong(scene.verify())} == {"topic shop.orders was deleted and made again"}
+    scene.broker.cluster = "elsewhere"
+    assert {what for _, _, what in wrong(scene.verify())} == {"committed from cluster cluster, this is elsewhere"}
+
+
+def test_expired_is_information(scene: Scene) -> None:
+    """Windows whose messages expired are safe in the table; that they can't be replayed is information."""
+    scene.broker.start = 15
+    verified = scene.verify()
+    assert [f.what for f in verified.findings] == ["2 of 3 windows can't be replayed: the topic doesn't hold their start any more"]
+    assert verified.exit_code == 0
+
+
+def test_cluster_down(scene: Scene) -> None:
+    """Without the cluster the rest is verified, and the exit code says that something was not looked at."""
+    scene.broker.down = True
+    verified = scene.verify()
+    assert [(f.level, f.about) for f in verified.findings] == [("unchecked", "topic")]
+    assert verified.exit_code == 3
+
+
+def test_overlap_and_tiling(scene: Scene) -> None:
+    """An offset under two windows, and neighbours that don't meet, are found by the receipts alone."""
+    first, second, _ = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
+    low = Boundary.of(second.plan.start.label, "cluster", [TOPIC], [Mark(TOPIC.topic, p, 9, "settled") for p in (0, 1)])
+    splits = tuple(msgspec.structs.replace(s, start=9) for s in second.plan.splits)
+    early = msgspec.structs.replace(second.plan, start=low, splits=splits)
+    moved = msgspec.structs.replace(second, plan=early, digest=early.digest)
+    assert "offset 9 of partition 0 of topic topic-id-1 is under two windows" in str(compare_receipts([first, moved]))
+    assert "is not the start of the next: shop.orders[0] at 10 and 9" in str(tiles([first, moved]))
+
+
+def test_receipt_that_does_not_add_up(scene: Scene) -> None:
+    """A receipt whose own numbers disagree is found."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, read=19), splits=())
+    assert [f.what for f in compare_receipts([lying])] == [
+        "19 messages read are not 18 valid + 2 dead + 0 dropped",
+        "19 read + 0 invisible are not the 20 offsets of the plan",
+        "its splits are not those of its plan",
+    ]
+
+
+def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
+    """Rows of a topic-partition that the window never read are found."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    good = [Held(TOPIC.topic, p, 9, 9, 0, 9) for p in (0, 1)]
+    assert compare_rows(made, good) == []
+    assert [f.what for f in compare_rows(made, [*good, Held("other", 0, 1, 1, 5, 5)])] == [
+        "other[0]: 1 rows in the table, 0 in the receipt"
+    ]

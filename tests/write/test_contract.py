@@ -1,0 +1,60 @@
+"""The sink contract on the Delta sink and on its twin in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ingest.testing.sink import MemorySink
+from ingest.write import table as tables
+from ingest.write.delta import DeltaSink
+from tests.contracts.sink_contract import SinkContract
+from tests.write.things import delta_pieces
+
+
+class TestMemorySink(SinkContract):
+    """In memory."""
+
+    def make(self, tmp_path: Path, schema: pa.Schema) -> MemorySink:
+        return MemorySink(str(tmp_path), schema)
+
+    def reopen(self, sink: MemorySink) -> MemorySink:
+        return sink
+
+    def pieces(self, sink: MemorySink) -> list[pa.Table]:
+        return sink.pieces()
+
+    @contextmanager
+    def no_answer(self, sink: MemorySink) -> Iterator[None]:
+        sink.fault = "unknown"
+        yield
+
+
+class TestDeltaSink(SinkContract):
+    """On real Delta tables."""
+
+    def make(self, tmp_path: Path, schema: pa.Schema) -> DeltaSink:
+        return DeltaSink(str(tmp_path / "orders"), schema)
+
+    def reopen(self, sink: DeltaSink) -> DeltaSink:
+        return DeltaSink(sink.uri, sink.schema)
+
+    def pieces(self, sink: DeltaSink) -> list[pa.Table]:
+        return delta_pieces(sink.uri)
+
+    @contextmanager
+    def no_answer(self, sink: DeltaSink) -> Iterator[None]:
+        append = tables.append
+        with pytest.MonkeyPatch.context() as patch:
+
+            def unanswered(*args: object, **kwargs: object) -> None:
+                patch.undo()
+                append(*args, **kwargs)  # type: ignore[arg-type]
+                raise OSError("connection reset")
+
+            patch.setattr(tables, "append", unanswered)
+            yield

@@ -1,0 +1,83 @@
+"""Receipt files are read once, and each commit asks only what concerns it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest.model import Committed, Covered, Plan, covered
+from ingest.write.names import receipt_app, version_app, window_app
+from ingest.write.place import Place
+from ingest.write.receipts import ReceiptFiles
+from tests.write.things import PARTITIONS, TOPIC, plan, receipt, window
+
+
+class FakeSink:
+    """Plans ask only for the table's name."""
+
+    identity = "delta:x"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[ReceiptFiles, dict[str, int]]:
+    """Five windows' receipts, committed, and one that no commit names; with the table's answers."""
+    made, versions = ReceiptFiles(Place(str(tmp_path))), {}
+    for number in range(6):
+        one = receipt(plan(FakeSink(), number), [], 0, "a1")  # type: ignore[arg-type]
+        said = made.write(one)
+        if number < 5:
+            key = one.window.key
+            versions |= {window_app(key, "orders"): 1, receipt_app(key, "orders"): said, version_app(key, "orders"): number}
+    return made, versions
+
+
+def test_only_committed_overlaps_count(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
+    """Other windows' receipts that share an offset, in order, if a commit names them; never the window's own."""
+    receipts, versions = files
+    wide = receipt(plan(FakeSink(), 2, (15, 60)), [], 0, "a1")  # type: ignore[arg-type]
+    for _ in range(2):
+        found = receipts.overlapping(versions.get, wide, receipts.names())
+        assert [r.window for r in found] == [window(1), window(3), window(4)]
+    apart = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
+    assert receipts.overlapping(versions.get, apart, receipts.names()) == []
+
+
+def test_a_receipt_that_came_later_counts(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
+    """What another process committed since the last look is looked at too."""
+    receipts, versions = files
+    asked = receipt(plan(FakeSink(), 9, (200, 210)), [], 0, "a1")  # type: ignore[arg-type]
+    assert receipts.overlapping(versions.get, asked, receipts.names()) == []
+    late = receipt(plan(FakeSink(), 8, (205, 206)), [], 0, "a1")  # type: ignore[arg-type]
+    versions[receipt_app(late.window.key, "orders")] = receipts.write(late)
+    assert receipts.overlapping(versions.get, asked, receipts.names()) == [late]
+
+
+def test_a_commit_asks_its_own_partitions(files: tuple[ReceiptFiles, dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the files are known, a commit works out its own ranges only, and looks at no other partition's."""
+    receipts, versions = files
+    mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
+    receipts.overlapping(versions.get, mine, receipts.names())
+    plans = []
+
+    def working_out(asked: Plan) -> tuple[Covered, ...]:
+        plans.append(asked)
+        return covered(asked)
+
+    monkeypatch.setattr("ingest.write.receipts.covered", working_out)
+    receipts.overlapping(versions.get, mine, receipts.names())
+    assert plans == [mine.plan]
+    assert {where: len(ranges) for where, ranges in receipts._ranges.items()} == {(TOPIC.topic_id, p): 6 for p in range(PARTITIONS)}
+
+
+def test_names_by_window(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
+    """Grouped, the names are all there, and a window's own are enough to find what it holds."""
+    receipts, versions = files
+    grouped = receipts.by_window()
+    assert sorted(n.name for own in grouped.values() for n in own) == sorted(n.name for n in receipts.names())
+    assert list(grouped) == [window(n).key for n in range(6)]
+    for number in range(6):
+        key = window(number).key
+        held: Committed | None = receipts.held(versions.get, key, "orders", grouped[key])
+        assert held == receipts.held(versions.get, key, "orders", receipts.names())
+        assert (held is not None) == (number < 5)
