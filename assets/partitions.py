@@ -11,7 +11,7 @@ import dagster as dg
 import msgspec
 
 from ingest.model import Window
-from ingest.plan.grid import labels_between, step, window_at
+from ingest.grid import labels_between, step, window_at
 from ingest.spec import PipelineSpec, WindowSpec
 
 

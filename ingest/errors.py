@@ -14,6 +14,7 @@
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
     │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will look
     └── NotClosedError       exit 4   the window is not over yet: come back
+        └── OpenTransactionError       an open transaction may still bring messages of the window's time
 
 Every error names its stage, where possible its topic-partition and offset, and what to do. No error carries a payload or a secret.
 """
@@ -113,3 +114,7 @@ class NotClosedError(WindrowError):
     """The window, or its delay, is not over yet."""
 
     exit_code = 4
+
+
+class OpenTransactionError(NotClosedError):
+    """An open transaction holds the end of a topic-partition back, and may still bring messages from before the label."""

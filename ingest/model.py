@@ -13,11 +13,21 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from ingest.errors import IdentityError, UnreachableError
+
 T = TypeVar("T")
 
-How = Literal["settled", "end", "clamped", "log_start"]
-"""How a boundary's offset was found: the settled message; nothing at or after the label, so the last stable offset; moved to a frozen
-neighbour; the log's own start above 0, which proves nothing about what was there before."""
+Label = datetime | int
+"""What a boundary is frozen under: an instant of the grid, or, between micro-batches, a sequence number."""
+
+How = Literal["settled", "end", "open", "clamped", "log_start", "position", "batch", "removed"]
+"""How a boundary's offset was found.
+
+settled: the settled message. end: nothing at or after the label, so the last stable offset. open: the last stable offset, behind which a
+transaction was still open after all the patience that was asked for. clamped: moved to a frozen neighbour. log_start: the log's own start
+above 0, which proves nothing about what was there before. position: where the spec's `start` says. batch: where a micro-batch ends.
+removed: carried on from the lower neighbour, for a topic that is not there, or not asked for, any more.
+"""
 
 
 def to_json(value: msgspec.Struct) -> str:
@@ -39,9 +49,18 @@ def instant(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _require_utc(name: str, moment: datetime) -> None:
-    if moment.utcoffset() is None or moment.utcoffset() != UTC.utcoffset(None):
-        msg = f"{name} must be an aware datetime in UTC, not {moment!r}"
+def label_text(label: Label) -> str:
+    """The one text form of a label: an instant, or `batch-000000007`, which sorts as the numbers do."""
+    return instant(label) if isinstance(label, datetime) else f"batch-{label:09d}"
+
+
+def _require_label(name: str, label: Label) -> None:
+    if isinstance(label, int):
+        if label < 0:
+            msg = f"{name} must not be negative: {label}"
+            raise ValueError(msg)
+    elif label.utcoffset() != UTC.utcoffset(None):
+        msg = f"{name} must be an aware datetime in UTC, not {label!r}"
         raise ValueError(msg)
 
 
@@ -56,11 +75,12 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
         return f"{self.topic}[{self.partition}]"
 
 
-class TopicIdentity(msgspec.Struct, frozen=True, order=True):
-    """Which topic this is: a topic that was deleted and made again has the same name and another id."""
+class TopicSeen(msgspec.Struct, frozen=True, order=True):
+    """A topic as a boundary saw it: which one it is (made anew it has the same name and another id), and how many partitions it had."""
 
     topic: str
     topic_id: str
+    partitions: int
 
 
 class Mark(msgspec.Struct, frozen=True, order=True):
@@ -85,83 +105,187 @@ class Mark(msgspec.Struct, frozen=True, order=True):
 
 
 class Boundary(msgspec.Struct, frozen=True):
-    """Per topic-partition offsets under one label, of one cluster and known topics. Total: a partition it doesn't list is cut at 0."""
+    """Per topic-partition offsets under one label, of one cluster and known topics.
 
-    label: datetime
+    Total: a partition that was added to a known topic later is cut at 0 here. A topic-partition that is not read yet (a topic that is new to
+    the pattern or the spec) is in no mark; the first boundary that has it says in `begins` where its first window begins, should that window
+    start at a boundary that doesn't know it.
+    """
+
+    label: Label
     cluster_id: str
-    topics: tuple[TopicIdentity, ...]
+    topics: tuple[TopicSeen, ...]
     marks: tuple[Mark, ...]
+    begins: tuple[Mark, ...] = ()
 
     def __post_init__(self) -> None:
-        """Marks are sorted and each topic-partition is cut once."""
-        _require_utc("label", self.label)
-        tps = [m.tp for m in self.marks]
-        if sorted(set(tps)) != tps:
-            msg = f"marks of boundary {instant(self.label)} must be sorted and unique"
+        """Marks are sorted, each topic-partition is cut once and begins at or before its cut."""
+        _require_label("label", self.label)
+        for tps in ([m.tp for m in self.marks], [m.tp for m in self.begins], [t.topic for t in self.topics]):
+            if sorted(set(tps)) != tps:
+                msg = f"topics, marks and begins of boundary {label_text(self.label)} must be sorted and unique"
+                raise ValueError(msg)
+        cuts = self.by_tp()
+        if any(b.tp not in cuts or b.offset > cuts[b.tp].offset for b in self.begins):
+            msg = f"a begin of boundary {label_text(self.label)} lies behind its cut, or has none"
             raise ValueError(msg)
 
     @classmethod
-    def of(cls, label: datetime, cluster_id: str, topics: Iterable[TopicIdentity], marks: Iterable[Mark]) -> Boundary:
+    def of(
+        cls, label: Label, cluster_id: str, topics: Iterable[TopicSeen], marks: Iterable[Mark], begins: Iterable[Mark] = ()
+    ) -> Boundary:  # fmt: skip
         """A boundary from topics and marks in any order."""
-        return cls(label, cluster_id, tuple(sorted(topics)), tuple(sorted(marks)))
+        return cls(label, cluster_id, tuple(sorted(topics)), tuple(sorted(marks)), tuple(sorted(begins)))
 
     def by_tp(self) -> dict[TopicPartition, Mark]:
-        """Its marks by topic-partition; one that is missing is cut at 0."""
+        """Its marks by topic-partition."""
         return {m.tp: m for m in self.marks}
 
-    def offset(self, tp: TopicPartition) -> int:
-        """Where it cuts; 0 for a partition that it doesn't list."""
-        return next((m.offset for m in self.marks if m.tp == tp), 0)
+    def by_topic(self) -> dict[str, TopicSeen]:
+        """The topics it knows, by name."""
+        return {t.topic: t for t in self.topics}
+
+    def cut(self, tp: TopicPartition) -> Mark | None:
+        """Where it cuts: its mark; offset 0 for a partition that was added to one of its topics later; None for what it doesn't know."""
+        return next((m for m in self.marks if m.tp == tp), self._later(tp))
+
+    def _later(self, tp: TopicPartition) -> Mark | None:
+        seen = next((t for t in self.topics if t.topic == tp.topic), None)
+        return None if seen is None or tp.partition < seen.partitions else Mark(tp.topic, tp.partition, 0, "clamped")
+
+    def cuts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Mark]:
+        """Where it cuts each of these; what it doesn't know is left out."""
+        known = self.by_tp()
+        found = {tp: known.get(tp) or self._later(tp) for tp in tps}
+        return {tp: mark for tp, mark in found.items() if mark is not None}
 
     def clamped(self, lower: Boundary | None, upper: Boundary | None) -> Boundary:
         """This boundary moved between its frozen neighbours, so that windows tile. Pure.
 
-        A partition that only the lower neighbour lists is taken over from it; one that the upper neighbour doesn't list is cut at 0 there,
-        and so here: it belongs, whole, to a later window.
+        What only the lower neighbour knows is taken over from it. What the upper neighbour doesn't know is left out: it is not read before
+        some later boundary. A partition that the upper neighbour has at 0 is at 0 here: it belongs, whole, to a later window.
+
+        Raises:
+            IdentityError: a neighbour is of another cluster, or of another topic of the same name.
+            UnreachableError: a neighbour was frozen meanwhile that doesn't know a topic-partition of this boundary, so where that begins
+                was not asked; run it again.
         """
-        below = {} if lower is None else lower.by_tp()
-        here = {tp: Mark(tp.topic, tp.partition, 0, "clamped") for tp in below} | self.by_tp()
-        above = None if upper is None else upper.by_tp()
-        marks = []
-        for tp, mark in here.items():
-            high = None if above is None else above[tp].offset if tp in above else 0
-            marks.append(_between(mark, below.get(tp), high))
-        return Boundary.of(self.label, self.cluster_id, self.topics, marks)
+        for neighbour in (lower, upper):
+            if neighbour is not None:
+                refuse_other(self, neighbour)
+        here = self.by_tp() if lower is None else _carried(lower) | self.by_tp()
+        topics = self.by_topic() if lower is None else _seen(lower, self)
+        if upper is not None:
+            above = upper.cuts(here)
+            here = {tp: _below(mark, above[tp].offset) for tp, mark in here.items() if tp in above}
+            topics = {name: seen for name, seen in topics.items() if name in upper.by_topic()}
+        begins = {b.tp: _below(b, here[b.tp].offset) for b in self.begins if b.tp in here}
+        if lower is not None:
+            below = lower.cuts(here)
+            self._refuse_unasked(here.keys() - below.keys() - begins.keys())
+            here = {tp: _above(mark, below[tp]) if tp in below else mark for tp, mark in here.items()}
+            begins = {tp: begin for tp, begin in begins.items() if tp not in below}
+        return Boundary.of(self.label, self.cluster_id, topics.values(), here.values(), begins.values())
+
+    def _refuse_unasked(self, tps: Iterable[TopicPartition]) -> None:
+        """Race: 1 A asks the cluster, no lower neighbour is there.  2 B, with an older spec, freezes one that lacks a topic.  3 A freezes."""
+        for tp in sorted(tps):
+            what = f"While {label_text(self.label)} was resolved, an earlier boundary was frozen that doesn't know this topic-partition"
+            raise UnreachableError(what, "freeze", "Run the window again.", tp.topic, tp.partition)
 
 
-def _between(mark: Mark, below: Mark | None, high: int | None) -> Mark:
-    """One mark moved to at least `below` and at most `high`.
+def refuse_other(here: Boundary, there: Boundary) -> None:
+    """Hold two boundaries of one pipeline against each other. Pure.
 
-    A log start found exactly at a neighbour's proven cut lost nothing, so it stops being a `log_start`; one that is moved down to the upper
-    neighbour still is: what lay before it is gone.
+    Raises:
+        IdentityError: they are of different clusters, or of different topics of the same name.
     """
-    proven = below is not None and below.offset == mark.offset and below.how != "log_start" and mark.how == "log_start"
-    if below is not None and (mark.offset < below.offset or proven):
-        mark = msgspec.structs.replace(below, how="clamped")
-    if high is not None and mark.offset > high:
-        mark = Mark(mark.topic, mark.partition, high, "log_start" if mark.how == "log_start" else "clamped")
+    do = "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean."
+    texts = f"The boundaries {label_text(there.label)} and {label_text(here.label)}"
+    if here.cluster_id != there.cluster_id:
+        raise IdentityError(f"{texts} are of two clusters, {there.cluster_id} and {here.cluster_id}", "plan", do)
+    known = there.by_topic()
+    for seen in here.topics:
+        if seen.topic in known and known[seen.topic].topic_id != seen.topic_id:
+            raise IdentityError(
+                f"{texts} are of two topics with ids {known[seen.topic].topic_id} and {seen.topic_id}", "plan", do, seen.topic
+            )
+
+
+def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark, Mark]]:
+    """Per topic-partition of `stop` where the window between two boundaries begins and ends, in order. Pure.
+
+    What `start` doesn't know begins where `stop` says; if that doesn't say it, it was left out of `start` on purpose and isn't read before.
+
+    Raises:
+        ValueError: `stop` cuts below `start`: they were not frozen by one ledger.
+    """
+    known, begins = start.cuts(m.tp for m in stop.marks), {b.tp: b for b in stop.begins}
+    found = {m.tp: (known.get(m.tp) or begins.get(m.tp) or m, m) for m in stop.marks}
+    for tp, (low, high) in found.items():
+        if high.offset < low.offset:
+            msg = f"the boundaries of {tp} are inverted: {low.offset}..{high.offset}"
+            raise ValueError(msg)
+    return found
+
+
+def _seen(lower: Boundary, here: Boundary) -> dict[str, TopicSeen]:
+    """The topics of both, each with the most partitions that were seen."""
+    found = lower.by_topic()
+    for seen in here.topics:
+        most = max(seen.partitions, found[seen.topic].partitions if seen.topic in found else 0)
+        found[seen.topic] = msgspec.structs.replace(seen, partitions=most)
+    return found
+
+
+def _carried(lower: Boundary) -> dict[TopicPartition, Mark]:
+    return {m.tp: msgspec.structs.replace(m, how="removed") for m in lower.marks}
+
+
+def _above(mark: Mark, below: Mark) -> Mark:
+    """One mark moved to at least `below`.
+
+    A log start found exactly at a neighbour's proven cut lost nothing, so it stops being a `log_start`.
+    """
+    proven = below.offset == mark.offset and below.how != "log_start" and mark.how == "log_start"
+    if mark.offset < below.offset or proven:
+        return msgspec.structs.replace(below, how="clamped")
     return mark
 
 
+def _below(mark: Mark, high: int) -> Mark:
+    """One mark moved to at most `high`. One that is moved down from a log start still is one: what lay before it is gone."""
+    if mark.offset <= high:
+        return mark
+    return Mark(mark.topic, mark.partition, high, "log_start" if mark.how == "log_start" else "clamped")
+
+
 class Window(msgspec.Struct, frozen=True, order=True):
-    """What was asked: the time from `start` to `end` of one pipeline, on its grid."""
+    """What was asked: of one pipeline the time from `start` to `end`, on its grid; or the micro-batch between two sequence numbers."""
 
     pipeline: str
-    start: datetime
-    end: datetime
+    start: Label
+    end: Label
 
     def __post_init__(self) -> None:
-        """A window has a length."""
-        _require_utc("start", self.start)
-        _require_utc("end", self.end)
-        if self.start >= self.end:
-            msg = f"a window must end after it starts: {instant(self.start)} / {instant(self.end)}"
+        """A window has a length; a micro-batch's is 1."""
+        _require_label("start", self.start)
+        _require_label("end", self.end)
+        batch = isinstance(self.start, int) and isinstance(self.end, int) and self.end == self.start + 1
+        hours = isinstance(self.start, datetime) and isinstance(self.end, datetime) and self.start < self.end
+        if not batch and not hours:
+            msg = f"a window must end after it starts, a micro-batch with the next number: {self.start} / {self.end}"
             raise ValueError(msg)
 
     @property
     def key(self) -> str:
-        """Its text in the `_window` column: the start; the grid gives the end."""
-        return instant(self.start)
+        """Its text in the window's column: the start; the grid gives the end."""
+        return label_text(self.start)
+
+    @property
+    def hours(self) -> tuple[datetime, datetime] | None:
+        """From when until when, half-open; None for a micro-batch."""
+        return (self.start, self.end) if isinstance(self.start, datetime) and isinstance(self.end, datetime) else None
 
 
 class Split(msgspec.Struct, frozen=True, order=True):
@@ -214,8 +338,10 @@ class SplitCounts(msgspec.Struct, frozen=True):
     """What one task counted, by independent hands: the reader messages and bytes, the decoder verdicts, the stager rows.
 
     `next_offset` is where the reader stood at the end; `missing` offsets of the range held no visible message, `aborted` of them were
-    seen to be messages of aborted transactions, the rest are transaction markers or were compacted away. `reasons` counts dead letters
-    by stage and reason, `first_dead` gives offset and reason of the first few.
+    seen to be messages of aborted transactions, the rest are transaction markers or were compacted away. `skipped` offsets were not in the
+    log any more (retention, truncation, a topic that is gone): nobody knows what they held. `reasons` counts dead letters by stage and
+    reason, `first_dead` gives offset and reason of the first few. `late` and `early` messages are stamped before and after the window's
+    hours; `late_by` says of the late ones which windows' hours they are stamped in (its key; the earliest stands for all before it too).
     """
 
     topic: str
@@ -231,19 +357,23 @@ class SplitCounts(msgspec.Struct, frozen=True):
     rows_staged: int
     dead_staged: int
     aborted: int
+    skipped: int = 0
     reasons: tuple[tuple[str, int], ...] = ()
     first_dead: tuple[tuple[int, str], ...] = ()
+    late: int = 0
+    early: int = 0
+    late_by: tuple[tuple[str, int], ...] = ()
     min_timestamp: datetime | None = None
     max_timestamp: datetime | None = None
 
     @property
     def missing(self) -> int:
-        """Offsets of the range that held no visible message."""
-        return self.stop - self.start - self.read
+        """Offsets of the range that were there and held no visible message."""
+        return self.stop - self.start - self.read - self.skipped
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The window's totals: `read = valid + dead + dropped`, and `read + invisible` is the length of the ranges."""
+    """The window's totals: `read = valid + dead + dropped`, and `read + invisible + skipped` is the length of the ranges."""
 
     read: int = 0
     bytes: int = 0
@@ -252,6 +382,9 @@ class Counts(msgspec.Struct, frozen=True):
     dropped: int = 0
     invisible: int = 0
     aborted: int = 0
+    skipped: int = 0
+    late: int = 0
+    early: int = 0
 
     @classmethod
     def total(cls, splits: Iterable[SplitCounts]) -> Counts:
@@ -265,11 +398,17 @@ class Counts(msgspec.Struct, frozen=True):
             dropped=sum(s.dropped for s in parts),
             invisible=sum(s.missing for s in parts),
             aborted=sum(s.aborted for s in parts),
+            skipped=sum(s.skipped for s in parts),
+            late=sum(s.late for s in parts),
+            early=sum(s.early for s in parts),
         )
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from."""
+    """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
+
+    `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window.
+    """
 
     plan: Plan
     digest: str
@@ -285,6 +424,7 @@ class Receipt(msgspec.Struct, frozen=True):
     staged_at: datetime
     seconds: float
     warnings: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """The digest is the plan's."""

@@ -28,7 +28,7 @@ from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
 from ingest.model import Boundary, Committed, Counts, Plan, Receipt, Window, instant
-from ingest.plan.grid import is_closed, step, window_at
+from ingest.grid import is_closed, step, window_at
 from ingest.plan.resolve import resolve
 from ingest.plan.splits import make_plan, refuse_expired, refuse_other_identity
 from ingest.ports import AlreadyDone, Broker, Engine, Ledger, Reader, Sink, Staged, Unknown

@@ -6,7 +6,7 @@ Flink's `OffsetsInitializer.PartitionOffsetsRetriever`, the three outcomes of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -15,19 +15,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.model import Boundary, Committed, Plan, Receipt, Split, SplitCounts, TopicPartition, Window
+from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, SplitCounts, TopicPartition, Window
+from ingest.source import OnLoss
 
 # ---------------------------------------------------------------------------------------------------------------------------- Kafka
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """What the cluster says of a topic. `retention_ms` is None where nothing expires by time."""
+    """What the cluster says of a topic. `retention_ms` is None where nothing expires by time; `append_time`: the broker stamps messages."""
 
     topic: str
     topic_id: str
     partitions: int
     compacted: bool
     retention_ms: int | None
+    append_time: bool = False
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -46,7 +48,10 @@ class Stamps(msgspec.Struct, frozen=True):
 
 
 class Broker(Protocol):
-    """The questions that planning asks. Every answer sees committed messages only (read_committed).
+    """The questions that planning asks.
+
+    An implementation has one isolation level, which every answer but `ends` goes by: under read_committed, the default, "stable" means the
+    last stable offset and "visible" a committed message; under read_uncommitted they are the high watermark and any message.
 
     All methods raise UnreachableError if the cluster doesn't answer within its bounded retries. Used on the driver only.
     """
@@ -61,11 +66,29 @@ class Broker(Protocol):
             SpecError: if there is no such topic, or the client may not see it.
         """
 
+    def names(self) -> list[str]:
+        """The names of all topics that the client may see, sorted, without Kafka's internal ones."""
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        """What the cluster says of several topics now, in few questions; those that aren't there, or may not be seen, are left out."""
+
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is still there; above 0 after retention or a deletion of records."""
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The last stable offsets: everything below is decided."""
+        """The stable ends: everything below is decided."""
+
+    def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The high watermarks, whatever the isolation level: above the last stable offset while a transaction is open."""
+
+    def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The next offsets that a consumer group has committed; None where it has committed none."""
+
+    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
+        """Commit offsets to a consumer group, for the tools that watch groups; per topic-partition None, or why it did not work.
+
+        Never raises for what the cluster answers or doesn't: nothing depends on it.
+        """
 
     def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, Position | None]:
         """Kafka's own answer: the first offset whose timestamp is at or after the moment, or None.
@@ -83,12 +106,27 @@ class Broker(Protocol):
 
 
 class ReadSummary(msgspec.Struct, frozen=True):
-    """What a reader counted when its split was read to the end. `aborted`: offsets in gaps that were seen to hold aborted messages."""
+    """What a reader counted when its split was read to the end. `aborted`: offsets in gaps that were seen to hold aborted messages.
+
+    `skipped`: offsets of the split that were not in the log any more, and that the reader was told to go on without.
+    """
 
     next_offset: int
     read: int
     bytes: int
     aborted: int
+    skipped: int = 0
+
+
+class ReadPlan(msgspec.Struct, frozen=True):
+    """What a reader is made for: the cluster and the topic ids (by name) that the plan was made on, and what to do where messages are gone.
+
+    `on_loss` "skip": what retention, or a truncation of the log's end, has removed is counted as skipped instead of raised.
+    """
+
+    cluster_id: str
+    topics: dict[str, str]
+    on_loss: OnLoss
 
 
 class Reader(Protocol):
@@ -101,7 +139,8 @@ class Reader(Protocol):
         Resources are released when the iterator ends, fails or is closed.
 
         Raises:
-            DataLossError: if retention or truncation removed the start; it names what was wanted and what is there.
+            DataLossError: if retention removed the start, or truncation the end; it names what was wanted and what is there. Not if the
+                reader was told to skip: then it reads what is left, and `summary` says how many offsets were skipped.
             IdentityError: if cluster or topic id are not those of the plan.
             UnreachableError: if nothing arrives for the stall limit.
         """
@@ -260,17 +299,39 @@ class Ledger(Protocol):
     def bind_grid(self, pipeline: str, grid: str) -> str:
         """Record the pipeline's grid if none is recorded; the recorded one."""
 
-    def boundary(self, pipeline: str, label: datetime) -> Boundary | None:
-        """The frozen boundary under a label."""
+    def boundary(self, pipeline: str, label: Label) -> Boundary | None:
+        """The frozen boundary under a label, as the window that ends there sees it."""
 
-    def neighbours(self, pipeline: str, label: datetime) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest frozen boundaries below and above a label."""
+    def opening(self, pipeline: str, label: Label) -> Boundary | None:
+        """The frozen boundary under a label, as the window that starts there sees it: another one than `boundary` after a rebase."""
+
+    def neighbours(self, pipeline: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
+        """The nearest frozen boundaries below (its opening) and above a label."""
+
+    def newest(self, pipeline: str, count: int = 1) -> list[Boundary]:
+        """The frozen boundaries with the highest labels, at most `count`, ascending; as `boundary` sees them."""
 
     def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         """Freeze under one serialized transaction; what is frozen now, in label order.
 
         Per boundary: read its frozen neighbours, clamp (`Boundary.clamped`), insert. What is there already stays and is returned.
         """
+
+    def rebase(self, pipeline: str, opening: Boundary) -> Boundary:
+        """Record that from the highest frozen label on the source is another one: put-if-absent; the opening that is there.
+
+        Raises:
+            RefusedError: the label is not the highest frozen one.
+        """
+
+    def rebased(self, pipeline: str) -> list[Boundary]:
+        """The openings that were recorded by rebases, in label order."""
+
+    def assign(self, pipeline: str, request: str, number: int) -> int:
+        """The micro-batch that a request runs: put-if-absent by request, so that its retries run the same one."""
+
+    def assigned(self, pipeline: str, request: str) -> int | None:
+        """The micro-batch that was assigned to a request."""
 
     def plan(self, window: Window) -> Plan | None:
         """The frozen plan of a window."""

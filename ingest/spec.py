@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ingest.errors import GridError, SpecError, SpecMistakesError
-from ingest.plan.grid import window_at
+from ingest.grid import window_at
 from ingest.specfile import Document, Mistake, mistake_of, read_document
 
 Grid = Literal["hourly", "daily"]

@@ -24,7 +24,7 @@ from ingest.cli.output import Output
 from ingest.errors import GridError, SpecError, UnreachableError
 from ingest.model import Committed, Window, instant
 from ingest.pipeline import Pipeline, Progress, Request, preview, refuse_open, run
-from ingest.plan.grid import parse_windows
+from ingest.grid import parse_windows
 from ingest.rebuild import rebuild
 from ingest.spec import PipelineSpec, load_spec
 from ingest.tablerows import delta_rows

@@ -20,7 +20,7 @@ from ingest.broker.embedded import java_problem
 from ingest.errors import RefusedError, UnreachableError, WindrowError
 from ingest.model import TopicPartition, instant
 from ingest.pipeline import Pipeline
-from ingest.plan.grid import labels_between, step
+from ingest.grid import labels_between, step
 from ingest.ports import Bound, TopicInfo
 from ingest.spec import load_spec
 

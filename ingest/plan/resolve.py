@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 
 from ingest.errors import IdentityError
 from ingest.model import Boundary, How, Mark, TopicIdentity, TopicPartition, instant
-from ingest.plan.grid import labels_between
+from ingest.grid import labels_between
 from ingest.plan.look import FarError, Look, Piece
 from ingest.plan.settle import AHEAD, would_settle_before
 from ingest.ports import Broker, Position

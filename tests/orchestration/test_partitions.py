@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.partitions import Stretch, closed, cron_of, key_of, partitions_of, stretches, windows_of
-from ingest.plan.grid import is_closed, step, window_at
+from ingest.grid import is_closed, step, window_at
 from ingest.spec import PipelineSpec, WindowSpec
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingest.ledger import SqlLedger
 from ingest.model import Boundary, Plan, TopicPartition
-from ingest.plan.grid import window_at
+from ingest.grid import window_at
 from ingest.plan.resolve import resolve
 from ingest.plan.splits import make_plan
 from ingest.ports import Stamps

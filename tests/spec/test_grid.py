@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import GridError, SpecError
-from ingest.plan.grid import is_closed, labels_between, parse_windows, window_at
+from ingest.grid import is_closed, labels_between, parse_windows, window_at
 
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - Hypothesis wants naive bounds
 

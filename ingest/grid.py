@@ -1,0 +1,163 @@
+"""The grids that windows lie on, in UTC: hourly, daily, any cron expression, and `batch`, whose labels are sequence numbers. Pure.
+
+UTC has no daylight saving, so each label is an instant that exists once. A cron grid's labels are the expression's ticks; a window lies
+between two neighbouring ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import islice, pairwise, takewhile
+
+from cronsim import CronSim, CronSimError
+
+from ingest.errors import GridError, SpecError
+from ingest.model import Label, Window, label_text
+
+BATCH = "batch"
+"""The grid of micro-batches."""
+
+_NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIELD = re.compile(r"[0-9*,/-]+")
+_BATCH = re.compile(r"(?:batch-)?(\d{1,9})")
+
+
+def cron(grid: str) -> str:
+    """The grid's ticks as a cron expression of five fields.
+
+    Raises:
+        SpecError: there is no such grid, or it has no ticks in time.
+    """
+    found = _NAMED.get(grid, grid)
+    if grid == BATCH or not _valid(found):
+        raise SpecError(
+            f"There is no grid {grid!r} of windows in time", "plan",
+            "Use hourly, daily or a cron expression of five fields of digits, * , - and /, such as '*/15 * * * *'.",
+        )  # fmt: skip
+    return found
+
+
+@lru_cache(maxsize=64)
+def _valid(expression: str) -> bool:
+    """Digits and signs only: names and letters are understood in different ways by different programs, Dagster's among them."""
+    fields = expression.split(" ")
+    if len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)):
+        return False
+    try:
+        next(CronSim(expression, _EPOCH))
+    except (CronSimError, StopIteration):
+        return False
+    return True
+
+
+def after(grid: str, moment: datetime) -> datetime:
+    """The first label later than an instant."""
+    return next(_later(grid, moment))
+
+
+def before(grid: str, moment: datetime) -> datetime:
+    """The last label earlier than an instant."""
+    return next(iter(CronSim(cron(grid), moment.astimezone(UTC), reverse=True)))
+
+
+def at_or_before(grid: str, moment: datetime) -> datetime:
+    """The last label not later than an instant."""
+    return before(grid, moment + timedelta(microseconds=1))
+
+
+def neighbours(grid: str, label: Label) -> tuple[Label | None, Label]:
+    """The labels right before and right after one; a batch has none before 0."""
+    if isinstance(label, int):
+        return label - 1 if label else None, label + 1
+    return before(grid, label), after(grid, label)
+
+
+def window_at(pipeline: str, grid: str, start: datetime) -> Window:
+    """The window that starts at an instant of the grid.
+
+    Raises:
+        GridError: the instant is not on the grid; names the nearest that are.
+        SpecError: the instant lies before 1970, where Kafka's timestamps have no meaning.
+    """
+    start = start.astimezone(UTC)
+    if start < _EPOCH:
+        raise SpecError(f"{label_text(start)} lies before 1970", "plan", "Kafka's timestamps begin there: choose a later window.")
+    floor, end = at_or_before(grid, start), after(grid, start)
+    if floor != start:
+        near = f"{label_text(floor)} or {label_text(end)}"
+        raise GridError(f"{label_text(start)} is not on the {grid} grid of pipeline {pipeline}", "plan", f"The nearest starts are {near}.")
+    return Window(pipeline, floor, end)
+
+
+def batch_at(pipeline: str, number: int) -> Window:
+    """The micro-batch with a number."""
+    return Window(pipeline, number, number + 1)
+
+
+def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
+    """The windows a text names: a start (an instant; a batch's number or name), or `start/end` for all from start until end.
+
+    Raises:
+        SpecError: the text is neither, has no time zone, or its end is not after its start.
+        GridError: an instant is not on the grid; names the nearest that are.
+    """
+    first, slash, last = text.partition("/")
+    if grid == BATCH:
+        start = _number(first)
+        numbers = range(start, _number(last) if slash else start + 1)
+        if not numbers:
+            raise _reversed(text)
+        return [batch_at(pipeline, n) for n in numbers]
+    window = window_at(pipeline, grid, _instant(first))
+    if not slash:
+        return [window]
+    end = window_at(pipeline, grid, _instant(last)).start
+    labels = [window.start, *labels_between(grid, window.hours[0], end)] if window.hours and isinstance(end, datetime) else []
+    found = [Window(pipeline, a, b) for a, b in pairwise(labels)]
+    if not found:
+        raise _reversed(text)
+    return found
+
+
+def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
+    """The grid's labels later than `after` and not later than `upto`, ascending; neither needs to be on the grid."""
+    return list(takewhile(lambda label: label <= upto, _later(grid, after)))
+
+
+def labels_back(grid: str, upto: datetime, count: int) -> list[datetime]:
+    """The last `count` labels not later than `upto`, ascending."""
+    return list(islice(CronSim(cron(grid), upto.astimezone(UTC) + timedelta(microseconds=1), reverse=True), count))[::-1]
+
+
+def _later(grid: str, moment: datetime) -> Iterator[datetime]:
+    return iter(CronSim(cron(grid), moment.astimezone(UTC)))
+
+
+def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
+    """Whether the window's end lies at least `delay` in the past; a micro-batch ends when it is cut, so it always is."""
+    return window.hours is None or now >= window.hours[1] + delay
+
+
+def _reversed(text: str) -> SpecError:
+    return SpecError(f"{text} ends before it starts", "plan", "Give start/end with the later one second; the end is not part of it.")
+
+
+def _number(text: str) -> int:
+    found = _BATCH.fullmatch(text.strip())
+    if found is None:
+        raise SpecError(f"{text!r} is not a micro-batch", "plan", "Write its number, or its name as in batch-000000007.")
+    return int(found[1])
+
+
+def _instant(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise SpecError(f"{text!r} is not an instant", "plan", "Write it like 2026-01-02T03:00:00Z.") from error
+    if moment.tzinfo is None:
+        raise SpecError(f"{text!r} has no time zone", "plan", f"Write {text.strip()}Z if UTC is meant.")
+    return moment.astimezone(UTC)
