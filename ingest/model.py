@@ -107,9 +107,9 @@ class Mark(msgspec.Struct, frozen=True, order=True):
 class Boundary(msgspec.Struct, frozen=True):
     """Per topic-partition offsets under one label, of one cluster and known topics.
 
-    Total: a partition that was added to a known topic later is cut at 0 here. A topic-partition that is not read yet (a topic that is new to
-    the pattern or the spec) is in no mark; the first boundary that has it says in `begins` where its first window begins, should that window
-    start at a boundary that doesn't know it.
+    Total: a partition that was added to a known topic later is cut at 0 here. A topic-partition that is not read yet (a topic that is new
+    to the pattern or the spec) is in no mark; the first boundary that has it says in `begins` where its first window begins, should that
+    window start at a boundary that doesn't know it.
     """
 
     label: Label
@@ -188,7 +188,7 @@ class Boundary(msgspec.Struct, frozen=True):
         return Boundary.of(self.label, self.cluster_id, topics.values(), here.values(), begins.values())
 
     def _refuse_unasked(self, tps: Iterable[TopicPartition]) -> None:
-        """Race: 1 A asks the cluster, no lower neighbour is there.  2 B, with an older spec, freezes one that lacks a topic.  3 A freezes."""
+        """Race:  1 A asks the cluster; nothing is frozen below.  2 B, with an older spec, freezes one that lacks a topic.  3 A freezes."""
         for tp in sorted(tps):
             what = f"While {label_text(self.label)} was resolved, an earlier boundary was frozen that doesn't know this topic-partition"
             raise UnreachableError(what, "freeze", "Run the window again.", tp.topic, tp.partition)
