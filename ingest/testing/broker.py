@@ -6,18 +6,20 @@
     with broker.transaction() as transaction:       # commits, or aborts if the block raises
         broker.produce(TopicPartition("orders", 1), b"{}", transaction=transaction)
     reader = MemoryReader(broker)                   # ingest.testing.reader
+    dirty = broker.at("read_uncommitted")           # the same cluster, asked and read without regard to transactions
 
 The same contract suite runs on it and on real Kafka. Safe to use from several threads of one process.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import NoReturn, Self
@@ -27,12 +29,14 @@ import numpy as np
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.model import TopicPartition
 from ingest.ports import Position, Stamps, TopicInfo
+from ingest.source import Isolation
 from ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
 
 _CHUNK = 1000
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 _WEEK_MS = 7 * 24 * 3600 * 1000
 _NO_TIMESTAMP_TYPE, _CREATE_TIME, _APPEND_TIME = range(3)
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 def wall_clock() -> int:
@@ -58,14 +62,25 @@ class MemoryBroker:
     """A cluster in memory.
 
     `clock` (epoch milliseconds) stamps what a broker stamps: transaction markers, messages of a topic with append time, and messages sent
-    without a timestamp of their own.
+    without a timestamp of their own. `isolation` is that of all answers, and of what is fetched.
     """
 
-    def __init__(self, cluster_id: str = "memory", clock: Callable[[], int] = wall_clock) -> None:
+    def __init__(
+        self, cluster_id: str = "memory", clock: Callable[[], int] = wall_clock, isolation: Isolation = "read_committed"
+    ) -> None:  # fmt: skip
         self._cluster_id = cluster_id
         self._clock = clock
+        self._isolation = isolation
         self._topics: dict[str, _Topic] = {}
+        self._groups: dict[str, dict[TopicPartition, int]] = {}
+        self._refusing: dict[str, str] = {}
         self._lock = threading.RLock()
+
+    def at(self, isolation: Isolation) -> MemoryBroker:
+        """The same cluster at another isolation level: what is done to one is done to both."""
+        view = copy.copy(self)  # topics, groups and the lock are shared
+        view._isolation = isolation  # noqa: SLF001  # of this class
+        return view
 
     # ------------------------------------------------------------------------------------------------ what planning asks: ports.Broker
 
@@ -77,7 +92,17 @@ class MemoryBroker:
         """See `ports.Broker.topic`."""
         with self._lock:
             found = self._topic(name)
-            return TopicInfo(name, found.topic_id, len(found.logs), found.compacted, found.retention_ms)
+            return TopicInfo(name, found.topic_id, len(found.logs), found.compacted, found.retention_ms, found.append_time)
+
+    def names(self) -> list[str]:
+        """See `ports.Broker.names`."""
+        with self._lock:
+            return sorted(self._topics.keys() - _INTERNAL)
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        """See `ports.Broker.topics`."""
+        with self._lock:
+            return {name: self.topic(name) for name in names if name in self._topics}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `ports.Broker.log_starts`."""
@@ -87,12 +112,30 @@ class MemoryBroker:
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
         """See `ports.Broker.stable_ends`."""
         with self._lock:
-            return {tp: Position(self._log(tp).stable_end, self._log(tp).epoch) for tp in tps}
+            return {tp: Position(self._log(tp).limit(self._isolation), self._log(tp).epoch) for tp in tps}
+
+    def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `ports.Broker.ends`."""
+        with self._lock:
+            return {tp: self._log(tp).end for tp in tps}
+
+    def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """See `ports.Broker.committed`."""
+        with self._lock:
+            return {tp: self._groups.get(group, {}).get(tp) for tp in tps}
+
+    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
+        """See `ports.Broker.publish`."""
+        with self._lock:
+            told = {tp: self._refusing.get(group) or self._unknown(tp) for tp in offsets}
+            self.commit_group(group, {tp: offset for tp, offset in offsets.items() if told[tp] is None})
+            return told
 
     def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, Position | None]:
         """See `ports.Broker.first_at_or_after`."""
         with self._lock:
-            found = {tp: self._log(tp).first_at_or_after(_milliseconds(moment)) for tp in tps}
+            logs = {tp: self._log(tp) for tp in tps}
+            found = {tp: log.first_at_or_after(_milliseconds(moment), log.limit(self._isolation)) for tp, log in logs.items()}
             return {tp: None if e is None else Position(e.offset, e.epoch) for tp, e in found.items()}
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
@@ -110,19 +153,24 @@ class MemoryBroker:
     def fetch(self, tp: TopicPartition, start: int, stop: int, most: int = _CHUNK) -> tuple[list[Entry], int]:
         """What [start, stop) holds, at most `most` entries of it, and where to go on. For readers; nothing is filtered.
 
+        Under read_uncommitted a message's transaction is left out: it is visible, and not aborted, whatever becomes of it.
+
         Raises:
             DataLossError: `start` lies before the log's start, or beyond its end.
-            UnreachableError: the piece would reach beyond the last stable offset: a real consumer would wait there in vain.
+            UnreachableError: the piece would reach beyond the stable end: a real consumer would wait there in vain.
         """
         with self._lock:
             log = self._log(tp)
             if not log.start <= start <= log.end:
                 _lost(tp, start, log)
-            if stop > log.stable_end:
-                what = f"offsets up to {stop} were wanted, but only those below {log.stable_end} are decided"
+            limit = log.limit(self._isolation)
+            if stop > limit:
+                what = f"offsets up to {stop} were wanted, but only those below {limit} are decided"
                 do = "Wait for the open transaction to end, or for the messages."
                 raise UnreachableError(what, "read", do, tp.topic, tp.partition, start)
             entries = log.between(start, stop)[:most]
+            if self._isolation == "read_uncommitted":
+                entries = [replace(e, transaction=None) for e in entries]
             return entries, entries[-1].offset + 1 if len(entries) == most else stop
 
     # --------------------------------------------------------------------------------------------------------------- what tests do to it
@@ -143,10 +191,12 @@ class MemoryBroker:
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Remove the topic. Made again under the same name, it has another id and starts at offset 0."""
+        """Remove the topic, and what groups committed for it. Made again under the same name it has another id and starts at offset 0."""
         with self._lock:
             self._topic(name)
             del self._topics[name]
+            for group, offsets in self._groups.items():
+                self._groups[group] = {tp: offset for tp, offset in offsets.items() if tp.topic != name}
 
     def recreate_topic(self, name: str, partitions: int = 1) -> TopicInfo:
         """Delete the topic and make it again with the same settings: empty, and with another id."""
@@ -207,6 +257,24 @@ class MemoryBroker:
             log.epoch += 1
             return log.epoch
 
+    def truncate(self, tp: TopicPartition, end: int) -> None:
+        """An unclean change of leader: the log's end goes back to `end`, what lay behind it is lost, and the leader epoch grows by one."""
+        with self._lock:
+            self._log(tp).truncate(end)
+
+    def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """What a consumer of the group does: its next offsets, beside those that it committed before."""
+        with self._lock:
+            self._groups.setdefault(group, {}).update(offsets)
+
+    def refuse_publish(self, group: str, why: str | None) -> None:
+        """From now on `publish` to the group fails for this reason, as where consumers are at work in it; None: it works again."""
+        with self._lock:
+            if why is None:
+                self._refusing.pop(group, None)
+            else:
+                self._refusing[group] = why
+
     # -------------------------------------------------------------------------------------------------------------------------- inside
 
     def _stamp(self, stamp: datetime | int | None, *, append_time: bool) -> tuple[int, int]:
@@ -226,6 +294,10 @@ class MemoryBroker:
             state.status = status
             for log in [log for topic in self._topics.values() for log in topic.logs if state in log.first_open]:
                 log.mark(state, self._clock())
+
+    def _unknown(self, tp: TopicPartition) -> str | None:
+        there = tp.topic in self._topics and tp.partition < len(self._topics[tp.topic].logs)
+        return None if there else "there is no such topic or partition"
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:

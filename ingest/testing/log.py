@@ -11,6 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ingest.source import Isolation
+
 NO_TIMESTAMP = -1
 Ended = Literal["committed", "aborted"]
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -66,6 +68,10 @@ class PartitionLog:
         """The last stable offset: everything below is decided."""
         return min(self.first_open.values(), default=self.end)
 
+    def limit(self, isolation: Isolation) -> int:
+        """Where a consumer of this isolation level stops: the last stable offset, or the high watermark."""
+        return self.stable_end if isolation == "read_committed" else self.end
+
     def message(
         self, timestamp: int, timestamp_type: int, key: bytes | None, value: bytes | None,
         headers: Headers, transaction: TransactionState | None,
@@ -84,14 +90,14 @@ class PartitionLog:
         """All entries of [start, stop), markers and aborted messages among them."""
         return self.entries[self._index(start) : self._index(stop)]
 
-    def first_at_or_after(self, timestamp: int) -> Entry | None:
-        """The first entry of any kind stamped at or after the timestamp, if it lies below the last stable offset.
+    def first_at_or_after(self, timestamp: int, limit: int) -> Entry | None:
+        """The first entry of any kind stamped at or after the timestamp, if it lies below the limit.
 
         Kafka looks the entry up in the whole log and then drops it if it lies beyond what the isolation level may see; it doesn't look on,
         because all that follows lies beyond too.
         """
         found = next((e for e in self.entries if e.timestamp >= timestamp), None)
-        return found if found is not None and found.offset < self.stable_end else None
+        return found if found is not None and found.offset < limit else None
 
     def delete_before(self, offset: int) -> None:
         """What retention and a deletion of records do: the log starts at `offset`, if that is further on than it did."""
@@ -100,6 +106,16 @@ class PartitionLog:
             raise ValueError(msg)
         self.start = max(self.start, offset)
         del self.entries[: self._index(self.start)]
+
+    def truncate(self, end: int) -> None:
+        """What an unclean election of a leader does: what lay at `end` or beyond is lost, its offsets are given again, the epoch grows."""
+        if not self.start <= end <= self.end:
+            msg = f"can't truncate to {end}: the log holds {self.start} to {self.end}"
+            raise ValueError(msg)
+        del self.entries[self._index(end) :]
+        self.first_open = {transaction: first for transaction, first in self.first_open.items() if first < end}
+        self.end = end
+        self.epoch += 1
 
     def remove(self, offsets: Collection[int]) -> None:
         """Empty these offsets, as compaction does."""
