@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ingest.errors import AccountingError, DeadLetterLimitError
-from ingest.model import Counts, Plan, SplitCounts
+from ingest.model import Counts, Plan, SplitCounts, label_text
 from ingest.ports import Staged
 
 SHOWN = 20
@@ -36,7 +36,7 @@ def _refuse_split(c: SplitCounts) -> None:
             (c.rows_staged != c.valid, f"{c.rows_staged} rows were staged for {c.valid} valid messages"),
             (c.dead_staged != c.dead, f"{c.dead_staged} dead letters were staged for {c.dead} refused messages"),
             (c.next_offset < c.stop, f"the reader stood at {c.next_offset}, before the stop {c.stop}"),
-            (c.missing < 0, f"{c.read} messages were read from {c.stop - c.start} offsets"),
+            (c.missing < 0, f"{c.read} messages were read and {c.skipped} offsets skipped of {c.stop - c.start}"),
         )
         if wrong
     ]
@@ -87,3 +87,30 @@ def unexplained(plan: Plan, splits: Sequence[SplitCounts], compacted: frozenset[
                 f"more than transaction markers explain on a topic that is not compacted (window {plan.window.key})"
             )
     return tuple(found)
+
+
+def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
+    """What a window has lost, or may have lost, one sentence each: for the receipt of a window that went on without it."""
+    found = [
+        f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {s.skipped} offsets were not in the log any more and were skipped"
+        for s in splits
+        if s.skipped
+    ]
+    for boundary, part in ((plan.start, "first"), (plan.stop, "last")):
+        found += [
+            f"{m.topic}[{m.partition}]: may have lost its {part} messages: what was left of the log began at or after "
+            f"{label_text(boundary.label)}, at offset {m.offset}"
+            for m in boundary.marks
+            if m.how == "log_start"
+        ]
+    return tuple(found)
+
+
+def held_back(plan: Plan) -> tuple[str, ...]:
+    """Warnings about a window that ends before an open transaction, because it had waited long enough."""
+    return tuple(
+        f"{m.topic}[{m.partition}]: a transaction was still open at offset {m.offset} when {label_text(plan.stop.label)} was resolved; "
+        "its messages are in a later window"
+        for m in plan.stop.marks
+        if m.how == "open"
+    )

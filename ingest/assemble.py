@@ -10,8 +10,8 @@ from ingest.decode.load import load_model
 from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
 from ingest.ledger.sql import open_ledger
-from ingest.pipeline import Pipeline
-from ingest.ports import Engine, Reader
+from ingest.parts import Pipeline
+from ingest.ports import Engine, Reader, ReadPlan
 from ingest.read.kafka import KafkaReader
 from ingest.spec import PipelineSpec
 from ingest.write.delta import DeltaSink
@@ -24,18 +24,19 @@ def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
-    properties = consumer_properties(spec.source.bootstrap_servers, spec.source.client)
+    source, tuning = spec.source, spec.source.tuning
+    properties = consumer_properties(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client())
 
-    def reader(cluster_id: str, topic_ids: dict[str, str]) -> Reader:
-        return KafkaReader(properties, cluster_id, topic_ids)
+    def reader(plan: ReadPlan) -> Reader:
+        return KafkaReader(properties, plan, **tuning.reader())
 
     return Pipeline(
         spec=spec,
         columns=columns,
         decoder=JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown),
-        broker=KafkaBroker(spec.source.bootstrap_servers, spec.source.client),
+        broker=KafkaBroker(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client()),
         reader=reader,
         ledger=open_ledger(spec.state_url()),
-        sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
+        sink=DeltaSink(spec.sink_path(), columns.arrow_schema, spec.metadata),
         engine=engine or SparkEngine(local_session),
     )

@@ -16,70 +16,30 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
 import msgspec
 
-from ingest.accounting import refuse_too_many_dead, refuse_unequal, unexplained
+from ingest import grid as grids
+from ingest.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained
 from ingest.crashpoints import crash_point
-from ingest.decode.columns import Columns
-from ingest.decode.json import JsonDecoder
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
-from ingest.model import Boundary, Committed, Counts, Plan, Receipt, Window, instant
-from ingest.grid import is_closed, step, window_at
-from ingest.plan.resolve import resolve
-from ingest.plan.splits import make_plan, refuse_expired, refuse_other_identity
-from ingest.ports import AlreadyDone, Broker, Engine, Ledger, Reader, Sink, Staged, Unknown
+from ingest.freezing import foreseen, freeze_boundary, refuse_changed_grid
+from ingest.lag import Published, publish
+from ingest.model import Committed, Counts, Plan, Receipt, Window, instant, label_text
+from ingest.parts import Pipeline, Progress, Request, Result, ignore
+from ingest.plan.splits import make_plan, refuse_other_identity
+from ingest.ports import AlreadyDone, ReadPlan, Staged, Unknown
+from ingest.readable import asked, loss_policy, readable_splits, with_the_gone
+from ingest.source import OnLoss
 from ingest.spec import PipelineSpec
-from ingest.task import SplitTask
+from ingest.task import Hours, SplitTask
 
+__all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run"]
 
-class Request(msgspec.Struct, frozen=True):
-    """Who asks, and for what: to have the window committed, or (`replace`) to have a committed one replaced from the same offsets.
-
-    `id` stays the same over the retries of one request (Dagster's root run id, or one made by the command). `accept_fewer` lets a
-    replacement go on although it sees fewer messages than the generation before.
-    """
-
-    id: str
-    replace: bool = False
-    accept_fewer: bool = False
-
-
-class Result(msgspec.Struct, frozen=True):
-    """The receipt as the sink holds it; `recovered` if this run found it there and wrote nothing."""
-
-    committed: Committed
-    recovered: bool
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """Where a run is: `step` is "boundary" (done = messages looked at, total unknown: 0) or "split" (done of total)."""
-
-    step: str
-    done: int
-    total: int
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """A spec with everything it stands on. `reader` makes the reader for a plan: (cluster id, topic ids by name)."""
-
-    spec: PipelineSpec
-    columns: Columns
-    decoder: JsonDecoder
-    broker: Broker
-    reader: Callable[[str, dict[str, str]], Reader]
-    ledger: Ledger
-    sink: Sink
-    engine: Engine
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-
-
-def ignore(_: Progress) -> None:
-    """Progress that nobody watches."""
+LATE_WINDOWS = 200
+"""How many windows back late messages are told apart by the hours they belong to; older ones count to the first of these."""
 
 
 def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable[[Progress], None] = ignore) -> Result:
@@ -101,11 +61,13 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
         return _report(pipeline, found, recovered=True)
     pipeline.sink.prepare(*bound)
     plan = _freeze_plan(pipeline, window, found, progress)
-    _refuse_unreadable(pipeline, plan)
+    on_loss = loss_policy(pipeline, request, found)
+    readable = readable_splits(pipeline, plan, on_loss)
     attempt = uuid.uuid4().hex
-    progress(Progress("split", 0, len(plan.splits)))
-    staged = pipeline.engine.run(_task(pipeline, plan, generation, attempt), plan.splits)
-    progress(Progress("split", len(staged), len(plan.splits)))
+    progress(Progress("split", 0, len(readable)))
+    read = pipeline.engine.run(_task(pipeline, plan, generation, attempt, on_loss), readable)
+    progress(Progress("split", len(read), len(readable)))
+    staged = with_the_gone(plan, read)
     receipt = _receipt(pipeline, plan, generation, attempt, request, staged, time.monotonic() - began)
     _check(pipeline, receipt, found, request, staged)
     return _commit(pipeline, receipt, staged)
@@ -114,11 +76,16 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
 def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
     """The window must be one of the pipeline's own, on the grid that its boundaries are frozen on."""
     spec = pipeline.spec
-    if window_at(spec.id, spec.window.grid, window.start) != window:
+    fits = window.hours is None if spec.window.is_batch else _on_grid(spec, window)
+    if not fits:
         raise GridError(
-            f"{instant(window.start)} to {instant(window.end)} is not one {spec.window.grid} window of {spec.id}", "plan",
+            f"{label_text(window.start)} to {label_text(window.end)} is not one {spec.window.grid} window of {spec.id}", "plan",
             "Run the windows of the grid one by one.",
         )  # fmt: skip
+
+
+def _on_grid(spec: PipelineSpec, window: Window) -> bool:
+    return window.hours is not None and grids.window_at(spec.id, spec.window.grid, window.hours[0]) == window
 
 
 def refuse_open(pipeline: Pipeline, window: Window) -> None:
@@ -128,9 +95,9 @@ def refuse_open(pipeline: Pipeline, window: Window) -> None:
         NotClosedError: says from when on it can be run.
     """
     delay = pipeline.spec.window.delay
-    if not is_closed(window, delay, pipeline.now()):
+    if window.hours is not None and not grids.is_closed(window, delay, pipeline.now()):
         raise NotClosedError(
-            f"Window {window.key} of {window.pipeline} is not closed yet", "plan", f"Run it at {instant(window.end + delay)} or later."
+            f"Window {window.key} of {window.pipeline} is not closed yet", "plan", f"Run it at {instant(window.hours[1] + delay)} or later."
         )
 
 
@@ -146,110 +113,79 @@ def _freeze_plan(pipeline: Pipeline, window: Window, found: Committed | None, pr
     """The window's one plan: the committed one, the frozen one, or a new one."""
     if found is not None:
         return found.receipt.plan
-    _refuse_changed_grid(pipeline)
+    refuse_changed_grid(pipeline)
     known = pipeline.ledger.plan(window)
     if known is not None:
         return _as_specified(pipeline, known)
-    start = _freeze_boundary(pipeline, window.start, progress)
-    stop = _freeze_boundary(pipeline, window.end, progress)
-    plan = make_plan(window, start, stop, pipeline.sink.identity)
+    frozen = freeze_boundary(pipeline, window.start, progress)
+    stop = freeze_boundary(pipeline, window.end, progress)
+    start = pipeline.ledger.opening(pipeline.spec.id, window.start) or frozen
+    plan = make_plan(window, start, stop, pipeline.sink.identity, pipeline.spec.source.split_records)
     crash_point("plan.before")
     plan = pipeline.ledger.freeze_plan(plan)
     crash_point("plan.after")
     return plan
 
 
-def _refuse_changed_grid(pipeline: Pipeline) -> None:
-    grid = pipeline.spec.window.grid
-    begun = pipeline.ledger.bind_grid(pipeline.spec.id, grid)
-    if begun != grid:
-        raise GridError(
-            f"Pipeline {pipeline.spec.id} was begun with {begun} windows, not {grid}", "plan",
-            f"Set the grid back to {begun}, or begin a pipeline with another id and table.",
-        )  # fmt: skip
-
-
 def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
-    """A frozen plan that isn't committed yet must still be of the spec's topic and table: the spec may have changed since."""
-    planned = {t.topic for t in plan.stop.topics}
-    if planned != {pipeline.spec.source.topic} or plan.sink != pipeline.sink.identity:
+    """A frozen plan that isn't committed yet must still be for the spec's table. Its topics stay: what was frozen is read."""
+    if plan.sink != pipeline.sink.identity:
         raise IdentityError(
-            f"Window {plan.window.key} was planned for {', '.join(sorted(planned))} into {plan.sink}; the spec now names "
-            f"{pipeline.spec.source.topic} and {pipeline.sink.identity}", "plan",
-            "Set source.topic and sink.path back, or begin a pipeline with another id for the new ones.",
+            f"Window {plan.window.key} was planned into {plan.sink}; the spec now names {pipeline.sink.identity}", "plan",
+            "Set sink.path back, or begin a pipeline with another id for the new table.",
         )  # fmt: skip
     return plan
 
 
-def _freeze_boundary(pipeline: Pipeline, label: datetime, progress: Callable[[Progress], None]) -> Boundary:
-    frozen = pipeline.ledger.boundary(pipeline.spec.id, label)
-    if frozen is not None:
-        return frozen
-    candidates = _candidates(pipeline, label, progress)
-    crash_point("boundary.before")
-    boundaries = pipeline.ledger.freeze(pipeline.spec.id, candidates)
-    crash_point("boundary.after")
-    return next(b for b in boundaries if b.label == label)
-
-
-def _candidates(pipeline: Pipeline, label: datetime, progress: Callable[[Progress], None]) -> list[Boundary]:
-    """Boundaries to freeze: from the receipt of a window that touches the label (a ledger may get lost), else by asking the cluster."""
-    length = step(pipeline.spec.window.grid)
-    for window in (Window(pipeline.spec.id, label - length, label), Window(pipeline.spec.id, label, label + length)):
-        held = pipeline.sink.look(window)
-        if held is not None:
-            return [held.receipt.plan.stop if window.end == label else held.receipt.plan.start]
-    lower, upper = pipeline.ledger.neighbours(pipeline.spec.id, label)
-    return resolve(
-        pipeline.broker, pipeline.spec.source.topic, label, pipeline.spec.window.grid, pipeline.spec.window.start, lower, upper,
-        lambda looked: progress(Progress("boundary", looked, 0)),
-    )  # fmt: skip
-
-
 def preview(pipeline: Pipeline, window: Window) -> Plan:
-    """The plan as a run would make it now; freezes nothing, and reads no more of the topic than boundaries need."""
+    """The plan as a run would make it now; freezes nothing, and reads no more of the topic than boundaries need.
+
+    Raises:
+        SpecError: a micro-batch that was not begun.
+    """
     _refuse_off_grid(pipeline, window)
+    spec = pipeline.spec
     if pipeline.sink.binding() is not None:
-        pipeline.sink.refuse_other(pipeline.ledger.identity(), pipeline.spec.id, pipeline.spec.window.grid)
+        pipeline.sink.refuse_other(pipeline.ledger.identity(), spec.id, spec.window.grid)
     known = pipeline.ledger.plan(window)
     if known is not None:
         return _as_specified(pipeline, known)
-    boundaries = []
-    for label in (window.start, window.end):
-        frozen = pipeline.ledger.boundary(pipeline.spec.id, label)
-        lower, upper = pipeline.ledger.neighbours(pipeline.spec.id, label)
-        boundary = frozen or next(b for b in _candidates(pipeline, label, ignore) if b.label == label).clamped(lower, upper)
-        boundaries.append(boundary)
-    start, stop = boundaries
-    return make_plan(window, start, stop.clamped(start, None), pipeline.sink.identity)
+    start = pipeline.ledger.opening(spec.id, window.start) or foreseen(pipeline, window.start, None)
+    stop = pipeline.ledger.boundary(spec.id, window.end) or foreseen(pipeline, window.end, start)
+    return make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records)
 
 
-def _refuse_unreadable(pipeline: Pipeline, plan: Plan) -> None:
-    """The topic must still be the one that was planned, and still hold what was planned."""
-    _refuse_other_identity(pipeline, plan)
-    refuse_expired(plan, pipeline.broker.log_starts([s.tp for s in plan.splits]))
+def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss: OnLoss) -> SplitTask:
+    reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, on_loss)
+    stager = pipeline.sink.stager(plan, generation, attempt)
+    return SplitTask(pipeline.reader(reading), pipeline.decoder, stager, _hours(pipeline, plan.window))
 
 
-def _refuse_other_identity(pipeline: Pipeline, plan: Plan) -> None:
-    topics = {t.topic: pipeline.broker.topic(t.topic).topic_id for t in plan.stop.topics}
-    refuse_other_identity(plan, pipeline.broker.cluster_id(), topics)
+def _hours(pipeline: Pipeline, window: Window) -> Hours | None:
+    if window.hours is None:
+        return None
+    start, end = window.hours
+    begun = pipeline.spec.window.start or start
+    labels = [label for label in grids.labels_back(pipeline.spec.window.grid, start, LATE_WINDOWS) if begun <= label < start]
+    edges = [*labels, start, end]
+    return Hours(tuple(_millis(e) for e in edges), tuple(label_text(e) for e in edges[:-1]))
 
 
-def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str) -> SplitTask:
-    reader = pipeline.reader(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics})
-    return SplitTask(reader, pipeline.decoder, pipeline.sink.stager(plan, generation, attempt))
+def _millis(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def _receipt(
     pipeline: Pipeline, plan: Plan, generation: int, attempt: str, request: Request, staged: Sequence[Staged], seconds: float
 ) -> Receipt:
     splits = tuple(s.counts for s in staged)
-    compacted = frozenset(t.topic for t in plan.stop.topics if pipeline.broker.topic(t.topic).compacted)
+    names = sorted({s.topic for s in plan.splits})
+    compacted = frozenset(name for name, info in pipeline.broker.topics(names).items() if info.compacted)
     return Receipt(
         plan=plan, digest=plan.digest, generation=generation, attempt=attempt, request=request.id, ledger=pipeline.ledger.identity(),
         grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns.described(),
         code=f"windrow {version('windrow')}", staged_at=pipeline.now(), seconds=round(seconds, 3),
-        warnings=unexplained(plan, splits, compacted),
+        warnings=unexplained(plan, splits, compacted) + held_back(plan), partial=losses(plan, splits),
     )  # fmt: skip
 
 
@@ -260,7 +196,8 @@ def _check(pipeline: Pipeline, receipt: Receipt, found: Committed | None, reques
     counts them.
     """
     refuse_unequal(receipt.plan, staged)
-    _refuse_other_identity(pipeline, receipt.plan)
+    read = [s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start]
+    refuse_other_identity(msgspec.structs.replace(receipt.plan, splits=tuple(read)), *asked(pipeline, sorted({s.topic for s in read})))
     if found is not None and not request.accept_fewer:
         _refuse_fewer(receipt, found.receipt)
     crash_point("dead.before")
@@ -290,7 +227,15 @@ def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> R
 
 
 def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Result:
-    """The sink's own word is the result; the ledger keeps a copy."""
+    """The sink's own word is the result; the ledger keeps a copy, and a consumer group hears of it for lag tools."""
     pipeline.ledger.record(committed.receipt)
     crash_point("report.before")
-    return Result(committed, recovered)
+    return Result(committed, recovered, _published(pipeline, committed.receipt))
+
+
+def _published(pipeline: Pipeline, receipt: Receipt) -> Published | None:
+    """Only of the newest window: a backfill of an older one must not move the group back."""
+    group, newest = pipeline.spec.source.publish_group, pipeline.ledger.last_recorded(pipeline.spec.id)
+    if group is None or newest is None or newest.window != receipt.window:
+        return None
+    return publish(pipeline.broker, group, receipt.plan.stop)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,17 +20,33 @@ from ingest.ports import Reader, Staged, Stager, StagerFactory
 
 
 @dataclass(frozen=True)
+class Hours:
+    """The hours of a window and of those before it.
+
+    `edges` (epoch milliseconds, ascending) are their starts, the last two the window's own start and end; `keys` name the windows that
+    start at all edges but the last.
+    """
+
+    edges: tuple[int, ...]
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SplitTask:
-    """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names."""
+    """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names.
+
+    `hours`: what the messages' timestamps are held against; None for a micro-batch, which has none.
+    """
 
     reader: Reader
     decoder: JsonDecoder
     stager: StagerFactory
+    hours: Hours | None = None
 
     def __call__(self, split: Split) -> Staged:
         """Read, decode and stage one split in batches, so that memory doesn't grow with the window."""
         stager = self.stager(split)
-        tally = _Tally()
+        tally = _Tally(self.hours)
         try:
             for messages in self.reader.batches(split):
                 decoded = self.decoder.decode(messages)
@@ -51,8 +69,10 @@ def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
 
 @dataclass
 class _Tally:
-    """The task's own counts, apart from the reader's and the stager's."""
+    """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after."""
 
+    hours: Hours | None
+    stamped: npt.NDArray[np.int64] = field(init=False)
     valid: int = 0
     dead: int = 0
     dropped: int = 0
@@ -60,6 +80,10 @@ class _Tally:
     first_dead: list[tuple[int, str]] = field(default_factory=list)
     earliest: datetime | None = None
     latest: datetime | None = None
+
+    def __post_init__(self) -> None:
+        edges = () if self.hours is None else self.hours.edges
+        self.stamped = np.zeros(len(edges) + 1, np.int64)
 
     def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
         self.valid += decoded.rows.num_rows
@@ -79,13 +103,29 @@ class _Tally:
             self.earliest = least
         if most is not None and (self.latest is None or most > self.latest):
             self.latest = most
+        if self.hours is not None:
+            millis = stamps.drop_null().cast(pa.int64()).to_numpy()
+            bins = np.searchsorted(np.asarray(self.hours.edges, np.int64), millis, side="right")
+            self.stamped += np.bincount(bins, minlength=len(self.stamped))
+
+    def _outside(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+        """Late, early, and late by the window whose hours they are stamped in; what is older than all of them counts to the first."""
+        if self.hours is None:
+            return 0, 0, ()
+        before = self.stamped[:-2].copy()  # [older than the first edge, in the first window, ..., in the window right before]
+        late = int(before.sum())
+        if len(before) > 1:
+            before[1] += before[0]
+        by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
+        return late, int(self.stamped[-1]), tuple(by)
 
     def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int) -> SplitCounts:
         summary = reader.summary()
+        late, early, late_by = self._outside()
         return SplitCounts(
             topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
-            next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted,
+            next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted, skipped=summary.skipped,
             valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
-            min_timestamp=self.earliest, max_timestamp=self.latest,
+            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
         )  # fmt: skip

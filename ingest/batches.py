@@ -1,0 +1,94 @@
+"""Micro-batches: from where the last one stopped to what is stable now; the next is cut only when the last one is committed.
+
+    died                              the next run finds                                   and does
+    before the boundary froze         the newest boundary, its batch committed             cuts the same batch, perhaps longer
+    before the request was assigned   a newest boundary whose batch is not committed       takes that batch
+    while the batch ran               the batch assigned to its request, or the newest     as for any window: see `pipeline`
+
+Two runs at once:  1 A and B find batch 6 committed.  2 A freezes boundary 8.  3 B's boundary 8 is not taken, A's is there.  4 Both run
+batch 7; one commits, the other reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import msgspec
+
+from ingest.crashpoints import crash_point
+from ingest.errors import GridError
+from ingest.freezing import refuse_changed_grid
+from ingest.grid import batch_at
+from ingest.model import Boundary, TopicPartition
+from ingest.parts import Pipeline, Progress, Request, Result, ignore
+from ingest.pipeline import run
+from ingest.plan.resolve import first_boundary, next_batch
+from ingest.plan.topics import discover
+
+
+def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Result | None:
+    """Run the micro-batch of a request: the one that was assigned to it, else the newest that isn't committed, else a new one.
+
+    None if fewer than `min_records` offsets are waiting: then nothing is frozen and nothing committed.
+
+    Raises:
+        GridError: the pipeline's windows are not micro-batches.
+        RefusedError, UnreachableError: as `pipeline.run`; a refused batch is in the way of all later ones until it is committed.
+    """
+    spec = pipeline.spec
+    if not spec.window.is_batch:
+        raise GridError(f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches", "plan", "Name the window to run.")
+    refuse_changed_grid(pipeline)
+    pipeline.sink.refuse_other(pipeline.ledger.identity(), spec.id, spec.window.grid)
+    number = pipeline.ledger.assigned(spec.id, request.id)
+    if number is None:
+        number = _next(pipeline)
+        if number is None:
+            return None
+        crash_point("assign.before")
+        number = pipeline.ledger.assign(spec.id, request.id, number)
+    return run(pipeline, batch_at(spec.id, number), request, progress)
+
+
+def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Iterator[Result]:
+    """Micro-batches one after the other, until what was stable when this began is committed: bounded, also on a topic that never rests.
+
+    The n-th has the request id `<id>/n`, so that a retry reports those that are there and goes on.
+    """
+    goal: dict[TopicPartition, int] | None = None
+    for n in count():
+        result = run_batch(pipeline, msgspec.structs.replace(request, id=f"{request.id}/{n}"), progress)
+        if result is None:
+            return
+        yield result
+        reached = result.committed.receipt.plan.stop
+        goal = _stable_now(pipeline, reached) if goal is None else goal
+        if all((mark := reached.cut(tp)) is not None and mark.offset >= offset for tp, offset in goal.items()):
+            return
+
+
+def _next(pipeline: Pipeline) -> int | None:
+    """The lowest batch that isn't committed, cut now if there is none."""
+    spec, ledger = pipeline.spec, pipeline.ledger
+    source = spec.source.origin(spec.window.grid)
+    newest = ledger.newest(spec.id)
+    if not newest:
+        newest = ledger.freeze(spec.id, [first_boundary(pipeline.broker, source, 0)])
+    label = int(str(newest[-1].label))
+    if label > 0 and pipeline.sink.look(batch_at(spec.id, label - 1)) is None:
+        return label - 1
+    lower = ledger.opening(spec.id, label) or newest[-1]
+    cut = next_batch(pipeline.broker, source, lower, label + 1, spec.window.max_records, spec.window.min_records)
+    if cut is None:
+        return None
+    crash_point("boundary.before")
+    ledger.freeze(spec.id, [cut])
+    crash_point("boundary.after")
+    return label
+
+
+def _stable_now(pipeline: Pipeline, lower: Boundary) -> dict[TopicPartition, int]:
+    source = pipeline.spec.source
+    found = discover(pipeline.broker, source.selection(), lower, source.on_removed)
+    return {tp: end.offset for tp, end in pipeline.broker.stable_ends(found.tps).items()}
