@@ -1,16 +1,23 @@
 """Where the ledger lies: transactions that exclude each other, on SQLite and PostgreSQL, and what their errors mean.
 
 SQLite keeps its rollback journal: the ledger is one file that can be copied, on any file system that locks; its few small transactions
-would gain nothing from a write-ahead log. No connection is kept between transactions, so that forked and frozen processes hold nothing.
+would gain nothing from a write-ahead log. No connection to a file is kept between transactions: opening one costs a third of a millisecond,
+and a kept one would go on writing into a file that was moved away.
+
+To a server one connection is kept per process. It is asked whether it lives before each transaction, so one that died in between is
+replaced and not reported; a forked process leaves its parent's alone and makes its own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
@@ -28,6 +35,11 @@ REBUILD = "Move it away and run `windrow doctor SPEC --rebuild-ledger`: everythi
 _FORMS = "Write a path, sqlite:///path or postgresql://user@host/database."
 _CHECK = "Check that the place exists, that it is reachable and that you may write there, then run this again."
 _WRITES = "windrow_writes"
+_TABLES = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table'",
+    "postgresql": "SELECT relname::text FROM pg_class WHERE relname LIKE 'windrow_%%' AND relkind = 'r' AND pg_table_is_visible(oid)",
+}
+"""One cheap question; SQLAlchemy's inspector asks one for each table."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,8 @@ class Database:
     name: str
     file: Path | None
     """Where it is, if it is a file of ours."""
+    seen: set[str] = field(default_factory=set)
+    """Tables that were seen on a server; a file may be another one each time, and is asked each time."""
 
     @contextmanager
     def reading(self) -> Iterator[Connection | None]:
@@ -71,12 +85,22 @@ class Database:
                 lock(connection, scope)
                 yield connection
 
+    def has(self, connection: Connection, *tables: str) -> bool:
+        """Whether these tables are there."""
+        if self.seen.issuperset(tables):
+            return True
+        there = set(connection.exec_driver_sql(_TABLES[connection.dialect.name]).scalars())
+        if self.file is None:
+            self.seen.update(there)
+        return there.issuperset(tables)
+
     @contextmanager
     def _told(self) -> Iterator[None]:
         """SQLAlchemy's errors in our words; the original stays attached for --debug."""
         try:
             yield
         except DBAPIError as error:
+            self.seen.clear()
             if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":  # SQLite's class for "not a database" and "malformed"
                 raise RefusedError(f"The ledger {self.name} is damaged: {_reason(error)}", "ledger", REBUILD) from error
             raise UnreachableError(f"The ledger {self.name} can't be used: {_reason(error)}", "ledger", _cure(error)) from error
@@ -125,17 +149,33 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+@cache
 def _postgresql(url: URL) -> Database:
+    """One per URL and process, however often a ledger is opened: it keeps a connection."""
     driver = url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     try:
         # Whatever the server's default is: a stricter level takes its snapshot before the advisory lock is granted, and would then
         # look at neighbours as they were before those it waited for.
         engine = create_engine(
-            driver, poolclass=NullPool, hide_parameters=True, isolation_level="READ COMMITTED", connect_args={"connect_timeout": 10}
-        )
+            driver, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True, isolation_level="READ COMMITTED",
+            connect_args={"connect_timeout": 10},
+        )  # fmt: skip
     except ModuleNotFoundError as error:
         raise SpecError(f"The ledger's driver {error.name} is not installed", "spec", "Install windrow[postgres], or psycopg.") from error
+    _keeping.add(engine)
     return Database(engine, f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}", None)
+
+
+_keeping: WeakSet[Engine] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: forget the parent's connections without closing them; two processes on one connection garble it."""
+    for engine in list(_keeping):
+        engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def lock(connection: Connection, scope: str) -> None:

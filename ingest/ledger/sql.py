@@ -6,16 +6,16 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, insert, inspect, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, insert, select, update
 
 from ingest.errors import IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
-from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, PLANS, RECEIPTS, TABLES, TARGETS, sortable
-from ingest.model import Boundary, Plan, Receipt, Window, from_json, to_json
+from ingest.ledger.frozen import Frozen
+from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, TABLES, TARGETS, sortable
+from ingest.model import Boundary, Label, Plan, Receipt, Window, from_json, label_text, to_json
 
 T = TypeVar("T")
 Key = Mapping[str, str]
@@ -74,17 +74,32 @@ class SqlLedger:
     def bind_grid(self, pipeline: str, grid: str) -> str:
         """Record the pipeline's grid if none is recorded; the recorded one."""
         with self._writing(pipeline) as connection:
-            row = _put_if_absent(connection, GRIDS, {"pipeline": pipeline}, {"grid": grid})
-            return str(row.grid)
+            held = _put_if_absent(connection, GRIDS, {"pipeline": pipeline}, {"grid": grid})
+            return grid if held is None else str(held.grid)
 
-    def boundary(self, pipeline: str, label: datetime) -> Boundary | None:
-        """The frozen boundary under a label."""
+    def boundary(self, pipeline: str, label: Label) -> Boundary | None:
+        """The frozen boundary under a label, as the window that ends there sees it."""
         return self._ask(lambda c: self._value(_get(c, BOUNDARIES, _label(pipeline, label)), Boundary), None)
 
-    def neighbours(self, pipeline: str, label: datetime) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest frozen boundaries below and above a label."""
+    def opening(self, pipeline: str, label: Label) -> Boundary | None:
+        """The frozen boundary under a label, as the window that starts there sees it: another one than `boundary` after a rebase."""
+        key = _label(pipeline, label)
+
+        def question(connection: Connection) -> Boundary | None:
+            row = _get(connection, OPENINGS, key) if self.database.has(connection, OPENINGS.name) else None
+            return self._value(row or _get(connection, BOUNDARIES, key), Boundary)
+
+        return self._ask(question, None)
+
+    def neighbours(self, pipeline: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
+        """The nearest frozen boundaries below (its opening) and above a label."""
         nothing: tuple[Boundary | None, Boundary | None] = (None, None)
-        return self._ask(lambda c: self._neighbours(c, pipeline, label), nothing)
+        return self._ask(lambda c: self._frozen(c, pipeline, [label]).neighbours(label), nothing)
+
+    def newest(self, pipeline: str, count: int = 1) -> list[Boundary]:
+        """The frozen boundaries with the highest labels, at most `count`, ascending; as `boundary` sees them."""
+        wanted = select(BOUNDARIES).where(BOUNDARIES.c.pipeline == pipeline).order_by(BOUNDARIES.c.label.desc()).limit(count)
+        return self._ask(lambda c: [self._decoded(row, Boundary) for row in c.execute(wanted)][::-1], [])
 
     def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         """Freeze under one serialized transaction; the frozen boundaries of the same labels, in label order.
@@ -93,8 +108,53 @@ class SqlLedger:
         inserted. Were the neighbours read before the transaction, then 1. run A reads them for label 4, 2. run B freezes label 3 at a
         higher offset than A resolved, 3. A inserts label 4: the window between them would be negative.
         """
+        if not boundaries:
+            return []
+        ordered = sorted(boundaries, key=lambda b: sortable(b.label))
         with self._writing(pipeline) as connection:
-            return [self._freeze_one(connection, pipeline, b) for b in sorted(boundaries, key=lambda b: b.label)]
+            frozen = self._frozen(connection, pipeline, [b.label for b in ordered])
+            found = [frozen.freeze(b) for b in ordered]
+            if frozen.added:
+                rows = [{**_label(pipeline, b.label), "value": to_json(b)} for b in frozen.added]
+                connection.execute(insert(BOUNDARIES), rows)
+            return found
+
+    def rebase(self, pipeline: str, opening: Boundary) -> Boundary:
+        """Record that from the highest frozen label on the source is another one: put-if-absent; the opening that is there.
+
+        In the transaction that excludes freezing: a boundary that is frozen meanwhile would be of the old source, behind the new one.
+
+        Raises:
+            RefusedError: the label is not the highest frozen one.
+        """
+        key, highest = _label(pipeline, opening.label), select(BOUNDARIES.c.label).where(BOUNDARIES.c.pipeline == pipeline)
+        with self._writing(pipeline) as connection:
+            held = self._value(_get(connection, OPENINGS, key), Boundary)
+            if held is not None:
+                return held
+            if connection.execute(highest.order_by(BOUNDARIES.c.label.desc()).limit(1)).scalar() != key["label"]:
+                raise RefusedError(
+                    f"The source of {pipeline} can only be replaced at its highest frozen boundary, not at {label_text(opening.label)}",
+                    "ledger", "Another run froze one meanwhile, or nothing is frozen yet. Look again: windrow rebase SPEC.",
+                )  # fmt: skip
+            connection.execute(insert(OPENINGS).values(**key, value=to_json(opening)))
+            return opening
+
+    def rebased(self, pipeline: str) -> list[Boundary]:
+        """The openings that were recorded by rebases, in label order."""
+        held = select(OPENINGS).where(OPENINGS.c.pipeline == pipeline).order_by(OPENINGS.c.label)
+        return self._ask(lambda c: [self._decoded(row, Boundary) for row in c.execute(held)], [], OPENINGS)
+
+    def assign(self, pipeline: str, request: str, number: int) -> int:
+        """The micro-batch that a request runs: put-if-absent by request, so that its retries run the same one."""
+        with self._writing(pipeline) as connection:
+            held = _put_if_absent(connection, REQUESTS, {"pipeline": pipeline, "request": request}, {"number": number})
+            return number if held is None else int(held.number)
+
+    def assigned(self, pipeline: str, request: str) -> int | None:
+        """The micro-batch that was assigned to a request."""
+        row = self._ask(lambda c: _get(c, REQUESTS, {"pipeline": pipeline, "request": request}), None, REQUESTS)
+        return None if row is None else int(row.number)
 
     def plan(self, window: Window) -> Plan | None:
         """The frozen plan of a window."""
@@ -103,20 +163,21 @@ class SqlLedger:
     def freeze_plan(self, plan: Plan) -> Plan:
         """Put if absent; the one that is there."""
         with self._writing(plan.window.pipeline) as connection:
-            return self._decoded(_put_if_absent(connection, PLANS, _window(plan.window), {"value": to_json(plan)}), Plan)
+            held = _put_if_absent(connection, PLANS, _window(plan.window), {"value": to_json(plan)})
+            return plan if held is None else self._decoded(held, Plan)
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
         """The generation that a replacing request aims at: put-if-absent by (window, request), so that its retries don't replace again."""
         with self._writing(window.pipeline) as connection:
-            row = _put_if_absent(connection, TARGETS, {**_window(window), "request": request}, {"generation": proposed})
-            return int(row.generation)
+            held = _put_if_absent(connection, TARGETS, {**_window(window), "request": request}, {"generation": proposed})
+            return proposed if held is None else int(held.generation)
 
     def record(self, receipt: Receipt) -> None:
         """Keep a copy of a committed receipt; the newest generation per window. Idempotent."""
         key, new = _window(receipt.window), {"generation": receipt.generation, "value": to_json(receipt)}
         with self._writing(receipt.window.pipeline) as connection:
             held = _put_if_absent(connection, RECEIPTS, key, new)
-            if held.generation < receipt.generation:
+            if held is not None and held.generation < receipt.generation:
                 connection.execute(update(RECEIPTS).where(_at(RECEIPTS, key)).values(**new))
 
     def recorded(self, pipeline: str) -> list[Receipt]:
@@ -124,10 +185,11 @@ class SqlLedger:
         held = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline).order_by(RECEIPTS.c.window_start, RECEIPTS.c.window_end)
         return self._ask(lambda c: [self._decoded(row, Receipt) for row in c.execute(held)], [])
 
-    def _ask(self, question: Callable[[Connection], T], nothing: T) -> T:
-        """The answer of one state of the ledger; `nothing` if there is no ledger yet."""
+    def _ask(self, question: Callable[[Connection], T], nothing: T, *more: Table) -> T:
+        """The answer of one state of the ledger; `nothing` if there is no ledger yet, or an older version made it without these tables."""
         with self.database.reading() as connection:
-            return nothing if connection is None or not _made(connection) else question(connection)
+            there = connection is not None and self.database.has(connection, FACTS.name, *(t.name for t in more))
+            return question(connection) if connection is not None and there else nothing
 
     def _writing(self, pipeline: str) -> AbstractContextManager[Connection]:
         return self._writing_in(f"pipeline {pipeline}")
@@ -137,32 +199,22 @@ class SqlLedger:
 
     @contextmanager
     def _writing_in(self, scope: str) -> Iterator[Connection]:
-        """A writing transaction in a ledger that has its tables.
+        """A writing transaction in a ledger that has its tables, also if an older version made it with fewer.
 
         On a server, first writes of two pipelines exclude each other too: 1. A and B find no tables, 2. A takes the ledger's own lock, B
         waits, 3. A makes the tables and commits, 4. B goes on, looks once more and finds them.
         """
         with self.database.writing(scope) as connection:
-            if not _made(connection):
+            if not self.database.has(connection, *TABLES.tables):
                 lock(connection, _SELF)
                 TABLES.create_all(connection)
                 _put_if_absent(connection, FACTS, {"name": "identity"}, {"value": uuid.uuid4().hex})
             yield connection
 
-    def _freeze_one(self, connection: Connection, pipeline: str, boundary: Boundary) -> Boundary:
-        key = _label(pipeline, boundary.label)
-        held = self._value(_get(connection, BOUNDARIES, key), Boundary)
-        if held is not None:
-            return held
-        clamped = boundary.clamped(*self._neighbours(connection, pipeline, boundary.label))
-        connection.execute(insert(BOUNDARIES).values(**key, value=to_json(clamped)))
-        return clamped
-
-    def _neighbours(self, connection: Connection, pipeline: str, label: datetime) -> tuple[Boundary | None, Boundary | None]:
-        ours, at = BOUNDARIES.c.pipeline == pipeline, sortable(label)
-        below = select(BOUNDARIES).where(ours, BOUNDARIES.c.label < at).order_by(BOUNDARIES.c.label.desc()).limit(1)
-        above = select(BOUNDARIES).where(ours, BOUNDARIES.c.label > at).order_by(BOUNDARIES.c.label).limit(1)
-        return self._value(connection.execute(below).first(), Boundary), self._value(connection.execute(above).first(), Boundary)
+    def _frozen(self, connection: Connection, pipeline: str, labels: Sequence[Label]) -> Frozen:
+        """What is frozen from right below the lowest of these labels to right above the highest."""
+        has_openings = self.database.has(connection, OPENINGS.name)
+        return Frozen(connection, pipeline, labels, has_openings, lambda row: self._decoded(row, Boundary))
 
     def _value(self, row: Row[Any] | None, kind: type[T]) -> T | None:
         return None if row is None else self._decoded(row, kind)
@@ -175,16 +227,11 @@ class SqlLedger:
             raise RefusedError(what, "ledger", REBUILD) from error
 
 
-def _made(connection: Connection) -> bool:
-    """Whether the tables are there: all or none, for one transaction makes them."""
-    return inspect(connection).has_table(FACTS.name)
-
-
 def _identity(connection: Connection) -> str:
     return str(connection.execute(select(FACTS.c.value).where(FACTS.c.name == "identity")).scalar_one())
 
 
-def _label(pipeline: str, label: datetime) -> Key:
+def _label(pipeline: str, label: Label) -> Key:
     return {"pipeline": pipeline, "label": sortable(label)}
 
 
@@ -200,10 +247,9 @@ def _get(connection: Connection, table: Table, key: Key) -> Row[Any] | None:
     return connection.execute(select(table).where(_at(table, key))).first()
 
 
-def _put_if_absent(connection: Connection, table: Table, key: Key, rest: Mapping[str, object]) -> Row[Any]:
-    """The row under the key, put there first if there is none; inside a writing transaction."""
+def _put_if_absent(connection: Connection, table: Table, key: Key, rest: Mapping[str, object]) -> Row[Any] | None:
+    """The row that was there under the key; None if there was none and it was put there now. Inside a writing transaction."""
     held = _get(connection, table, key)
     if held is None:
         connection.execute(insert(table).values(**key, **rest))
-        held = connection.execute(select(table).where(_at(table, key))).one()
     return held

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC
 
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text
+
+from ingest.model import Label
 
 TABLES = MetaData()
 
@@ -20,6 +22,24 @@ BOUNDARIES = Table(
     Column("label", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
+
+OPENINGS = Table(
+    "windrow_openings",
+    TABLES,
+    Column("pipeline", Text, primary_key=True),
+    Column("label", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+"""What rebases recorded: how windows that start at a label see its boundary."""
+
+REQUESTS = Table(
+    "windrow_requests",
+    TABLES,
+    Column("pipeline", Text, primary_key=True),
+    Column("request", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+)
+"""The micro-batch that each request runs."""
 
 PLANS = Table(
     "windrow_plans",
@@ -52,6 +72,12 @@ RECEIPTS = Table(
 )
 
 
-def sortable(moment: datetime) -> str:
-    """An instant as a text of fixed width, so that texts sort as instants do, in every collation."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+NUMBERS = "batch-"
+"""Texts of numbers sort from here on, texts of instants before it, in every collation: digits come before letters."""
+
+
+def sortable(label: Label) -> str:
+    """A label as a text of fixed width, so that texts sort as labels do."""
+    if isinstance(label, int):
+        return f"{NUMBERS}{label:019d}"
+    return label.astimezone(UTC).isoformat(timespec="microseconds")

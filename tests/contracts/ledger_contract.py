@@ -12,8 +12,8 @@ from typing import get_args
 import msgspec
 import pytest
 
-from ingest.errors import IdentityError
-from ingest.model import Boundary, Counts, How, Mark, Plan, Receipt, Split, SplitCounts, TopicIdentity, Window
+from ingest.errors import IdentityError, RefusedError, UnreachableError
+from ingest.model import Boundary, Counts, How, Label, Mark, Plan, Receipt, Split, SplitCounts, TopicSeen, Window
 from ingest.ports import Ledger
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -32,8 +32,13 @@ def window(hour: int, pipeline: str = PIPELINE) -> Window:
 
 def boundary(hour: float, *offsets: int, how: How = "settled") -> Boundary:
     """A boundary of topic t with these offsets by partition."""
+    return cut(at(hour), *offsets, how=how)
+
+
+def cut(label: Label, *offsets: int, how: How = "settled", topic_id: str = "id") -> Boundary:
+    """The same under any label, of a topic t that may have been made anew."""
     marks = [Mark("t", p, offset, how, leader_epoch=3 if p else None) for p, offset in enumerate(offsets)]
-    return Boundary.of(at(hour), "cluster", [TopicIdentity("t", "id")], marks)
+    return Boundary.of(label, "cluster", [TopicSeen("t", topic_id, len(offsets))], marks)
 
 
 def plan(hour: int, *offsets: int, pipeline: str = PIPELINE) -> Plan:
@@ -60,8 +65,10 @@ def assert_tiled(boundaries: Sequence[Boundary]) -> None:
     """Between no two neighbours in label order is a window negative in any topic-partition."""
     ordered = sorted(boundaries, key=lambda b: b.label)
     for lower, upper in pairwise(ordered):
-        for tp in lower.by_tp().keys() | upper.by_tp().keys():
-            assert lower.offset(tp) <= upper.offset(tp), f"window {lower.label} / {upper.label} is negative in {tp}"
+        for tp, below in lower.by_tp().items():
+            above = upper.cut(tp)
+            assert above is not None
+            assert below.offset <= above.offset, f"window {lower.label} / {upper.label} is negative in {tp}"
 
 
 def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
@@ -128,7 +135,7 @@ class LedgerContract:
         ]  # fmt: skip
 
     def test_a_boundary_is_clamped_between_its_neighbours(self, reopen: Callable[[], Ledger]) -> None:
-        """A partition that only the lower one lists is taken over; one that the upper one doesn't list is cut at 0."""
+        """A partition that was added later is cut at 0 below, and so is one that the upper one doesn't list yet."""
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(1, 10), boundary(5, 30, 5)])
         (frozen,) = ledger.freeze(PIPELINE, [boundary(3, 4, 9, 7)])
@@ -156,6 +163,146 @@ class LedgerContract:
         with ThreadPoolExecutor(8) as pool:
             frozen = list(pool.map(lambda offset: reopen().freeze(PIPELINE, [boundary(1, offset)])[0], range(8)))
         assert len({b.marks for b in frozen}) == 1
+
+    def test_a_refused_boundary_freezes_nothing(self, reopen: Callable[[], Ledger]) -> None:
+        """Boundaries that freeze together freeze all or none, and what refuses them passes through."""
+        ledger = reopen()
+        ledger.freeze(PIPELINE, [boundary(1, 5)])
+        with pytest.raises(IdentityError, match="two topics"):
+            ledger.freeze(PIPELINE, [boundary(2, 6), cut(at(3), 7, topic_id="anew")])
+        unasked = Boundary.of(
+            at(2), "cluster", [TopicSeen("t", "id", 1), TopicSeen("u", "id2", 1)], [Mark("t", 0, 6, "end"), Mark("u", 0, 6, "end")]
+        )
+        with pytest.raises(UnreachableError, match="doesn't know"):
+            ledger.freeze(PIPELINE, [unasked])
+        assert ledger.newest(PIPELINE, 9) == [boundary(1, 5)]
+
+    def test_begins_are_kept(self, reopen: Callable[[], Ledger]) -> None:
+        """Where the first window of a new topic begins is frozen with the boundary that first has it, and gone from those above."""
+        ledger = reopen()
+        ledger.freeze(PIPELINE, [boundary(1, 5)])
+        topics, marks = [TopicSeen("t", "id", 1), TopicSeen("u", "id2", 1)], [Mark("t", 0, 6, "settled"), Mark("u", 0, 60, "settled")]
+        first, second = (Boundary.of(at(h), "cluster", topics, marks, [Mark("u", 0, 40, "log_start")]) for h in (2, 3))
+        frozen = ledger.freeze(PIPELINE, [first, second])
+        assert [[b.offset for b in f.begins] for f in frozen] == [[40], []]
+        assert reopen().boundary(PIPELINE, at(2)) == frozen[0]
+
+    def test_numbers_are_labels_too(self, reopen: Callable[[], Ledger]) -> None:
+        """Micro-batches: in the order of numbers whatever their length, with plans and receipts of their own."""
+        ledger, numbers = reopen(), [9, 10, 99, 10**9, 2**62]
+        frozen = ledger.freeze(PIPELINE, [cut(n, i, how="batch") for i, n in reversed(list(enumerate(numbers)))])
+        assert [b.label for b in frozen] == numbers
+        assert ledger.neighbours(PIPELINE, 98) == (frozen[1], frozen[2])
+        assert [b.label for b in reopen().newest(PIPELINE, 3)] == numbers[2:]
+        made = msgspec.structs.replace(plan(1, 5), window=Window(PIPELINE, 9, 10))
+        assert ledger.freeze_plan(made) == reopen().plan(Window(PIPELINE, 9, 10)) == made
+        assert ledger.plan(Window(PIPELINE, 10, 11)) is None
+
+    def test_an_instant_is_no_neighbour_of_a_number(self, reopen: Callable[[], Ledger]) -> None:
+        """Should both kinds get into one pipeline, by a spec that changed its grid, neither is clamped to the other."""
+        ledger = reopen()
+        instants, numbers = ledger.freeze(PIPELINE, [boundary(1, 50)]), ledger.freeze(PIPELINE, [cut(0, 10)])
+        assert (instants, numbers) == ([boundary(1, 50)], [cut(0, 10)])
+        assert ledger.neighbours(PIPELINE, at(2)) == (instants[0], None)
+        assert ledger.neighbours(PIPELINE, 1) == (numbers[0], None)
+        assert ledger.freeze(PIPELINE, [boundary(2, 60), cut(1, 20)]) == [boundary(2, 60), cut(1, 20)]
+
+    def test_the_newest_come_in_label_order(self, reopen: Callable[[], Ledger]) -> None:
+        """At most as many as were asked for, of the one pipeline."""
+        ledger = reopen()
+        assert ledger.newest(PIPELINE) == []
+        frozen = ledger.freeze(PIPELINE, [boundary(h, h) for h in (1, 2, 3)])
+        ledger.freeze("other", [boundary(9, 9)])
+        assert reopen().newest(PIPELINE) == frozen[2:]
+        assert ledger.newest(PIPELINE, 2) == frozen[1:]
+        assert ledger.newest(PIPELINE, 9) == frozen
+
+    def test_a_rebase_opens_a_label_anew(self, reopen: Callable[[], Ledger]) -> None:
+        """Windows that end there keep their boundary, those that start there have the opening, and what is frozen above lies above it."""
+        ledger = reopen()
+        old = ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
+        assert ledger.opening(PIPELINE, at(3)) == old[1]
+        opening = cut(at(3), 0, how="position", topic_id="anew")
+        assert ledger.rebase(PIPELINE, opening) == opening
+        after = cut(at(4), 9, topic_id="anew")
+        assert ledger.freeze(PIPELINE, [after]) == [after]
+        again = reopen()
+        assert again.opening(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(4))[0] == opening
+        assert again.boundary(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(2))[1] == old[1]
+        assert again.opening(PIPELINE, at(2)) is None
+        assert again.newest(PIPELINE, 2) == [old[1], after]
+        assert again.rebased(PIPELINE) == [opening]
+        assert again.rebased("other") == []
+        between = again.freeze(PIPELINE, [boundary(2, 60), cut(at(3.5), 4, topic_id="anew")])
+        assert [m.offset for b in between for m in b.marks] == [60, 4]
+
+    def test_a_rebase_stays(self, reopen: Callable[[], Ledger]) -> None:
+        """The loser hears what is there, also after windows went on from it."""
+        ledger, first = reopen(), cut(at(3), 0, topic_id="anew")
+        ledger.freeze(PIPELINE, [boundary(3, 70)])
+        ledger.rebase(PIPELINE, first)
+        assert reopen().rebase(PIPELINE, cut(at(3), 5, topic_id="other")) == first
+        ledger.freeze(PIPELINE, [cut(at(4), 9, topic_id="anew")])
+        assert reopen().rebase(PIPELINE, first) == first
+
+    def test_a_rebase_below_the_highest_boundary_is_refused(self, reopen: Callable[[], Ledger]) -> None:
+        """Boundaries above it are of the old source; nor is there one where nothing is frozen."""
+        ledger = reopen()
+        with pytest.raises(RefusedError, match=r"highest frozen boundary, not at 2026-01-05T03:00:00Z.*windrow rebase SPEC"):
+            ledger.rebase(PIPELINE, cut(at(3), 0, topic_id="anew"))
+        ledger.freeze(PIPELINE, [boundary(3, 70), boundary(4, 80)])
+        for hour in (3, 3.5, 5):
+            with pytest.raises(RefusedError, match="highest frozen boundary"):
+                ledger.rebase(PIPELINE, cut(at(hour), 0, topic_id="anew"))
+        assert ledger.rebased(PIPELINE) == []
+
+    def test_rebases_at_once_have_one_opening(self, reopen: Callable[[], Ledger]) -> None:
+        """Seven losers adopt the winner's."""
+        reopen().freeze(PIPELINE, [boundary(1, 5)])
+        with ThreadPoolExecutor(8) as pool:
+            heard = list(pool.map(lambda n: reopen().rebase(PIPELINE, cut(at(1), n, topic_id="anew")), range(8)))
+        assert len({b.marks for b in heard}) == 1
+        assert reopen().rebased(PIPELINE) == heard[:1]
+
+    def test_a_rebase_against_a_freeze(self, reopen: Callable[[], Ledger]) -> None:
+        """Whoever is first: the other one is refused, or lies where it fits. Never is an opening behind a boundary of the old source."""
+        ready = threading.Barrier(8)
+
+        def one(n: int) -> None:
+            ledger, name = reopen(), f"{PIPELINE} {n // 2}"
+            ledger.freeze(name, [boundary(1, 5)])
+            ready.wait()
+            try:
+                if n % 2:
+                    ledger.rebase(name, cut(at(1), 0, topic_id="anew"))
+                else:
+                    ledger.freeze(name, [boundary(2, 9)])
+            except RefusedError:
+                refused.append(name)
+
+        refused: list[str] = []
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(one, range(8)))
+        assert sorted(refused) == [f"{PIPELINE} {n}" for n in range(4)]
+        ledger = reopen()
+        for name in refused:
+            assert [len(ledger.rebased(name)), len(ledger.newest(name, 9))] in ([1, 1], [0, 2])
+
+    def test_a_requests_retries_run_one_batch(self, reopen: Callable[[], Ledger]) -> None:
+        """Put-if-absent by request and pipeline; two requests may run one batch."""
+        ledger = reopen()
+        assert ledger.assigned(PIPELINE, "r1") is None
+        assert ledger.assign(PIPELINE, "r1", 7) == 7
+        assert reopen().assign(PIPELINE, "r1", 8) == 7
+        assert reopen().assigned(PIPELINE, "r1") == 7
+        assert ledger.assign(PIPELINE, "r2", 7) == 7
+        assert ledger.assigned("other", "r1") is None
+
+    def test_one_request_assigned_at_once_has_one_batch(self, reopen: Callable[[], Ledger]) -> None:
+        """Whoever is first."""
+        with ThreadPoolExecutor(8) as pool:
+            numbers = set(pool.map(lambda n: reopen().assign(PIPELINE, "r", n), range(8)))
+        assert numbers == {reopen().assigned(PIPELINE, "r")}
 
     def test_a_frozen_plan_stays(self, reopen: Callable[[], Ledger]) -> None:
         """Of two runs that plan one window both use the first plan; another window or pipeline has its own."""

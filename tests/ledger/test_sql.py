@@ -9,27 +9,32 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import NullPool, create_engine, insert, inspect, text
 from sqlalchemy.engine import make_url
 
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.ledger import SqlLedger, open_ledger
-from ingest.ledger.tables import BOUNDARIES, sortable
+from ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
 from ingest.model import Boundary, to_json
-from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, freeze_stale, plan
+from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 
 
 @pytest.fixture
-def postgres_url(postgres: str) -> str:
-    """A database of its own on the session's server."""
+def postgres_url(postgres: str) -> Iterator[str]:
+    """A database of its own on the session's server; the connection that the process keeps to it is closed at the end."""
     server = create_engine(postgres, isolation_level="AUTOCOMMIT")
     name = f"ledger_{uuid.uuid4().hex}"
     with server.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
     server.dispose()
-    return make_url(postgres).set(database=name).render_as_string(hide_password=False)
+    url = make_url(postgres).set(database=name).render_as_string(hide_password=False)
+    yield url
+    open_ledger(url).database.engine.dispose()
 
 
 class TestSqlite(LedgerContract):
@@ -51,7 +56,11 @@ class TestPostgres(LedgerContract):
 def nothing_in(ledger: SqlLedger) -> None:
     """All that can be asked without writing, of a ledger that isn't there."""
     assert ledger.boundary(PIPELINE, at(1)) is None
+    assert ledger.opening(PIPELINE, at(1)) is None
     assert ledger.neighbours(PIPELINE, at(1)) == (None, None)
+    assert ledger.newest(PIPELINE) == []
+    assert ledger.rebased(PIPELINE) == []
+    assert ledger.assigned(PIPELINE, "r") is None
     assert ledger.plan(plan(0, 1).window) is None
     assert ledger.recorded(PIPELINE) == []
 
@@ -222,18 +231,113 @@ def test_a_path_and_its_url_are_one_ledger(tmp_path: Path, monkeypatch: pytest.M
     assert [p.name for p in tmp_path.iterdir()] == ["state.db"]
 
 
-def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
-    """Boundaries that freeze together freeze all or none."""
+def _as_an_older_version_made_it(ledger: SqlLedger) -> None:
+    """One boundary, and no table that was added since."""
+    ledger.freeze(PIPELINE, [boundary(1, 5)])
+    with ledger.database.writing("test") as connection:
+        OPENINGS.drop(connection)
+        REQUESTS.drop(connection)
+    ledger.database.seen.clear()
+
+
+@pytest.mark.parametrize("place", ["file", "server"])
+def test_a_ledger_of_an_older_version_is_read_and_grows(place: str, tmp_path: Path, postgres_url: str) -> None:
+    """What it lacks holds nothing until the first write makes it; what it holds stays."""
+    ledger = open_ledger(postgres_url if place == "server" else str(tmp_path / "state.db"))
+    identity = ledger.identity()
+    _as_an_older_version_made_it(ledger)
+    assert ledger.opening(PIPELINE, at(1)) == boundary(1, 5)
+    assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
+    assert (ledger.rebased(PIPELINE), ledger.assigned(PIPELINE, "r")) == ([], None)
+    opening = cut(at(1), 0, topic_id="anew")
+    assert (ledger.assign(PIPELINE, "r", 3), ledger.rebase(PIPELINE, opening)) == (3, opening)
+    assert (ledger.identity(), ledger.boundary(PIPELINE, at(1))) == (identity, boundary(1, 5))
+
+
+def test_a_ledger_of_an_older_version_takes_new_boundaries(tmp_path: Path) -> None:
+    """The first write of all may be a freeze: it looks for openings in the table that it has just made."""
     ledger = open_ledger(str(tmp_path / "state.db"))
+    _as_an_older_version_made_it(ledger)
+    assert ledger.freeze(PIPELINE, [boundary(2, 3)])[0].marks[0].offset == 5
 
-    class TornError(Exception):
-        pass
 
-    class Boundaries(list[Boundary]):
-        def __iter__(self) -> Iterator[Boundary]:
-            yield boundary(1, 5)
-            raise TornError
+def _sessions(postgres_url: str, ask: str) -> list[object]:
+    """Of all other sessions in the database."""
+    engine = create_engine(postgres_url, poolclass=NullPool)
+    with engine.connect() as connection:
+        others = f"SELECT {ask} FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        return list(connection.execute(text(others)).scalars())
 
-    with pytest.raises(TornError):
-        ledger.freeze(PIPELINE, Boundaries())
+
+def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_url: str) -> None:
+    """However often the ledger is opened and asked; a server that was restarted meanwhile is not reported."""
+    for hour in (1, 2, 3):
+        open_ledger(postgres_url).freeze(PIPELINE, [boundary(hour, 5)])
+    (first,) = _sessions(postgres_url, "pid")
+    assert _sessions(postgres_url, "pg_terminate_backend(pid, 10000)") == [True]
+    assert open_ledger(postgres_url).boundary(PIPELINE, at(1)) == boundary(1, 5)
+    assert _sessions(postgres_url, "pid") != [first]
+    assert _sessions(postgres_url, "pg_terminate_backend(pid, 10000)") == [True]
+    assert open_ledger(postgres_url).freeze(PIPELINE, [boundary(4, 5)]) == [boundary(4, 5)]
+
+
+def _ask_in_child(url: str, asked: multiprocessing.synchronize.Event) -> None:
+    assert open_ledger(url).boundary(PIPELINE, at(1)) == boundary(1, 5)
+    asked.wait()
+
+
+def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
+    """The parent's goes on working while the child asks, and after it ended."""
+    ledger = open_ledger(postgres_url)
+    ledger.freeze(PIPELINE, [boundary(1, 5)])
+    fork = multiprocessing.get_context("fork")
+    asked = fork.Event()
+    child = fork.Process(target=_ask_in_child, args=(postgres_url, asked))
+    child.start()
+    assert ledger.boundary(PIPELINE, at(1)) == boundary(1, 5)
+    asked.set()
+    child.join()
+    assert child.exitcode == 0
+    (mine,) = _sessions(postgres_url, "pid")
+    assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
+    assert _sessions(postgres_url, "pid") == [mine]
+
+
+def test_a_database_made_anew_gets_its_tables_again(postgres_url: str) -> None:
+    """What a process remembers of its tables is forgotten at the first error."""
+    ledger = open_ledger(postgres_url)
+    first = ledger.identity()
     assert ledger.boundary(PIPELINE, at(1)) is None
+    with ledger.database.writing("test") as connection:
+        TABLES.drop_all(connection)
+    with pytest.raises(UnreachableError, match="does not exist"):
+        ledger.freeze(PIPELINE, [boundary(1, 5)])
+    assert ledger.freeze(PIPELINE, [boundary(1, 5)]) == [boundary(1, 5)]
+    assert ledger.identity() != first
+
+
+def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
+    """A ledger that is open goes on with what is at its path, not with the file that was there."""
+    ledger, path = open_ledger(str(tmp_path / "state.db")), tmp_path / "state.db"
+    ledger.freeze(PIPELINE, [boundary(1, 5)])
+    path.rename(tmp_path / "old.db")
+    assert ledger.boundary(PIPELINE, at(1)) is None
+    ledger.freeze(PIPELINE, [boundary(2, 6)])
+    assert open_ledger(str(tmp_path / "old.db")).newest(PIPELINE, 9) == [boundary(1, 5)]
+    assert ledger.newest(PIPELINE, 9) == [boundary(2, 6)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8), st.data())
+def test_freezing_together_is_freezing_one_by_one(wanted: list[tuple[int, int, int]], data: st.DataObject) -> None:
+    """However boundaries are cut into calls, in label order each is clamped between what is frozen then: equal, and tiled."""
+    boundaries = sorted({h: boundary(h, a, b) for h, a, b in wanted}.values(), key=lambda b: b.label)
+    before = data.draw(st.lists(st.sampled_from(boundaries), unique_by=lambda b: b.label))
+    with TemporaryDirectory() as folder:
+        one, other = open_ledger(f"{folder}/one.db"), open_ledger(f"{folder}/other.db")
+        for ledger in (one, other):
+            ledger.freeze(PIPELINE, before)
+        together = one.freeze(PIPELINE, boundaries)
+        assert together == [b for single in boundaries for b in other.freeze(PIPELINE, [single])]
+        assert together == one.newest(PIPELINE, 99)
+        assert_tiled(together)

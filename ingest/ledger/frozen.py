@@ -1,0 +1,77 @@
+"""What a pipeline has frozen around some labels, read at once: freezing hundreds of boundaries asks the database once or twice."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, func, select
+
+from ingest.ledger.tables import BOUNDARIES, NUMBERS, OPENINGS, sortable
+from ingest.model import Boundary, Label
+
+
+class Frozen:
+    """The frozen boundaries from right below the lowest of some labels to right above the highest, and those that are added here.
+
+    Rows are decoded when they are asked for. An instant is no neighbour of a number.
+    """
+
+    def __init__(
+        self, connection: Connection, pipeline: str, labels: Sequence[Label], has_openings: bool, decode: Callable[[Row[Any]], Boundary]
+    ) -> None:
+        """`has_openings`: whether the ledger has that table; an older version made none."""
+        texts = sorted(map(sortable, labels))
+        self._rows = _read(connection, BOUNDARIES, pipeline, texts[0], texts[-1])
+        self._order = sorted(self._rows)
+        self._openings = _read(connection, OPENINGS, pipeline, min([texts[0], *self._order]), texts[-1]) if has_openings else {}
+        self._decode = decode
+        self._known: dict[str, Boundary] = {}
+        self.added: list[Boundary] = []
+
+    def neighbours(self, label: Label) -> tuple[Boundary | None, Boundary | None]:
+        """The nearest below (its opening) and above."""
+        text = sortable(label)
+        below, above = bisect_left(self._order, text) - 1, bisect_right(self._order, text)
+        lower = self._order[below] if below >= 0 and _alike(self._order[below], text) else None
+        upper = self._order[above] if above < len(self._order) and _alike(self._order[above], text) else None
+        return None if lower is None else self._opened(lower), None if upper is None else self._at(upper)
+
+    def freeze(self, boundary: Boundary) -> Boundary:
+        """The one that is there; else this one, clamped between its neighbours, which is there from now on.
+
+        Raises:
+            IdentityError, UnreachableError: see `Boundary.clamped`.
+        """
+        text = sortable(boundary.label)
+        held = self._at(text)
+        if held is not None:
+            return held
+        clamped = boundary.clamped(*self.neighbours(boundary.label))
+        insort(self._order, text)
+        self._known[text] = clamped
+        self.added.append(clamped)
+        return clamped
+
+    def _opened(self, text: str) -> Boundary | None:
+        row = self._openings.get(text)
+        return self._at(text) if row is None else self._decode(row)
+
+    def _at(self, text: str) -> Boundary | None:
+        if text not in self._known and text in self._rows:
+            self._known[text] = self._decode(self._rows[text])
+        return self._known.get(text)
+
+
+def _alike(one: str, other: str) -> bool:
+    return one.startswith(NUMBERS) == other.startswith(NUMBERS)
+
+
+def _read(connection: Connection, table: Table, pipeline: str, low: str, high: str) -> dict[str, Row[Any]]:
+    """One statement: the labels from `low` to `high`, with the nearest outside."""
+    ours = table.c.pipeline == pipeline
+    below = select(func.max(table.c.label)).where(ours, table.c.label < low).scalar_subquery()
+    above = select(func.min(table.c.label)).where(ours, table.c.label > high).scalar_subquery()
+    rows = select(table).where(ours, table.c.label >= func.coalesce(below, low), table.c.label <= func.coalesce(above, high))
+    return {row.label: row for row in connection.execute(rows)}
