@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import duckdb
@@ -10,45 +10,49 @@ import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
 from ingest.errors import UnreachableError
+from ingest.metacolumns import DEFAULT
 from ingest.model import Window
 from ingest.verify import Held, Rows
-from ingest.write.columns import WINDOW
 from ingest.write.place import normal
-from ingest.write.table import load, rows_of
+from ingest.write.table import load, rows_of, window_column
 
 MEMORY = "400MB"
 """Beyond it DuckDB spills to a temporary folder: a window of any size is counted."""
 
 _COUNT = """
-    SELECT _topic, _partition, sum(rows)::BIGINT, count(*), min(_offset), max(_offset)
-    FROM (SELECT _topic, _partition, _offset, count(*) AS rows FROM coordinates WHERE _window = ? GROUP BY ALL)
+    SELECT topic, part, sum(rows)::BIGINT, count(*), min(position), max(position)
+    FROM (
+        SELECT {topic} AS topic, {partition} AS part, {offset} AS position, count(*) AS rows
+        FROM coordinates WHERE {window} = ? GROUP BY ALL
+    )
     GROUP BY ALL ORDER BY ALL
 """
 """Grouped by offset first: unlike a count of distinct values, a grouping spills."""
 
 
-def delta_rows(uri: str) -> Rows:
-    """The questions to the table at a path or URI, and to its dead letters; loaded afresh for each."""
+def delta_rows(uri: str, metadata: Mapping[str, str] = DEFAULT) -> Rows:
+    """The questions to the table at a path or URI, with its metadata columns, and to its dead letters; loaded afresh for each."""
     return Rows(
         windows=lambda: _windows(uri),
-        held=lambda window: _held(uri, window),
+        held=lambda window: _held(uri, metadata, window),
         dead=lambda window, attempt: _dead(f"{normal(uri)}_dead", window, attempt),
     )
 
 
 def _windows(uri: str) -> set[str]:
     table = load(normal(uri))
-    return set() if table is None else {str(p[WINDOW]) for p in table.partitions()}
+    return set() if table is None else {str(p[window_column(table)]) for p in table.partitions()}
 
 
-def _held(uri: str, window: Window) -> list[Held]:
+def _held(uri: str, metadata: Mapping[str, str], window: Window) -> list[Held]:
     table = load(normal(uri))
+    count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
     if table is None:
         return []
     with _told(uri, window), duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         connection.register("coordinates", rows_of(uri, table, window.key))
-        return [Held(*row) for row in connection.execute(_COUNT, [window.key]).fetchall()]
+        return [Held(*row) for row in connection.execute(count, [window.key]).fetchall()]
 
 
 def _dead(uri: str, window: Window, attempt: str) -> int:
@@ -58,7 +62,11 @@ def _dead(uri: str, window: Window, attempt: str) -> int:
         return 0
     with _told(uri, window):
         data = rows_of(uri, table, window.key)
-        return int(data.count_rows(filter=(ds.field(WINDOW) == window.key) & (ds.field("attempt") == attempt)))
+        return int(data.count_rows(filter=(ds.field(DEFAULT["window"]) == window.key) & (ds.field("attempt") == attempt)))
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
 
 
 @contextmanager

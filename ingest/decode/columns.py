@@ -22,9 +22,6 @@ import pyarrow as pa
 from ingest.decode.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
 from ingest.errors import SpecError
 
-METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_window")
-"""What windrow adds to every row; a model can't use these names."""
-
 
 @dataclass(frozen=True)
 class Column:
@@ -109,10 +106,6 @@ def _typed(column: Any) -> tuple[pa.DataType | None, list[str]]:
 
 def _names_problems(names: list[str]) -> Iterator[str]:
     yield from name_problems(names)
-    taken = {name.casefold() for name in METADATA_COLUMNS}
-    for name in names:
-        if name.casefold() in taken:
-            yield f"{name}: windrow adds a column of this name to every row; give the field another alias"
     if not names:
         yield "it has no columns"
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import msgspec
 import pyarrow as pa
 
-from ingest.model import Plan, Receipt, TopicPartition, covered
+from ingest.model import Boundary, Plan, Receipt, TopicPartition, between, covered
 
 Place = tuple[TopicPartition, int]
 """A message: its topic-partition and offset."""
@@ -141,14 +141,15 @@ def _sums(receipt: Receipt) -> Iterator[str]:
 
 def _tiles(plan: Plan) -> Iterator[str]:
     """A plan's splits cover exactly what lies between its boundaries."""
-    for tp in sorted(plan.start.by_tp().keys() | plan.stop.by_tp().keys()):
-        at = plan.start.offset(tp)
+    ranges = between(plan.start, plan.stop)
+    for tp in sorted(ranges.keys() | {s.tp for s in plan.splits}):
+        at, stop = (mark.offset for mark in ranges[tp]) if tp in ranges else (0, 0)
         for split in sorted(s for s in plan.splits if s.tp == tp):
             if split.start != at:
                 yield f"window {plan.window.key}: {tp} goes on at {split.start} where it should at {at}"
             at = split.stop
-        if at != plan.stop.offset(tp):
-            yield f"window {plan.window.key}: {tp} ends at {at}, its boundary is at {plan.stop.offset(tp)}"
+        if at != stop:
+            yield f"window {plan.window.key}: {tp} ends at {at}, its boundary is at {stop}"
 
 
 def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
@@ -159,7 +160,16 @@ def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
             yield f"windows {one} and {other} share offsets {b.start} to {min(a.stop, b.stop)} of partition {b.partition}"
     for before, after in pairwise(receipts):
         if before.window.end == after.window.start:
-            stop, start = before.plan.stop, after.plan.start
-            for tp in sorted(stop.by_tp().keys() | start.by_tp().keys()):
-                if stop.offset(tp) != start.offset(tp):
-                    yield f"{tp}: window {before.window.key} stops at {stop.offset(tp)}, the next one starts at {start.offset(tp)}"
+            for tp, stop, start in _tears(before.plan.stop, after.plan.start):
+                yield f"{tp}: window {before.window.key} stops at {stop}, the next one starts at {start}"
+
+
+def _tears(stop: Boundary, start: Boundary) -> Iterator[tuple[TopicPartition, int | None, int | None]]:
+    """Where two boundaries of one label differ. After a rebase only topics that are the same on both sides have to agree."""
+    ids, others = ({t.topic: (b.cluster_id, t.topic_id) for t in b.topics} for b in (stop, start))
+    same = {topic for topic in ids if others.get(topic) == ids[topic]}
+    rebased = stop.cluster_id != start.cluster_id or same != ids.keys() & others.keys()
+    for tp in sorted(stop.by_tp().keys() | start.by_tp().keys()):
+        one, other = (mark.offset if (mark := b.cut(tp)) is not None else None for b in (stop, start))
+        if one != other and (tp.topic in same or not rebased):
+            yield tp, one, other

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -13,10 +13,13 @@ import pyarrow as pa
 
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError, IdentityError, RefusedError, SchemaChangedError
+from ingest.metacolumns import DEFAULT
 from ingest.model import Committed, Plan, Receipt, Split, Window
 from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown
-from ingest.write.columns import DEAD_FILE, WINDOW, check_rows, file_schema
+from ingest.write.columns import DEAD_FILE, check_rows, file_schema
 from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
+from ingest.write.metadata import columns as metadata_columns
+from ingest.write.metadata import dead_columns, in_files
 from ingest.write.table import Binding
 
 Fault = Literal["conflict", "unknown", "lost"]
@@ -35,9 +38,9 @@ class _State(msgspec.Struct, frozen=True):
 class MemorySink:
     """A table in this process; `fault` is what happens to the next commit. Safe under threads."""
 
-    def __init__(self, name: str, schema: pa.Schema) -> None:
-        check_rows(schema)
-        self.schema = schema
+    def __init__(self, name: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
+        check_rows(schema, metadata)
+        self.schema, self.metadata = schema, dict(metadata)
         self.fault: Fault | None = None
         self.conflicts = 0
         self._name = name
@@ -77,7 +80,7 @@ class MemorySink:
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> MemoryStagerFactory:
         """See `ports.Sink.stager`."""
-        return MemoryStagerFactory(self.schema, plan.window, generation, attempt)
+        return MemoryStagerFactory(self.schema, self.metadata, plan.window, generation, attempt)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         """See `ports.Sink.commit_dead`."""
@@ -88,7 +91,7 @@ class MemorySink:
         """See `ports.Sink.read_dead`."""
         held = self.look(window) if attempt is None else None
         pieces = self._dead.get((window, (attempt or "") if held is None else held.receipt.attempt), ())
-        every = pa.concat_tables([DEAD_FILE.append(pa.field(WINDOW, pa.string())).empty_table(), *pieces])
+        every = pa.concat_tables([DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string())).empty_table(), *pieces])
         return every if limit is None else every.slice(0, limit)
 
     def pieces(self) -> list[pa.Table]:
@@ -104,8 +107,8 @@ class MemorySink:
             if found is not None:
                 return AlreadyDone(found)
             refuse_overlap(receipt.plan, [c.receipt for c in seen.held.values()])
-            by_key = {w.key: c for w, c in seen.held.items()}
-            before, after = adjacent(receipt.window)
+            by_key: dict[str | None, Committed] = {w.key: c for w, c in seen.held.items()}
+            before, after = adjacent(receipt)
             refuse_torn(receipt.plan, by_key.get(before), by_key.get(after))
             done = Committed(receipt, seen.version + 1)
             rows = seen.rows | {receipt.window.key: tuple(_table(word) for s in staged for word in s.rows)}
@@ -153,20 +156,22 @@ class MemoryStager:
         if columns.schema.names != self._made_by.schema.names:
             what = f"rows of {columns.schema.names} were to be staged; the table has {self._made_by.schema.names}"
             raise SchemaChangedError(what, "stage", "The rows must be exactly the table's columns.")
-        self._add(self._rows, [*columns.columns, *self._coordinates(messages)], file_schema(self._made_by.schema))
+        made = self._made_by
+        beside = metadata_columns(in_files(made.metadata), messages, made.attempt)
+        self._add(self._rows, [*columns.columns, *beside], file_schema(made.schema, made.metadata))
 
     def dead(self, messages: pa.RecordBatch, stage: pa.Array, reason: pa.Array, detail: pa.Array) -> None:
         """See `ports.Stager.dead`."""
-        made, n = self._made_by, messages.num_rows
-        whole = [messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")]
-        same = [pa.repeat(v, n) for v in (made.attempt, pa.scalar(made.generation, pa.int32()), made.window.pipeline)]
-        self._add(self._dead, [*self._coordinates(messages), *whole, stage, reason, detail, *same], DEAD_FILE)
+        made = self._made_by
+        self._add(
+            self._dead, dead_columns(messages, (stage, reason, detail), made.attempt, made.generation, made.window.pipeline), DEAD_FILE
+        )
 
     def finish(self) -> tuple[int, int, tuple[str, ...], tuple[str, ...]]:
         """See `ports.Stager.finish`."""
         counts = sum(b.num_rows for b in self._rows), sum(b.num_rows for b in self._dead)
         crash_point("write.after")
-        return *counts, self._word(self._rows), self._word(self._dead)
+        return *counts, self._word(self._rows, self._made_by.metadata["window"]), self._word(self._dead, DEFAULT["window"])
 
     def discard(self) -> None:
         """See `ports.Stager.discard`: nothing was written anywhere."""
@@ -176,14 +181,11 @@ class MemoryStager:
         held.append(pa.RecordBatch.from_arrays(cast, schema=schema))
         crash_point("write.middle")
 
-    def _coordinates(self, messages: pa.RecordBatch) -> list[pa.Array]:
-        return [messages[c] for c in ("topic", "partition", "offset", "timestamp")]
-
-    def _word(self, held: list[pa.RecordBatch]) -> tuple[str, ...]:
+    def _word(self, held: list[pa.RecordBatch], window: str) -> tuple[str, ...]:
         if not held:
             return ()
         table = pa.Table.from_batches(held)
-        table = table.append_column(WINDOW, pa.repeat(self._made_by.window.key, table.num_rows))
+        table = table.append_column(window, pa.repeat(self._made_by.window.key, table.num_rows))
         out = io.BytesIO()
         with pa.ipc.new_stream(out, table.schema) as writer:
             writer.write_table(table)
@@ -194,6 +196,7 @@ class MemoryStagerFactory(msgspec.Struct, frozen=True):
     """Picklable."""
 
     schema: pa.Schema
+    metadata: dict[str, str]
     window: Window
     generation: int
     attempt: str

@@ -4,6 +4,7 @@ From the bottom up:
 
     names      identities: application ids, file names, fingerprints (pure)
     columns    the table's columns and how two schemas differ (pure)
+    metadata   the metadata columns of a batch of messages (pure)
     decision   what a commit may do, given what the table holds (pure)
     place      files of the table that Delta doesn't know: staged ones and receipts
     stats      Delta's statistics of one Parquet file

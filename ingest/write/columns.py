@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 from deltalake import Field, Schema
 
 from ingest.errors import SpecError
 from ingest.messages import HEADERS
-
-WINDOW = "_window"
-"""The partition column: a replacement takes away exactly its own window's files. Not in the files themselves."""
-
-_COORDINATES = [
-    pa.field("_topic", pa.string(), nullable=False),
-    pa.field("_partition", pa.int32(), nullable=False),
-    pa.field("_offset", pa.int64(), nullable=False),
-    pa.field("_timestamp", pa.timestamp("us", tz="UTC")),
-]
-_WINDOW_FIELD = pa.field(WINDOW, pa.string(), nullable=False)
+from ingest.metacolumns import DEFAULT, fields, refuse_wrong
 
 DEAD_FILE = pa.schema(
     [
-        *_COORDINATES,
+        *fields(DEFAULT)[:-1],
         pa.field("timestamp_type", pa.string(), nullable=False),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -37,7 +27,8 @@ DEAD_FILE = pa.schema(
         pa.field("pipeline", pa.string(), nullable=False),
     ]
 )
-"""One dead letter a row: the whole message, why it was refused, and by which attempt."""
+"""One dead letter a row: the whole message, why it was refused, and by which attempt. These columns, and `DEFAULT["window"]` by which their
+table is partitioned, have the same names whatever the table of rows calls such things."""
 
 _PLAIN = (
     pa.types.is_signed_integer,
@@ -51,28 +42,27 @@ _PLAIN = (
 )
 
 
-def file_schema(rows: pa.Schema) -> pa.Schema:
-    """What a staged file of rows holds: the row columns, then the coordinates of the message that each row came from."""
-    return pa.schema([*(pa.field(f.name, f.type, f.nullable) for f in rows), *_COORDINATES])
+def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+    """What a staged file of rows holds: the row columns, then what they say of the message that each row came from."""
+    return pa.schema([*(pa.field(f.name, f.type, f.nullable) for f in rows), *fields(metadata)[:-1]])
 
 
-def table_schema(in_file: pa.Schema) -> Schema:
-    """The Delta schema of a table whose files hold these columns."""
-    return Schema.from_arrow(in_file.append(_WINDOW_FIELD))
+def table_schema(in_file: pa.Schema, window: str) -> Schema:
+    """The Delta schema of a table whose files hold these columns, and its partition column."""
+    return Schema.from_arrow(in_file.append(pa.field(window, pa.string(), nullable=False)))
 
 
-def check_rows(rows: pa.Schema) -> None:
-    """Refuse what a Delta table would store as something else, or not at all.
+def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
+    """Refuse what a Delta table would store as something else, or not at all, and metadata columns that can't stand beside the rows'.
 
     Delta takes unsigned integers without a word and stores signed ones, so the types are listed here.
 
     Raises:
         SpecError: naming every column that can't be stored as it is, and what to use.
     """
-    taken = {f.name.lower() for f in [*_COORDINATES, _WINDOW_FIELD]}
-    wrong = [f"{f.name}: the name is windrow's own" for f in rows if f.name.lower() in taken]
+    refuse_wrong(rows.names, metadata)
     lower = [n.lower() for n in rows.names]
-    wrong += [f"{n}: the name stands there twice (case doesn't count)" for n in sorted({n for n in lower if lower.count(n) > 1})]
+    wrong = [f"{n}: the name stands there twice (case doesn't count)" for n in sorted({n for n in lower if lower.count(n) > 1})]
     wrong += [f"{f.name}: {f.type}" for f in rows if not _storable(f.type)]
     if not rows.names:
         wrong.append("there are no columns")

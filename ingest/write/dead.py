@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ingest.errors import RefusedError, UnreachableError
+from ingest.metacolumns import DEFAULT
 from ingest.model import Plan, Window
 from ingest.write import table as tables
-from ingest.write.columns import DEAD_FILE, WINDOW
+from ingest.write.columns import DEAD_FILE
 from ingest.write.names import dead_app
 from ingest.write.place import Place
 from ingest.write.stage import StagedFile, refuse_gone
@@ -46,7 +47,7 @@ class DeadLetters:
             if tables.versions(self.uri, table)(app) is not None:
                 return
             refuse_gone(Place(self.uri), files)
-            actions = tables.add_actions(files, plan.window.key)
+            actions = tables.add_actions(table, files, plan.window.key)
             properties = tables.once({app: 1}, {"windrow": app})
             failed = tables.attempt(partial(tables.append, table, actions, properties))
             if failed is None:
@@ -57,7 +58,7 @@ class DeadLetters:
 
     def read(self, window: Window, attempt: str | None, limit: int | None) -> pa.Table:
         """The dead letters of one attempt at a window, at most `limit`, in the order of their files; none for no attempt."""
-        empty = DEAD_FILE.append(pa.field(WINDOW, pa.string())).empty_table()
+        empty = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string())).empty_table()
         table = None if attempt is None else tables.load(self.uri)
         if table is None:
             return empty

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ingest.errors import IdentityError, OverlapError, RefusedError
-from ingest.model import Boundary, Committed, Plan, Receipt, Window, covered, instant
+from ingest.grid import neighbours
+from ingest.model import Boundary, Committed, Plan, Receipt, TopicPartition, covered, label_text
 
 
 def settled(receipt: Receipt, held: Committed | None) -> Committed | None:
@@ -59,9 +60,10 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
                 raise OverlapError(what, "commit", do, split.topic, split.partition, first)
 
 
-def adjacent(window: Window) -> tuple[str, str]:
-    """The keys of the windows right before and right after; on a grid all are equally long."""
-    return instant(window.start - (window.end - window.start)), instant(window.end)
+def adjacent(receipt: Receipt) -> tuple[str | None, str]:
+    """The keys of the windows right before, where the grid has one, and right after."""
+    before, _ = neighbours(receipt.grid, receipt.window.start)
+    return None if before is None else label_text(before), label_text(receipt.window.end)
 
 
 def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -> None:
@@ -69,6 +71,9 @@ def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -
 
     One ledger never makes such a plan. Two do:  1 A freezes a boundary at 60 and stops.  2 The ledger is restored from an older backup.
     3 B freezes the same label at 90 and commits the window behind it.  4 A wakes and would commit up to 60: nobody would read 60 to 90.
+
+    After a rebase the window behind it starts at another boundary than the one before it ends at: what has another id there has other
+    offsets too, so those are not compared.
 
     Raises:
         IdentityError: naming that window, and where.
@@ -80,12 +85,29 @@ def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -
 
 
 def _refuse_gap(plan: Plan, other: Receipt, mine: Boundary, theirs: Boundary) -> None:
-    for tp in sorted(mine.by_tp().keys() | theirs.by_tp().keys()):
-        here, there = mine.offset(tp), theirs.offset(tp)
+    tps = _comparable(mine, theirs)
+    cuts, other_cuts = ({tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (mine, theirs))
+    for tp in tps:
+        here, there = cuts.get(tp), other_cuts.get(tp)
         if here != there:
             what = (
-                f"window {plan.window.key} is cut at offset {here} where the committed window {other.window.key} is cut at {there}: "
+                f"window {plan.window.key} is cut {_at(here)} where the committed window {other.window.key} is cut {_at(there)}: "
                 "they were planned by two ledgers"
             )
             do = "Nothing was committed. Run the window again; if it is refused again: windrow doctor SPEC --rebuild-ledger."
             raise IdentityError(what, "commit", do, tp.topic, tp.partition, here)
+
+
+def _comparable(mine: Boundary, theirs: Boundary) -> list[TopicPartition]:
+    """What two boundaries under one label must cut alike: all that either cuts, but after a rebase only topics with the same id in both."""
+    if mine.cluster_id != theirs.cluster_id:
+        return []
+    here, there = ({t.topic: t.topic_id for t in boundary.topics} for boundary in (mine, theirs))
+    both = here.keys() & there.keys()
+    same = {topic for topic in both if here[topic] == there[topic]}
+    every = sorted(mine.by_tp().keys() | theirs.by_tp().keys())
+    return every if same == both else [tp for tp in every if tp.topic in same]
+
+
+def _at(offset: int | None) -> str:
+    return "nowhere" if offset is None else f"at offset {offset}"

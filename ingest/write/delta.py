@@ -17,7 +17,7 @@ protocol's own advice for idempotent writers; kafka-delta-ingest keeps its offse
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -27,10 +27,11 @@ from deltalake import DeltaTable
 
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, UnreachableError
+from ingest.metacolumns import DEFAULT
 from ingest.model import Committed, Plan, Receipt, Window
 from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown
 from ingest.write import table as tables
-from ingest.write.columns import DEAD_FILE, WINDOW, check_rows, file_schema, table_schema
+from ingest.write.columns import DEAD_FILE, check_rows, file_schema, table_schema
 from ingest.write.dead import DeadLetters
 from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
 from ingest.write.janitor import GRACE, sweep
@@ -48,14 +49,16 @@ class DeltaSink:
     Args:
         uri: the table's path or URI; it belongs to one pipeline.
         schema: the columns of a row, without the ones that windrow adds.
+        metadata: those that it adds, by name (see `ingest.metacolumns`): which ones, and what they are called.
 
     Raises:
-        SpecError: if Delta can't store these columns as they are.
+        SpecError: if Delta can't store these columns as they are, or two of them have one name.
     """
 
-    def __init__(self, uri: str, schema: pa.Schema) -> None:
-        check_rows(schema)
-        self.uri, self.schema = normal(uri), schema
+    def __init__(self, uri: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
+        check_rows(schema, metadata)
+        self.uri, self.schema, self.metadata = normal(uri), schema, dict(metadata)
+        self._file, self._window = file_schema(schema, metadata), metadata["window"]
         self._place = Place(self.uri)
         self._receipts = ReceiptFiles(self._place)
         self._dead = DeadLetters(f"{self.uri}_dead")
@@ -74,13 +77,13 @@ class DeltaSink:
     def prepare(self, ledger: str, pipeline: str, grid: str) -> None:
         """See `ports.Sink.prepare`; the dead letters' table too."""
         here = Binding(pipeline, ledger, grid)
-        tables.ensure(self.uri, table_schema(file_schema(self.schema)), here)
-        tables.ensure(self._dead.uri, table_schema(DEAD_FILE), here)
+        tables.ensure(self.uri, self._file, self._window, here)
+        tables.ensure(self._dead.uri, DEAD_FILE, DEFAULT["window"], here)
 
     def binding(self) -> Binding | None:
         """What the table is bound to; None if it isn't there."""
         table = tables.load(self.uri)
-        return None if table is None else tables.binding(self.uri, table)
+        return None if table is None else tables.binding(self.uri, table, self._window)
 
     def look(self, window: Window) -> Committed | None:
         """See `ports.Sink.look`.
@@ -91,7 +94,7 @@ class DeltaSink:
         table = tables.load(self.uri)
         if table is None:
             return None
-        tables.binding(self.uri, table)
+        tables.binding(self.uri, table, self._window)
         return self._receipts.held(tables.versions(self.uri, table), window.key, window.pipeline, self._receipts.names())
 
     def receipts(self) -> Iterator[Committed]:
@@ -103,10 +106,10 @@ class DeltaSink:
         table = tables.load(self.uri)
         if table is None:
             return
-        pipeline = tables.binding(self.uri, table).pipeline
+        pipeline = tables.binding(self.uri, table, self._window).pipeline
         names = self._receipts.by_window()
         version = self._versions(table)
-        filled = {p[WINDOW] for p in table.partitions()}
+        filled = {p[self._window] for p in table.partitions()}
         for key in sorted(filled | names.keys()):
             held = self._receipts.held(version, key, pipeline, names.get(key, []))
             if held is not None:
@@ -117,7 +120,8 @@ class DeltaSink:
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
         """See `ports.Sink.stager`."""
-        return DeltaStagerFactory(self.uri, self._dead.uri, self.schema, plan.window.key, plan.window.pipeline, generation, attempt)
+        key, pipeline = plan.window.key, plan.window.pipeline
+        return DeltaStagerFactory(self.uri, self._dead.uri, self.schema, self.metadata, key, pipeline, generation, attempt)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         """See `ports.Sink.commit_dead`.
@@ -147,7 +151,7 @@ class DeltaSink:
                 version = tables.versions(self.uri, table)
                 pipeline = receipt.window.pipeline
                 held = self._receipts.held(version, receipt.window.key, pipeline, names)
-                before, after = (self._receipts.held(version, key, pipeline, names) for key in adjacent(receipt.window))
+                before, after = (None if k is None else self._receipts.held(version, k, pipeline, names) for k in adjacent(receipt))
                 overlapping = self._receipts.overlapping(version, receipt, names)
             except UnreachableError as error:
                 if sent:
@@ -188,8 +192,8 @@ class DeltaSink:
         if table is None:
             raise RefusedError(f"the table {self.uri} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
         here = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
-        tables.refuse_other(self.uri, tables.binding(self.uri, table), here)
-        tables.refuse_unfit(self.uri, table, table_schema(file_schema(self.schema)))
+        tables.refuse_other(self.uri, tables.binding(self.uri, table, self._window), here)
+        tables.refuse_unfit(self.uri, table, table_schema(self._file, self._window))
         return table
 
     def _write(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> str | None:
@@ -202,7 +206,7 @@ class DeltaSink:
             COMMITS_APP: (tables.versions(self.uri, table)(COMMITS_APP) or 0) + 1,
         }
         properties = tables.once(apps, _note(receipt))
-        actions = tables.add_actions(files, key)
+        actions = tables.add_actions(table, files, key)
         write = tables.append if receipt.generation == 0 else partial(tables.replace, window_key=key)
         crash_point("commit.before")
         why = tables.attempt(lambda: write(table=table, actions=actions, properties=properties))

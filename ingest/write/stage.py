@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, UnreachableError, WindrowError
-from ingest.messages import in_calendar
+from ingest.metacolumns import DEFAULT
 from ingest.model import Split
 from ingest.write.columns import DEAD_FILE, file_schema
+from ingest.write.metadata import columns as metadata_columns
+from ingest.write.metadata import dead_columns, in_files
 from ingest.write.names import staged_path
 from ingest.write.place import Place
 from ingest.write.stats import statistics
@@ -38,9 +40,9 @@ class StagedFile(msgspec.Struct, frozen=True):
 class _ParquetFile:
     """A Parquet file that grows by row groups; made with its first batch, so that a split without rows leaves no file."""
 
-    def __init__(self, place: Place, path: str, schema: pa.Schema) -> None:
+    def __init__(self, place: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str]) -> None:
         self.rows = 0
-        self._place, self._path, self._schema = place, path, schema
+        self._place, self._path, self._schema, self._metadata = place, path, schema, metadata
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
         self._nan: set[str] = set()
@@ -82,7 +84,7 @@ class _ParquetFile:
         self._out = self._place.create(self._path)
         text = [f.name for f in self._schema if pa.types.is_string(f.type)]
         # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in steps: as differences they take next to no room.
-        steps = dict.fromkeys(("_offset", "_timestamp"), "DELTA_BINARY_PACKED")
+        steps = {self._metadata[name]: "DELTA_BINARY_PACKED" for name in ("offset", "timestamp") if name in self._metadata}
         self._writer = pq.ParquetWriter(
             self._out,
             self._schema,
@@ -105,8 +107,9 @@ class DeltaStager:
     def __init__(self, factory: DeltaStagerFactory, split: Split) -> None:
         self._made_by, self._split = factory, split
         key, attempt = factory.window_key, factory.attempt
-        self._rows = _ParquetFile(Place(factory.uri), staged_path(key, attempt), file_schema(factory.schema))
-        self._dead = _ParquetFile(Place(factory.dead_uri), staged_path(key, attempt), DEAD_FILE)
+        self._schema, self._names = file_schema(factory.schema, factory.metadata), in_files(factory.metadata)
+        self._rows = _ParquetFile(Place(factory.uri), staged_path(key, attempt), self._schema, factory.metadata)
+        self._dead = _ParquetFile(Place(factory.dead_uri), staged_path(key, attempt), DEAD_FILE, DEFAULT)
         self._begun = False
 
     def rows(self, messages: pa.RecordBatch, columns: pa.RecordBatch) -> None:
@@ -115,18 +118,15 @@ class DeltaStager:
         Raises:
             WindrowError: if they are not the table's columns, or not as many as the messages.
         """
-        schema = file_schema(self._made_by.schema)
         if columns.schema.names != self._made_by.schema.names or columns.num_rows != messages.num_rows:
             what = f"{columns.num_rows} rows of {columns.schema.names} were to be staged for {messages.num_rows} messages"
             raise self._error(f"{what}; the table has {self._made_by.schema.names}")
-        self._add(self._rows, [*columns.columns, *_coordinates(messages)], schema)
+        self._add(self._rows, [*columns.columns, *metadata_columns(self._names, messages, self._made_by.attempt)], self._schema)
 
     def dead(self, messages: pa.RecordBatch, stage: pa.Array, reason: pa.Array, detail: pa.Array) -> None:
         """Stage dead letters: whole messages with what refused them."""
-        made, n = self._made_by, messages.num_rows
-        kind, key, value, headers, epoch = (messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch"))
-        same = [pa.repeat(v, n) for v in (made.attempt, pa.scalar(made.generation, pa.int32()), made.pipeline)]
-        self._add(self._dead, [*_coordinates(messages), kind, key, value, headers, epoch, stage, reason, detail, *same], DEAD_FILE)
+        made = self._made_by
+        self._add(self._dead, dead_columns(messages, (stage, reason, detail), made.attempt, made.generation, made.pipeline), DEAD_FILE)
 
     def finish(self) -> tuple[int, int, tuple[str, ...], tuple[str, ...]]:
         """Close both files; rows and dead letters as counted here, and what to commit for each."""
@@ -183,6 +183,7 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
     uri: str
     dead_uri: str
     schema: pa.Schema
+    metadata: dict[str, str]
     window_key: str
     pipeline: str
     generation: int
@@ -191,12 +192,6 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
     def __call__(self, split: Split) -> DeltaStager:
         """A stager whose file names are unique to this call."""
         return DeltaStager(self, split)
-
-
-def _coordinates(messages: pa.RecordBatch) -> list[pa.Array]:
-    """Kafka takes any 64-bit timestamp, a table the years 1 to 9999: what lies outside becomes null, it must not block its window."""
-    stamps = messages["timestamp"]
-    return [*(messages[c] for c in ("topic", "partition", "offset")), pc.if_else(in_calendar(stamps), stamps, pa.scalar(None, stamps.type))]
 
 
 def refuse_gone(place: Place, files: Sequence[StagedFile]) -> None:

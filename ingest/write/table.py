@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from pyarrow.dataset import Dataset
 
 from ingest.errors import GridError, IdentityError, OutcomeUnknownError, SchemaChangedError, SpecError, UnreachableError
-from ingest.write.columns import WINDOW, difference
+from ingest.write.columns import difference, table_schema
 from ingest.write.place import Place, normal
 from ingest.write.stage import StagedFile
 
@@ -83,21 +83,28 @@ def rows_of(uri: str, table: DeltaTable, window_key: str) -> Dataset:
 
     With deltalake's, which is Python's, a scan's threads may still be in the interpreter when that ends, and the process aborts.
     """
-    return table.to_pyarrow_dataset(filesystem=Place(normal(uri)).filesystem(), file_pruning_predicate=[(WINDOW, "=", window_key)])
+    asked = [(window_column(table), "=", window_key)]
+    return table.to_pyarrow_dataset(filesystem=Place(normal(uri)).filesystem(), file_pruning_predicate=asked)
 
 
-def binding(uri: str, table: DeltaTable) -> Binding:
+def window_column(table: DeltaTable) -> str:
+    """The partition column, as the table itself says; `binding` has compared it with the one that is wanted."""
+    return table.metadata().partition_columns[0]
+
+
+def binding(uri: str, table: DeltaTable, window: str) -> Binding:
     """What the table is bound to; checked before any use.
 
     Raises:
-        SchemaChangedError: if it isn't partitioned by `_window`: a replacement would take other windows' rows with it.
+        SchemaChangedError: if it isn't partitioned by the window's column: a replacement would take other windows' rows with it.
         SpecError: if the table was made by something else, or would forget its receipts.
     """
     meta = table.metadata()
     kept: Mapping[str, str] = meta.configuration
-    if meta.partition_columns != [WINDOW]:
-        what = f"the table {uri} is partitioned by {meta.partition_columns or 'nothing'}, not by {WINDOW}"
-        raise SchemaChangedError(what, "setup", "Give the sink a path of its own; windrow makes the table.")
+    if meta.partition_columns != [window]:
+        what = f"the table {uri} is partitioned by {', '.join(meta.partition_columns) or 'nothing'}, not by {window}"
+        do = "Set the name of metadata window back if it was changed; else give the sink a path of its own: windrow makes the table."
+        raise SchemaChangedError(what, "setup", do)
     try:
         bound = Binding(kept["windrow.pipeline"], kept["windrow.ledger"], kept["windrow.grid"])
     except KeyError as missing:
@@ -147,8 +154,14 @@ def refuse_unfit(uri: str, table: DeltaTable, staged: Schema) -> None:
         )
 
 
-def ensure(uri: str, schema: Schema, here: Binding) -> None:
+def ensure(uri: str, in_file: pa.Schema, window: str, here: Binding) -> None:
     """Create the table, or compare it with what is wanted and add what may be added. Idempotent; racing calls agree.
+
+    Args:
+        uri: where it lies.
+        in_file: the columns of its files.
+        window: its partition column.
+        here: what it is bound to.
 
     Raises:
         SchemaChangedError: every difference, column by column.
@@ -158,7 +171,7 @@ def ensure(uri: str, schema: Schema, here: Binding) -> None:
     while True:
         table = load(uri)
         seen = -1 if table is None else table.version()
-        change = _missing(uri, table, schema, here)
+        change = _missing(uri, table, in_file, window, here)
         if change is None:
             return
         why = attempt(change)
@@ -167,11 +180,12 @@ def ensure(uri: str, schema: Schema, here: Binding) -> None:
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
 
 
-def _missing(uri: str, table: DeltaTable | None, schema: Schema, here: Binding) -> Callable[[], None] | None:
+def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str, here: Binding) -> Callable[[], None] | None:
     """What is still to be done; None if the table is as wanted."""
+    schema = table_schema(in_file, window)
     if table is None:
-        return lambda: _create(uri, schema, here)
-    refuse_other(uri, binding(uri, table), here)
+        return lambda: _create(uri, schema, window, here)
+    refuse_other(uri, binding(uri, table, window), here)
     new, problems = difference(table.schema().fields, schema.fields)
     if problems:
         what = f"the schema and the table {uri} differ: " + "; ".join(problems)
@@ -180,12 +194,12 @@ def _missing(uri: str, table: DeltaTable | None, schema: Schema, here: Binding) 
     return (lambda: _extend(table, new)) if new else None
 
 
-def _create(uri: str, schema: Schema, here: Binding) -> None:
+def _create(uri: str, schema: Schema, window: str, here: Binding) -> None:
     DeltaTable.create(
         uri,
         schema,
         mode="error",
-        partition_by=[WINDOW],
+        partition_by=[window],
         configuration=here.properties(),
         raise_if_key_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0),
@@ -201,20 +215,22 @@ def active(table: DeltaTable) -> list[str]:
     return [str(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
 
 
-def add_actions(files: Sequence[StagedFile], window_key: str) -> list[AddAction | RemoveAction]:
+def add_actions(table: DeltaTable, files: Sequence[StagedFile], window_key: str) -> list[AddAction | RemoveAction]:
     """Staged files as Delta wants them."""
-    return [AddAction(f.path, f.size, {WINDOW: window_key}, f.modified_ms, data_change=True, stats=f.stats) for f in files]
+    window = {window_column(table): window_key}
+    return [AddAction(f.path, f.size, window, f.modified_ms, data_change=True, stats=f.stats) for f in files]
 
 
 def append(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
     """Add files on exactly this snapshot."""
-    table.create_write_transaction(actions, "append", table.schema(), [WINDOW], commit_properties=properties)
+    table.create_write_transaction(actions, "append", table.schema(), [window_column(table)], commit_properties=properties)
 
 
 def replace(table: DeltaTable, actions: list[AddAction | RemoveAction], window_key: str, properties: CommitProperties) -> None:
     """Put files in the place of the window's own, on exactly this snapshot. No files: the window is emptied."""
+    window = window_column(table)
     table.create_write_transaction(
-        actions, "overwrite", table.schema(), [WINDOW], partition_filters=[(WINDOW, "=", window_key)], commit_properties=properties
+        actions, "overwrite", table.schema(), [window], partition_filters=[(window, "=", window_key)], commit_properties=properties
     )
 
 

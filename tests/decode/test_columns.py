@@ -94,7 +94,6 @@ def test_a_type_that_no_table_holds_is_refused(annotation: Any, said: str) -> No
         (pp.Field(default=1), "default"),
         (pp.Field(ge=0, raise_warning=True), "raise_warning"), (pp.Field(metadata={"epoch": "ms"}), "epoch"),
         (pp.Field(metadata={"map": True}), "map"),
-        (pp.Field(alias="_offset"), "windrow adds"), (pp.Field(alias="_Window"), "windrow adds"),
         (pp.Field(alias="a\x00b"), "control characters"),
     ],
 )  # fmt: skip

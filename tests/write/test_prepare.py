@@ -10,7 +10,6 @@ from deltalake import DeltaTable, Schema
 
 from ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from ingest.write import table as tables
-from ingest.write.columns import WINDOW
 from ingest.write.delta import DeltaSink
 from ingest.write.table import Binding
 from tests.write.things import ROWS, delta_pieces, staged_receipt, together, window
@@ -39,7 +38,7 @@ def test_the_table_as_it_is_made(uri: str) -> None:
         ("id", "string", False), ("amount", "long", True), ("_topic", "string", False), ("_partition", "integer", False),
         ("_offset", "long", False), ("_timestamp", "timestamp", True), ("_window", "string", False),
     ]  # fmt: skip
-    assert table.metadata().partition_columns == [WINDOW]
+    assert table.metadata().partition_columns == ["_window"]
     assert sink.binding() == Binding("orders", "ledger-1", "hourly")
     assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
 
@@ -183,6 +182,6 @@ def test_dead_letters_have_their_own_table(uri: str) -> None:
     """It stands beside the data, bound like it, partitioned by window too."""
     prepare(DeltaSink(uri, ROWS))
     dead = DeltaTable(f"{uri}_dead")
-    assert dead.metadata().partition_columns == [WINDOW]
-    assert tables.binding(f"{uri}_dead", dead) == Binding("orders", "ledger-1", "hourly")
+    assert dead.metadata().partition_columns == ["_window"]
+    assert tables.binding(f"{uri}_dead", dead, "_window") == Binding("orders", "ledger-1", "hourly")
     assert delta_pieces(f"{uri}_dead") == []

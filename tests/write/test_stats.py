@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.write.columns import WINDOW, table_schema
+from ingest.write.columns import table_schema
 from ingest.write.stats import statistics
 from ingest.write.table import append, once
 
@@ -107,9 +107,9 @@ def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str) -> None:
 def _table_of(uri: str, tables: list[pa.Table]) -> None:
     from deltalake.transaction import AddAction
 
-    DeltaTable.create(uri, table_schema(SCHEMA), partition_by=[WINDOW])
+    DeltaTable.create(uri, table_schema(SCHEMA, "_window"), partition_by=["_window"])
     for i, table in enumerate(tables):
         path = Path(uri) / f"{i}.parquet"
         stats = write(path, table, nan=("f",) if pc.any(pc.is_nan(table["f"])).as_py() else ())
-        action = AddAction(path.name, path.stat().st_size, {WINDOW: "w"}, 1, data_change=True, stats=stats)
+        action = AddAction(path.name, path.stat().st_size, {"_window": "w"}, 1, data_change=True, stats=stats)
         append(DeltaTable(uri), [action], once({}, {}))

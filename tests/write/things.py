@@ -15,17 +15,17 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ingest.messages import MESSAGES
-from ingest.model import Boundary, Counts, Mark, Plan, Receipt, Split, SplitCounts, TopicIdentity, TopicPartition, Window
+from ingest.model import Boundary, Counts, Mark, Plan, Receipt, Split, SplitCounts, TopicPartition, TopicSeen, Window
 from ingest.ports import Sink, Staged
 from ingest.write.names import STAGED
 
 T = TypeVar("T")
 
-TOPIC = TopicIdentity("shop.orders", "topic-id-1")
 ROWS = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("amount", pa.int64())])
 FIRST = datetime(2026, 1, 2, tzinfo=UTC)
 PER_WINDOW = 10
 PARTITIONS = 2
+TOPIC = TopicSeen("shop.orders", "topic-id-1", PARTITIONS)
 DEAD = 3
 """Each range's fourth message is a dead letter."""
 

@@ -16,7 +16,6 @@ from deltalake.transaction import CommitProperties, Transaction
 from ingest.model import Committed, Receipt, to_json
 from ingest.ports import AlreadyDone, Done, Outcome, Staged
 from ingest.write import table as tables
-from ingest.write.columns import WINDOW
 from ingest.write.delta import DeltaSink
 from ingest.write.names import app_id, fingerprint, receipt_app, window_app
 from ingest.write.stage import StagedFile
@@ -48,7 +47,7 @@ class _Twin(DeltaSink):
         raise NotImplementedError
 
     def _add(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile], apps: Mapping[str, int]) -> None:
-        actions, properties = tables.add_actions(files, receipt.window.key), _properties(apps)
+        actions, properties = tables.add_actions(table, files, receipt.window.key), _properties(apps)
         if receipt.generation == 0:
             tables.append(table, actions, properties)
         else:
@@ -60,7 +59,7 @@ class AppendByPath(_Twin):
 
     def _put(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> None:
         rows = pa.concat_tables(pq.read_table(f"{self.uri}/{file.path}", partitioning=None) for file in files)
-        rows = rows.append_column(pa.field(WINDOW, pa.string(), nullable=False), [[receipt.window.key] * rows.num_rows])
+        rows = rows.append_column(pa.field("_window", pa.string(), nullable=False), [[receipt.window.key] * rows.num_rows])
         write_deltalake(self.uri, rows, mode="append", commit_properties=_properties(_apps(receipt)))
 
 
