@@ -1,36 +1,49 @@
-"""Client properties in three tiers: what windrow forces, what it defaults to, and what the user chose out of the allow-list."""
+"""Client properties in three tiers: what windrow forces, what it defaults to, and what the user chose.
+
+The user chooses by typed settings (`Tuning`) or out of the allow-list, never one property by both.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 
-from ingest.broker.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, REFUSED_PREFIXES, Value
+import msgspec
+
+from ingest.broker.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
 from ingest.errors import SpecError
+from ingest.source import Isolation
+
+_QUEUE = TUNED["queue_bytes"]
+_UNTUNED = Tuning()
 
 
-def problems(user: Mapping[str, object]) -> list[str]:
-    """All that is wrong with the properties a user wrote, each in one sentence that names the property and no value."""
-    return [text for name, value in user.items() if (text := _problem(name, value)) is not None] + _conflicts(user)
+def problems(user: Mapping[str, object], tuning: Tuning = _UNTUNED) -> list[str]:
+    """All that is wrong with what a user wrote, each in one sentence that begins with the property or setting and names no value."""
+    wrong = [text for name, value in user.items() if (text := _problem(name, value)) is not None]
+    return wrong + _conflicts(user) + _tuning_problems(user, tuning)
 
 
-def consumer_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Value]:
+def consumer_properties(
+    bootstrap: str, user: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED
+) -> dict[str, Value]:
     """What a consumer is made with.
 
     Raises:
         SpecError: with all `problems` at once.
     """
     forced = {name: value for name, (value, _why) in FORCED.items()}
-    return {"bootstrap.servers": bootstrap} | dict(DEFAULTS) | _parsed(user) | forced
+    own = {"bootstrap.servers": bootstrap, "isolation.level": isolation}
+    return dict(DEFAULTS) | _parsed(user, tuning) | forced | own
 
 
-def admin_properties(bootstrap: str, user: Mapping[str, object]) -> dict[str, Value]:
+def admin_properties(bootstrap: str, user: Mapping[str, object], *, tuning: Tuning = _UNTUNED) -> dict[str, Value]:
     """What an AdminClient is made with: the same without what only consumers know.
 
     Raises:
         SpecError: with all `problems` at once.
     """
-    chosen = dict(DEFAULTS) | _parsed(user)
+    chosen = dict(DEFAULTS) | _parsed(user, tuning)
     return {"bootstrap.servers": bootstrap} | {name: value for name, value in chosen.items() if not ALLOWED[name].consumer}
 
 
@@ -42,11 +55,30 @@ def scrubbed(text: str, properties: Mapping[str, Value]) -> str:
     return text
 
 
-def _parsed(user: Mapping[str, object]) -> dict[str, Value]:
-    found = problems(user)
+def _parsed(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value]:
+    found = problems(user, tuning)
     if found:
-        raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", "Mend them under source.client.")
-    return {name: ALLOWED[name].parse(value) for name, value in user.items()}
+        do = "Mend them under source.client and source.tuning."
+        raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", do)
+    return {name: ALLOWED[name].parse(value) for name, value in (*user.items(), *((n, v) for _, n, v in _tuned(tuning)))}
+
+
+def _tuned(tuning: Tuning) -> list[tuple[str, str, object]]:
+    """The settings that were chosen, as a user writes them; their properties, and the values in those's units."""
+    chosen = [(f"tuning.{field.removesuffix('_ms')}", TUNED[field], value) for field, value in msgspec.structs.asdict(tuning).items()]
+    return [(name, p, -(-value // 1024) if p == _QUEUE else value) for name, p, value in chosen if value is not None]
+
+
+def _tuning_problems(user: Mapping[str, object], tuning: Tuning) -> list[str]:
+    found = []
+    for setting, name, value in _tuned(tuning):
+        if name in user:
+            found.append(f"{name} is set by {setting} too: leave one of them out")
+        try:
+            ALLOWED[name].parse(value)
+        except ValueError as wrong:
+            found.append(f"{setting} ({name}) {wrong}")
+    return found
 
 
 def _problem(name: str, value: object) -> str | None:

@@ -114,6 +114,32 @@ ALLOWED: Mapping[str, Property] = MappingProxyType({
     "queued.min.messages": Property(_integer(1, 10_000_000), consumer=True),
 })  # fmt: skip
 
+
+class Tuning(msgspec.Struct, frozen=True):
+    """The settings that have a name and a type of their own; sizes in bytes, times in milliseconds. None: windrow's default."""
+
+    rack: str | None = None
+    fetch_min_bytes: int | None = None
+    fetch_max_bytes: int | None = None
+    fetch_partition_bytes: int | None = None
+    fetch_wait_ms: int | None = None
+    queue_bytes: int | None = None
+    queue_messages: int | None = None
+    request_timeout_ms: int | None = None
+
+
+TUNED: Mapping[str, str] = MappingProxyType({
+    "rack": "client.rack",
+    "fetch_min_bytes": "fetch.min.bytes",
+    "fetch_max_bytes": "fetch.max.bytes",
+    "fetch_partition_bytes": "fetch.message.max.bytes",
+    "fetch_wait_ms": "fetch.wait.max.ms",
+    "queue_bytes": "queued.max.messages.kbytes",
+    "queue_messages": "queued.min.messages",
+    "request_timeout_ms": "socket.timeout.ms",
+})  # fmt: skip
+"""The property behind each field of `Tuning`."""
+
 DEFAULTS: Mapping[str, Value] = MappingProxyType({
     "client.id": "windrow",
     "enable.metrics.push": False,
@@ -121,12 +147,14 @@ DEFAULTS: Mapping[str, Value] = MappingProxyType({
     "reconnect.backoff.max.ms": 1_000,
     "socket.connection.setup.timeout.ms": 10_000,
     "socket.keepalive.enable": True,
-    "socket.timeout.ms": 20_000,
+    "socket.timeout.ms": 20_000,  # of one request; librdkafka's 60 s would be the whole stall limit
+    "fetch.max.bytes": 50 * 1024 * 1024,  # of one answer, over all partitions; a task reads one
     "fetch.message.max.bytes": 1024 * 1024,  # counts compressed bytes: 4 MiB of a well compressed topic took 160 MiB more, no faster
+    "fetch.min.bytes": 1,  # what is there is given at once: a bounded read waits for nothing
     "fetch.queue.backoff.ms": 2,  # librdkafka's 1000 stalls a bounded read for a second whenever the queue is full
     "fetch.wait.max.ms": 100,  # how long the broker holds the answer that says "end of the log"
     "queued.max.messages.kbytes": 16 * 1024,  # bounds the memory of a read; measured: 64 MB were no faster, and took 100 MB more
-    "queued.min.messages": 100_000,
+    "queued.min.messages": 100_000,  # fetch ahead below it; with small messages this, not the bytes, is the bound
 })  # fmt: skip
 
 FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType({
@@ -137,7 +165,6 @@ FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType({
     "enable.auto.offset.store": (False, "the sink says what was read, never a consumer group"),
     "enable.partition.eof": (True, "the end of a split is decided on positions, for which the end of the log must be seen"),
     "group.id": ("windrow", "nothing is ever committed to a group, it only has to have a name"),
-    "isolation.level": ("read_committed", "messages of open and aborted transactions must not become rows"),
 })  # fmt: skip
 """Of consumers: value, and why no other is possible."""
 
@@ -147,6 +174,7 @@ _NO_TRUST = "it switches a check of the broker's identity off"
 REFUSED: Mapping[str, str] = MappingProxyType({
     "bootstrap.servers": "the source has a field of its own for it",
     "metadata.broker.list": "the source has a field of its own for it",
+    "isolation.level": "set source.isolation",
     "debug": "it may write secrets and payloads into logs",
     "enable.sasl.oauthbearer.unsecure.jwt": _NO_TRUST,
     "enable.ssl.certificate.verification": _NO_TRUST,

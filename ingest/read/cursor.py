@@ -10,32 +10,45 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from ingest.errors import DataLossError, RefusedError
 from ingest.model import Split
 from ingest.read.codes import DENIED, END, GONE, LOST, PASSING
 from ingest.read.identity import LOG, denied, said, unreachable
+from ingest.read.loglimits import LogLimits, believed, log_limits
 
 _AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
 _WAIT_SECONDS = 0.1
-_QUESTION_SECONDS = 5.0
+_APART_SECONDS = 1.5
+_OTHERS = KafkaError._LOG_TRUNCATION  # noqa: SLF001  # public: the log was cut below the position, and others may stand there now
+
+Skip = Callable[[int, int], None]
+"""Told of each range that is gone, before what lies behind it is read."""
 
 
 class Cursor:
-    """Reads [start, stop). `check` asks for the topic's identity again when something is missing that should be there."""
+    """Reads [start, stop). `check` asks for the topic's identity again when something is missing that should be there.
 
-    def __init__(self, properties: Mapping[str, Any], split: Split, stall_seconds: float, check: Callable[[], None]) -> None:
+    `skip`: what to tell of offsets that are not in the log any more; None: they are a data loss. `skipped` counts them.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, Any], split: Split, stall_seconds: float, check: Callable[[], None], skip: Skip | None = None
+    ) -> None:  # fmt: skip
         self._split = split
         self._properties = properties
         self._stall_seconds = stall_seconds
         self._check = check
+        self._skip = skip
         self._heard: KafkaError | None = None
         self._quiet_since: float | None = None
+        self._end = -1
+        self._loss: KafkaError | None = None
         self.position = split.start
-        self._consumer = Consumer({**properties, "error_cb": self._hear, "logger": LOG})
-        self._consumer.assign([_place(split)])
+        self.skipped = 0
+        self._consumer = self._begin()
 
     def messages(self) -> Iterator[list[Message]]:
         """The visible messages of the range, a few thousand at a time, never an empty list."""
@@ -43,10 +56,28 @@ class Cursor:
             found = self._poll()
             if found:
                 yield found
+            if self._loss is not None:
+                self._settle()
+            elif self.position <= self._end < self._split.stop:
+                self._at_end()
 
     def close(self) -> None:
         """Give the consumer, its threads and its queue back."""
         self._consumer.close()
+
+    def _begin(self) -> Consumer:
+        """A consumer at the position. The leader epoch lets the cluster say that the log was truncated since the plan was made."""
+        consumer = Consumer({**self._properties, "error_cb": self._hear, "logger": LOG})
+        place = KafkaPartition(self._split.topic, self._split.partition, self.position)
+        if self._split.leader_epoch is not None and self.position == self._split.start:
+            place = KafkaPartition(self._split.topic, self._split.partition, self.position, leader_epoch=self._split.leader_epoch)
+        consumer.assign([place])
+        return consumer
+
+    def _begin_again(self) -> None:
+        """The consumer stands still after a loss."""
+        self._consumer.close()
+        self._consumer = self._begin()
 
     def _poll(self) -> list[Message]:
         """What is there now; if nothing is, wait a moment for one message.
@@ -84,13 +115,13 @@ class Cursor:
         """
         code = error.code()
         if code == END:
+            self._end = offset
             return offset
         if code in LOST:
-            self._check()
-            raise self._lost(error)
-        if code in DENIED:
+            self._loss = self._heard = error  # settled once the messages before it are given away
+        elif code in DENIED:
             raise denied(self._split, self._said(error))
-        if code in GONE:
+        elif code in GONE:
             self._check()
         elif code not in PASSING:
             do = "Look at the topic at this place with Kafka's own tools; nothing was committed."
@@ -105,39 +136,61 @@ class Cursor:
     def _said(self, error: KafkaError) -> str:
         return said(error, self._properties)
 
-    def _log_range(self) -> tuple[int, int] | None:
-        try:
-            place = KafkaPartition(self._split.topic, self._split.partition)
-            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(place, timeout=_QUESTION_SECONDS, cached=False)
-        except KafkaException:
-            return None
-        return found
+    def _limits(self) -> LogLimits | None:
+        return log_limits(self._properties, self._split)
 
-    def _lost(self, error: KafkaError) -> DataLossError:
-        log = self._log_range()
-        there = self._said(error) if log is None else f"the log holds {log[0]} to {log[1]}"
-        do = "Retention or truncation removed these messages: restore the topic, or leave this window out and run later ones."
-        split = self._split
-        what = f"offsets from {self.position} to {split.stop} are wanted, but {there}"
-        return DataLossError(what, "read", do, split.topic, split.partition, self.position)
+    # ---------------------------------------------------------------------------------------------------------------- what is missing
+
+    def _at_end(self) -> None:
+        """The client saw an end of the log before the stop. An open transaction, or a replica that lags behind, looks the same."""
+        self._end = -1
+        limits = self._limits()
+        if limits is not None and limits.high < self._split.stop:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Hold what is wanted against the log: what is gone is lost, all else is waited for."""
+        error, self._loss = self._loss, None
+        self._check()  # another topic is no loss of this one
+        stop, apart = self._split.stop, min(_APART_SECONDS, self._stall_seconds / 4)
+        limits = believed(self._limits, self.position, stop, apart)
+        if limits is not None and self.position < limits.low:
+            self._lose(min(limits.low, stop), limits)
+        elif limits is not None and ((error is not None and error.code() == _OTHERS) or self._is_cut(limits)):
+            self._lose(stop, limits, error)
+        elif error is not None:
+            time.sleep(apart)
+            self._begin_again()
+
+    def _is_cut(self, limits: LogLimits) -> bool:
+        """Whether the rest is gone for good; who skips reads up to the log's end first."""
+        return limits.high < self._split.stop and (self._skip is None or self.position >= limits.high)
+
+    def _lose(self, upto: int, limits: LogLimits, error: KafkaError | None = None) -> None:
+        if self._skip is None:
+            heard = "" if error is None else f" ({self._said(error)})"
+            what = f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds {limits.low} to {limits.high}{heard}"
+            do = "Retention or truncation removed these messages: restore the topic, or leave this window out and run later ones."
+            raise DataLossError(what, "read", do, self._split.topic, self._split.partition, self.position)
+        self._skip(self.position, upto)
+        self.skipped += upto - self.position
+        self.position, self._quiet_since = upto, None
+        if upto < self._split.stop:
+            self._begin_again()
 
     def _stalled(self) -> None:
         """Nothing for the stall limit: say why, as far as that can be known."""
         if self._heard is not None and self._heard.code() in DENIED:
             raise denied(self._split, self._said(self._heard))
-        self._check()
-        log = self._log_range()
-        seen = "" if log is None else f"; the log ends at {log[1]}, and an open transaction may hold it back"
+        position = self.position
+        self._settle()
+        if self.position > position:
+            return
+        limits = self._limits()
+        seen = "" if limits is None else f"; the log ends at {limits.high}, and an open transaction may hold it back"
         heard = "" if self._heard is None else f"; the last that was heard: {self._said(self._heard)}"
         what = f"nothing came for {self._stall_seconds:g} s before offset {self._split.stop} was reached{seen}{heard}"
         raise unreachable(self._split, what, self.position)
-
-
-def _place(split: Split) -> KafkaPartition:
-    """Where to begin. The leader epoch lets the cluster say that the log was truncated since the plan was made."""
-    if split.leader_epoch is None:
-        return KafkaPartition(split.topic, split.partition, split.start)
-    return KafkaPartition(split.topic, split.partition, split.start, leader_epoch=split.leader_epoch)
 
 
 def _offset(message: Message) -> int:

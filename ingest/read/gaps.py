@@ -36,6 +36,11 @@ class Gaps:
         if stop - self.expected >= 2:
             self._keep(self.expected, stop)
 
+    def skip(self, start: int, stop: int) -> None:
+        """Nothing more was seen before `start`, and what lies from there to `stop` is not in the log: not worth a look."""
+        self.note_end(start)
+        self.expected = stop
+
     def _keep(self, start: int, stop: int) -> None:
         stop = min(stop, start + self._offsets_left)
         if len(self.found) < GAPS_MAX and start < stop:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ingest.errors import DataLossError
 from ingest.model import Split
-from ingest.ports import ReadSummary
+from ingest.ports import ReadPlan, ReadSummary
 from ingest.read.batching import Gatherer
 from ingest.read.columns import byte_ends, to_batch
 from ingest.read.cursor import Cursor
@@ -22,35 +22,41 @@ from ingest.read.identity import check_identity
 ROWS_MAX = 32_768
 BYTES_MAX = 16 * 1024 * 1024
 STALL_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0  # for who the cluster is, however long a read may stall: the client takes no hours here
 
 _FORCED = {
     "enable.partition.eof": True,  # else the end behind a compacted batch is never noticed
     "auto.offset.reset": "error",  # else a start that is gone is skipped in silence
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "isolation.level": "read_committed",
     "check.crcs": True,
 }
 """What this reader's promises stand on, whatever the properties say."""
 
-_LOOK = {"isolation.level": "read_uncommitted", "queued.max.messages.kbytes": 1024}
+_COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
+_LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
 
 
 @dataclass
 class KafkaReader:
     """Reads splits with plain consumers that belong to no group's life: assigned, never subscribed, nothing committed.
 
-    `properties` are librdkafka's for a consumer; `topics` are the topic ids of the plan by name; `stall_seconds` is how long nothing may
-    come. Memory is bounded by `rows_max` and `bytes_max` (keys and values of one batch, held twice for a moment) and by librdkafka's queue.
+    `properties` are librdkafka's for a consumer, with the isolation level; `stall_seconds` is how long nothing may come. Memory is bounded
+    by `rows_max` and `bytes_max` (keys and values of one batch, held twice for a moment) and by librdkafka's queue.
     """
 
     properties: Mapping[str, Any] = field(repr=False)
-    cluster_id: str
-    topics: Mapping[str, str]
+    plan: ReadPlan
     stall_seconds: float = STALL_SECONDS
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
     _summary: ReadSummary | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """An isolation level that nobody chose would be librdkafka's own."""
+        if self.properties.get("isolation.level") not in {_COMMITTED, _UNCOMMITTED}:
+            msg = f"isolation.level must be {_COMMITTED} or {_UNCOMMITTED}"
+            raise ValueError(msg)
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """See `ports.Reader.batches`.
@@ -60,11 +66,13 @@ class KafkaReader:
             RefusedError: the client met something in the log that it can't read, such as a wrong checksum.
         """
         self._summary = None
-        check = partial(check_identity, self.properties, split, self.cluster_id, self.topics[split.topic], self.stall_seconds)
+        seconds = min(self.stall_seconds, _ANSWER_SECONDS)
+        check = partial(check_identity, self.properties, split, self.plan.cluster_id, self.plan.topics[split.topic], seconds)
         check()
         gatherer, gaps = Gatherer(self.rows_max, self.bytes_max), Gaps(split.start)
         read = size = 0
-        with closing(Cursor({**self.properties, **_FORCED}, split, self.stall_seconds, check)) as cursor:
+        skip = gaps.skip if self.plan.on_loss == "skip" else None
+        with closing(Cursor({**self.properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
             for messages in cursor.messages():
                 batch = to_batch(split.tp, messages)
                 ends = byte_ends(batch)
@@ -74,8 +82,8 @@ class KafkaReader:
                 yield from gatherer.add(batch, ends)
         yield from gatherer.rest()
         gaps.note_end(split.stop)
-        aborted = sum(self._aborted(split, start, stop, check) for start, stop in gaps.found)
-        self._summary = ReadSummary(cursor.position, read, size, aborted)
+        aborted = self._aborted(split, gaps, check) if self.properties["isolation.level"] == _COMMITTED else 0
+        self._summary = ReadSummary(cursor.position, read, size, aborted, cursor.skipped)
 
     def summary(self) -> ReadSummary:
         """See `ports.Reader.summary`."""
@@ -84,15 +92,19 @@ class KafkaReader:
             raise RuntimeError(msg)
         return self._summary
 
-    def _aborted(self, split: Split, start: int, stop: int, check: partial[None]) -> int:
-        """How many messages lie in a gap for one who looks at undecided and aborted ones too.
+    def _aborted(self, split: Split, gaps: Gaps, check: partial[None]) -> int:
+        """How many messages lie in the gaps for one who looks at undecided and aborted ones too.
 
         Everything below the split's stop is decided, so what is seen there, and was not seen before, was aborted. What retention has
-        removed since the read is not counted: the read itself was whole.
+        removed since the read is not counted, the read itself was whole: from the last gap to the first, as retention goes the other way.
         """
-        gap = Split(split.topic, split.partition, start, stop)
-        with closing(Cursor({**self.properties, **_FORCED, **_LOOK}, gap, self.stall_seconds, check)) as cursor:
-            try:
-                return sum(map(len, cursor.messages()))
-            except DataLossError:
-                return 0
+        properties = {**self.properties, **_FORCED, **_LOOK}
+        count = 0
+        for start, stop in reversed(gaps.found):
+            gap = Split(split.topic, split.partition, start, stop)
+            with closing(Cursor(properties, gap, self.stall_seconds, check)) as cursor:
+                try:
+                    count += sum(map(len, cursor.messages()))
+                except DataLossError:
+                    return count
+        return count

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from ingest.errors import IdentityError, SpecError
+from ingest.errors import DataLossError, IdentityError, SpecError
 from ingest.messages import MESSAGES, TIMESTAMP_TYPES
 from ingest.model import Split
-from ingest.ports import ReadSummary
+from ingest.ports import ReadPlan, ReadSummary
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP, Entry
 
@@ -19,19 +19,18 @@ _readers: WeakValueDictionary[str, MemoryReader] = WeakValueDictionary()
 
 
 class MemoryReader:
-    """Reads splits of a `MemoryBroker`.
+    """Reads splits of a `MemoryBroker`, at the broker's isolation level.
 
-    `cluster_id` and `topics` (topic ids by name) are those of the plan; None asks for no particular one. A pickled reader comes back as
-    this very object, so it must come back in this process and while this object lives.
+    `plan`: None asks for no particular cluster and topics, and takes what is gone for a data loss. A pickled reader comes back as this very
+    object, so it must come back in this process and while this object lives.
     """
 
     def __init__(
-        self, broker: MemoryBroker, *, cluster_id: str | None = None, topics: Mapping[str, str] | None = None,
-        rows_max: int = 65_536, bytes_max: int = 16 * 1024 * 1024,
+        self, broker: MemoryBroker, plan: ReadPlan | None = None, *, rows_max: int = 65_536, bytes_max: int = 16 * 1024 * 1024
     ) -> None:  # fmt: skip
         self._broker = broker
-        self._cluster_id = cluster_id
-        self._topics = None if topics is None else dict(topics)
+        self._plan = plan
+        self._skips = plan is not None and plan.on_loss == "skip"
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._summary: ReadSummary | None = None
@@ -46,16 +45,27 @@ class MemoryReader:
         """See `ports.Reader.batches`."""
         self._summary = None
         self._check_identity(split)
-        position, read, size, aborted = split.start, 0, 0, 0
+        position, read, size, aborted, skipped = split.start, 0, 0, 0, 0
         while position < split.stop:
-            entries, position = self._broker.fetch(split.tp, position, split.stop, self._rows_max)
+            start, stop = self._there(split, position)
+            skipped += start - position
+            position = start
+            if position == stop:
+                skipped, position = skipped + split.stop - stop, split.stop
+                break
+            try:
+                entries, position = self._broker.fetch(split.tp, position, stop, self._rows_max)
+            except DataLossError:
+                if self._skips:
+                    continue  # it went just now: look again
+                raise
             visible = [e for e in entries if e.visible]
             read += len(visible)
             size += sum(map(_size, visible))
             aborted += sum(e.aborted for e in entries)
             for piece in _pieces(visible, self._bytes_max):
                 yield _batch(split, piece)
-        self._summary = ReadSummary(position, read, size, aborted)
+        self._summary = ReadSummary(position, read, size, aborted, skipped)
 
     def summary(self) -> ReadSummary:
         """See `ports.Reader.summary`."""
@@ -64,15 +74,44 @@ class MemoryReader:
             raise RuntimeError(msg)
         return self._summary
 
+    def _there(self, split: Split, position: int) -> tuple[int, int]:
+        """What the log still holds of [position, stop), for one who skips; empty where it holds nothing more.
+
+        Raises:
+            DataLossError: not all of it is there, for one who doesn't.
+        """
+        low, high = self._broker.log_starts([split.tp])[split.tp], self._broker.ends([split.tp])[split.tp]
+        start, stop = min(max(position, low), split.stop), min(high, split.stop)
+        if position == split.start and self._is_other(split, low):
+            start = stop = position
+        if (start, stop) == (position, split.stop):
+            return start, stop
+        if not self._skips:
+            what = f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to {high}"
+            do = "Retention or truncation removed these messages: restore the topic, or leave this window out and run later ones."
+            raise DataLossError(what, "read", do, split.topic, split.partition, position)
+        return start, max(start, stop)
+
+    def _is_other(self, split: Split, low: int) -> bool:
+        """Whether messages of later leaders stand before the split: the log was cut below its start, and has grown again."""
+        upto = min(split.start, self._broker.stable_ends([split.tp])[split.tp].offset)
+        if split.leader_epoch is None or low >= upto:
+            return False
+        return any(e.epoch > split.leader_epoch for e in self._broker.fetch(split.tp, low, upto, upto - low)[0])
+
     def _check_identity(self, split: Split) -> None:
         try:
-            topic_id = self._broker.topic(split.topic).topic_id
+            topic = self._broker.topic(split.topic)
         except SpecError as gone:
             raise _other(split, f"topic {split.topic} is gone") from gone
-        if self._cluster_id is not None and self._broker.cluster_id() != self._cluster_id:
-            raise _other(split, f"this is cluster {self._broker.cluster_id()}, the plan was made on {self._cluster_id}")
-        if self._topics is not None and topic_id != self._topics[split.topic]:
-            raise _other(split, f"topic {split.topic} has id {topic_id}, the plan was made for {self._topics[split.topic]}")
+        if split.partition >= topic.partitions:
+            raise _other(split, f"topic {split.topic} has {topic.partitions} partitions")
+        if self._plan is None:
+            return
+        if self._broker.cluster_id() != self._plan.cluster_id:
+            raise _other(split, f"this is cluster {self._broker.cluster_id()}, the plan was made on {self._plan.cluster_id}")
+        if topic.topic_id != self._plan.topics[split.topic]:
+            raise _other(split, f"topic {split.topic} has id {topic.topic_id}, the plan was made for {self._plan.topics[split.topic]}")
 
 
 def _find(name: str) -> MemoryReader:

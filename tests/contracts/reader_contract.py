@@ -6,7 +6,7 @@ The module of an implementation's suite supplies the fixtures `broker` and `logs
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import pairwise
 
@@ -16,7 +16,8 @@ import pytest
 from ingest.errors import DataLossError, IdentityError, UnreachableError
 from ingest.messages import MESSAGES
 from ingest.model import Split, TopicPartition
-from ingest.ports import Broker, Reader, ReadSummary
+from ingest.ports import Broker, Reader, ReadPlan, ReadSummary
+from ingest.source import OnLoss
 from tests.contracts.logs import Logs, Seen, Sent
 
 MIB = 1024 * 1024
@@ -39,6 +40,16 @@ def size(messages: list[Seen]) -> int:
     return sum(len(m.key or b"") + len(m.value or b"") for m in messages)
 
 
+def offsets(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    """Where the messages of batches stood."""
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def plan_of(broker: Broker, tp: TopicPartition, on_loss: OnLoss = "fail") -> ReadPlan:
+    """A plan for the topic as it is now."""
+    return ReadPlan(broker.cluster_id(), {tp.topic: broker.topic(tp.topic).topic_id}, on_loss)
+
+
 def some(count: int) -> list[Sent]:
     """Messages that differ."""
     return [Sent(b"value %d" % n, b"key %d" % n, n) for n in range(count)]
@@ -47,17 +58,32 @@ def some(count: int) -> list[Sent]:
 class ReaderContract:
     """The promises, on topics of their own."""
 
-    def make(self, broker: Broker, cluster_id: str, topics: Mapping[str, str], **bounds: int) -> Reader:
-        """A reader for these identities; `bounds`: rows_max, bytes_max."""
+    def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
+        """A reader for a plan; `bounds`: rows_max, bytes_max."""
         raise NotImplementedError
 
-    def impatient(self, broker: Broker, cluster_id: str, topics: Mapping[str, str]) -> Reader:
+    def impatient(self, broker: Broker, plan: ReadPlan) -> Reader:
         """A reader with a stall limit of a second or so."""
-        return self.make(broker, cluster_id, topics)
+        return self.make(broker, plan)
+
+    def dirty(self, broker: Broker, plan: ReadPlan) -> Reader:
+        """A reader at read_uncommitted."""
+        raise NotImplementedError
 
     def reader(self, broker: Broker, tp: TopicPartition, **bounds: int) -> Reader:
         """A reader for the topic as it is now."""
-        return self.make(broker, broker.cluster_id(), {tp.topic: broker.topic(tp.topic).topic_id}, **bounds)
+        return self.make(broker, plan_of(broker, tp), **bounds)
+
+    def skip(self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, there: range, epoch: int | None = None) -> None:
+        """Read a range of which the log holds only the offsets `there`: what is left is given, the rest counted as skipped."""
+        reader = self.impatient(broker, plan_of(broker, tp, "skip"))
+        batches = list(reader.batches(Split(tp.topic, tp.partition, start, stop, epoch)))
+        expected = logs.seen(tp, there.start, there.stop)
+        assert seen(batches) == expected
+        summary = reader.summary()
+        assert (summary.read, summary.bytes, summary.skipped) == (len(expected), size(expected), stop - start - len(there))
+        assert summary.next_offset == stop
+        assert 0 <= summary.aborted <= logs.aborted_in(tp, there.start, there.stop)
 
     def read(self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, **bounds: int) -> ReadSummary:
         """Read a range, compare it with the mirror, and its summary with what was given."""
@@ -70,6 +96,7 @@ class ReaderContract:
         assert (summary.read, summary.bytes) == (len(expected), size(expected))
         assert summary.next_offset >= stop
         assert 0 <= summary.aborted <= logs.aborted_in(tp, start, stop)
+        assert summary.skipped == 0
         return summary
 
     # ------------------------------------------------------------------------------------------------------------------- messages
@@ -226,51 +253,120 @@ class ReaderContract:
         assert "6 to 10" in lost.value.what
         self.read(broker, logs, tp, 6, 10)
 
+    def test_a_start_that_is_gone_is_skipped(self, broker: Broker, logs: Logs) -> None:
+        """Retention removed the start, or all of the split: what is left is read, what is gone is counted, and no aborted run in it."""
+        tp = logs.partition()
+        logs.send(tp, *some(3))
+        logs.transaction(tp, *some(3), commit=False)
+        logs.send(tp, *some(3))
+        logs.transaction(tp, *some(2), commit=False)
+        end = logs.end(tp)
+        logs.cluster.delete_before(tp, 6)
+        self.skip(broker, logs, tp, 1, end, range(6, end))
+        self.skip(broker, logs, tp, 1, 6, range(6, 6))
+        self.skip(broker, logs, tp, 0, 4, range(4, 4))
+        self.skip(broker, logs, tp, 7, end, range(7, end))
+
+    @pytest.mark.parametrize("on_loss", ["fail", "skip"])
+    def test_a_start_that_vanishes_while_reading(self, broker: Broker, logs: Logs, on_loss: OnLoss) -> None:
+        """Retention overtakes a running read: a data loss, or what was read before, what is left, and the number of those in between."""
+        tp = logs.partition()
+        logs.send(tp, *[Sent(b"x" * 100_000)] * 600)
+        reader = self.make(broker, plan_of(broker, tp, on_loss), rows_max=9, bytes_max=1_000_000)
+        batches = reader.batches(Split(tp.topic, 0, 0, 600))
+        given = offsets([next(batches)])
+        logs.cluster.delete_before(tp, 590)
+        if on_loss == "fail":
+            with pytest.raises(DataLossError, match="590 to 600"):
+                list(batches)
+            return
+        given += offsets(batches)
+        before = len(given) - 10
+        assert 9 <= before < 590
+        assert given == [*range(before), *range(590, 600)]
+        assert reader.summary() == ReadSummary(600, len(given), len(given) * 100_000, 0, 590 - before)
+
     def test_a_start_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
         """The log ends before the start: it was truncated since the plan was made, and waiting would not help."""
         tp = logs.partition()
         logs.send(tp, *some(3))
-        with pytest.raises(DataLossError) as lost:
-            list(self.reader(broker, tp).batches(Split(tp.topic, 0, 5, 9, broker.stable_ends([tp])[tp].leader_epoch)))
-        assert lost.value.offset == 5
+        epoch = broker.stable_ends([tp])[tp].leader_epoch
+        for known in (epoch, None):
+            with pytest.raises(DataLossError, match="0 to 3") as lost:
+                list(self.impatient(broker, plan_of(broker, tp)).batches(Split(tp.topic, 0, 5, 9, known)))
+            assert lost.value.offset == 5
+            self.skip(broker, logs, tp, 5, 9, range(5, 5), known)
+
+    def test_a_stop_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
+        """The log ends before the stop: it was truncated; a data loss that names both, or what is left is read and the rest counted."""
+        tp = logs.partition()
+        logs.send(tp, *some(4))
+        logs.transaction(tp, *some(2), commit=False)
+        with pytest.raises(DataLossError, match=r"to 9 are wanted, but the log holds 0 to 7") as lost:
+            list(self.impatient(broker, plan_of(broker, tp)).batches(Split(tp.topic, 0, 0, 9)))
+        assert (lost.value.topic, lost.value.partition) == (tp.topic, 0)
+        self.skip(broker, logs, tp, 2, 9, range(2, 7))
+        self.skip(broker, logs, tp, 7, 9, range(7, 7))
+        logs.cluster.delete_before(tp, 3)
+        self.skip(broker, logs, tp, 1, 9, range(3, 7))
+        logs.cluster.delete_before(tp, 7)
+        self.skip(broker, logs, tp, 1, 9, range(7, 7))
+
+    def test_an_uncommitted_read_sees_all_messages(self, broker: Broker, logs: Logs) -> None:
+        """At read_uncommitted, aborted and undecided messages are like all others, only markers are not, and nothing is waited for."""
+        tp = logs.partition()
+        logs.send(tp, *some(1))
+        logs.transaction(tp, *some(2), commit=False)
+        logs.transaction(tp, *some(1), commit=True)
+        with logs.open_transaction(tp, *some(2)):
+            reader = self.dirty(broker, plan_of(broker, tp))
+            batches = list(reader.batches(Split(tp.topic, 0, 0, 8)))
+            assert offsets(batches) == [0, 1, 2, 4, 6, 7]
+            summary = reader.summary()
+            assert (summary.read, summary.aborted, summary.skipped) == (6, 0, 0)
+            assert summary.bytes == size(seen(batches))
 
     def test_a_recreated_topic_is_refused(self, broker: Broker, logs: Logs) -> None:
-        """Another topic of the same name is not read, even where it has the offsets."""
+        """Another topic of the same name is not read, even where it has the offsets; nor is that a loss to skip."""
         tp = logs.partition()
         logs.send(tp, *some(3))
-        reader = self.reader(broker, tp)
+        plans = plan_of(broker, tp), plan_of(broker, tp, "skip")
         logs.recreate(tp.topic)
         logs.send(tp, *some(5))
-        with pytest.raises(IdentityError) as refused:
-            list(reader.batches(Split(tp.topic, 0, 0, 3)))
-        assert refused.value.topic == tp.topic
+        for plan in plans:
+            for start, stop in ((0, 3), (0, 9), (7, 9)):
+                with pytest.raises(IdentityError) as refused:
+                    list(self.make(broker, plan).batches(Split(tp.topic, 0, start, stop)))
+                assert refused.value.topic == tp.topic
 
     def test_a_topic_that_is_gone_is_refused(self, broker: Broker, logs: Logs) -> None:
         """A topic that was deleted since the plan was made is an identity that does not hold any more."""
         tp = logs.partition()
         logs.send(tp, *some(1))
-        reader = self.reader(broker, tp)
+        readers = self.reader(broker, tp), self.make(broker, plan_of(broker, tp, "skip"))
         logs.cluster.delete(tp.topic)
-        with pytest.raises(IdentityError):
-            list(reader.batches(Split(tp.topic, 0, 0, 1)))
+        for reader in readers:
+            with pytest.raises(IdentityError):
+                list(reader.batches(Split(tp.topic, 0, 0, 1)))
 
     def test_another_cluster_is_refused(self, broker: Broker, logs: Logs) -> None:
         """A cluster with another id is not read."""
         tp = logs.partition()
         logs.send(tp, *some(1))
-        reader = self.make(broker, "another cluster", {tp.topic: broker.topic(tp.topic).topic_id})
+        reader = self.make(broker, ReadPlan("another cluster", plan_of(broker, tp).topics, "skip"))
         with pytest.raises(IdentityError, match="another cluster"):
             list(reader.batches(Split(tp.topic, 0, 0, 1)))
 
     def test_an_open_transaction_is_not_waited_for(self, broker: Broker, logs: Logs) -> None:
-        """Where the log is not decided up to the stop, the read ends after the stall limit, never with a part."""
+        """Where the log is not decided up to the stop, the read ends after the stall limit, never with a part; it is no loss to skip."""
         tp = logs.partition()
         logs.send(tp, *some(2))
-        reader = self.impatient(broker, broker.cluster_id(), {tp.topic: broker.topic(tp.topic).topic_id})
+        readers = self.impatient(broker, plan_of(broker, tp)), self.impatient(broker, plan_of(broker, tp, "skip"))
         with logs.open_transaction(tp, *some(1)):
-            with pytest.raises(UnreachableError) as stalled:
-                list(reader.batches(Split(tp.topic, 0, 0, 3)))
-            assert (stalled.value.topic, stalled.value.partition) == (tp.topic, 0)
+            for reader in readers:
+                with pytest.raises(UnreachableError) as stalled:
+                    list(reader.batches(Split(tp.topic, 0, 0, 3)))
+                assert (stalled.value.topic, stalled.value.partition) == (tp.topic, 0)
         self.read(broker, logs, tp, 0, 3)
 
     # --------------------------------------------------------------------------------------------------------------------- life

@@ -11,13 +11,16 @@ import pytest
 from confluent_kafka import KafkaError
 
 from ingest.broker.properties import ALLOWED
-from ingest.errors import IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
 from ingest.model import Split
+from ingest.ports import ReadPlan
 from ingest.read.cursor import Cursor
 from ingest.read.identity import _refusal, check_identity
 from ingest.read.kafka import KafkaReader
+from ingest.read.loglimits import LogLimits
 
 SPLIT = Split("t", 0, 10, 20)
+PLAN = ReadPlan("c", {"t": "id"}, "fail")
 
 
 def gone() -> None:
@@ -25,12 +28,42 @@ def gone() -> None:
     raise IdentityError(what, "read", "Look.", "t")
 
 
+CLIENT = {"group.id": "g", "auto.offset.reset": "error", "log_level": 0}
+"""Without a broker."""
+
+
 @pytest.fixture
 def cursor() -> Iterator[Cursor]:
     """Assigned, on a client without a broker: events are handed to it."""
-    cursor = Cursor({"group.id": "g", "auto.offset.reset": "error", "log_level": 0}, SPLIT, 60, gone)
+    cursor = Cursor(CLIENT, SPLIT, 60, gone)
     yield cursor
     cursor.close()
+
+
+@pytest.fixture
+def skipped() -> list[tuple[int, int]]:
+    return []
+
+
+@pytest.fixture
+def skipping(skipped: list[tuple[int, int]]) -> Iterator[Cursor]:
+    """Like `cursor`, of the right topic, impatient, and told to go on without what is gone."""
+    cursor = Cursor(CLIENT, SPLIT, 0, lambda: None, lambda start, stop: skipped.append((start, stop)))
+    yield cursor
+    cursor.close()
+
+
+def happens(cursor: Cursor, error: KafkaError) -> None:
+    """An error comes in, and is settled."""
+    cursor._event(error, 12)
+    cursor._settle()
+
+
+def tell(cursor: Cursor, *limits: tuple[int, int] | None) -> list[LogLimits | None]:
+    """What the cluster says of the log, one answer after the other; what is left of it."""
+    left = [None if pair is None else LogLimits(*pair) for pair in limits]
+    cursor._limits = lambda: left.pop(0)  # type: ignore[method-assign]
+    return left
 
 
 @pytest.mark.parametrize(
@@ -43,12 +76,13 @@ def cursor() -> Iterator[Cursor]:
         (KafkaError.UNKNOWN_TOPIC_OR_PART, IdentityError),
         (KafkaError.UNKNOWN_TOPIC_ID, IdentityError),
         (KafkaError._AUTO_OFFSET_RESET, IdentityError),  # a recreated topic is shorter: it is no data loss of this one
+        (KafkaError._LOG_TRUNCATION, IdentityError),
     ],
 )
 def test_errors_end_the_read_by_what_they_mean(cursor: Cursor, code: int, kind: type[WindrowError]) -> None:
     """A damaged message, a refused client and another topic end the read: nothing that the client skips is passed over in silence."""
     with pytest.raises(kind) as ended:
-        cursor._event(KafkaError(code), 12)
+        happens(cursor, KafkaError(code))
     assert ended.value.topic == "t"
 
 
@@ -66,22 +100,78 @@ def test_the_end_of_the_log_says_how_far_it_was_passed(cursor: Cursor) -> None:
     assert cursor.position == 15
 
 
+def test_a_small_end_of_a_new_leader_is_not_believed(cursor: Cursor, skipping: Cursor, skipped: list[tuple[int, int]]) -> None:
+    """One answer that the log ends too early, or two that differ, lose nothing, whatever was told to do about a loss."""
+    cursor._check, cursor._stall_seconds = (lambda: None), 0
+    for one in (cursor, skipping):
+        for answers in (((0, 10), (0, 30)), ((0, 10), (0, 10), (0, 30)), ((0, 10), (0, 12)), ((0, 10), None), (None,)):
+            left = tell(one, *answers)
+            one._settle()
+            assert (left, one.position, one.skipped) == ([], 10, 0)
+    assert skipped == []
+
+
+def test_an_end_that_is_told_again_is_believed(cursor: Cursor, skipping: Cursor, skipped: list[tuple[int, int]]) -> None:
+    """The same end below the stop, asked for several times: a data loss that names it, or the rest is skipped."""
+    cursor._check, cursor._stall_seconds = (lambda: None), 0
+    tell(cursor, *[(0, 10)] * 3)
+    with pytest.raises(DataLossError, match="10 to 20 are wanted, but the log holds 0 to 10"):
+        cursor._settle()
+    tell(skipping, *[(0, 10)] * 3)
+    skipping._settle()
+    assert (skipping.position, skipping.skipped, skipped) == (20, 10, [(10, 20)])
+
+
+def test_what_is_still_there_is_read_before_the_rest_is_skipped(skipping: Cursor) -> None:
+    """Where the log ends between the position and the stop, nothing is skipped before the position is at that end."""
+    tell(skipping, *[(0, 15)] * 3)
+    skipping._settle()
+    assert (skipping.position, skipping.skipped) == (10, 0)
+    skipping._advance([], 15)
+    tell(skipping, *[(0, 15)] * 3)
+    skipping._settle()
+    assert (skipping.position, skipping.skipped) == (20, 5)
+
+
+def test_a_log_that_grew_again_is_lost(cursor: Cursor, skipping: Cursor) -> None:
+    """The client tells that the log was cut below the position: what stands there now are other messages, and none of the plan's."""
+    for one in (cursor, skipping):
+        one._check = lambda: None
+        one._event(KafkaError(KafkaError._LOG_TRUNCATION, "truncated at 7"), 10)
+        tell(one, (0, 30))
+    with pytest.raises(DataLossError, match="truncated at 7"):
+        cursor._settle()
+    skipping._settle()
+    assert (skipping.position, skipping.skipped) == (20, 10)
+
+
+def test_an_offset_that_was_refused_for_a_moment_is_asked_for_again(cursor: Cursor) -> None:
+    """Where the log holds what the client said to be out of range, the client begins again there, and the stall limit is its bound."""
+    cursor._check, cursor._stall_seconds = (lambda: None), 0
+    before = cursor._consumer
+    cursor._event(KafkaError(KafkaError._AUTO_OFFSET_RESET), 12)
+    tell(cursor, (0, 30))
+    cursor._settle()
+    assert cursor._consumer is not before
+    assert cursor.position == 10
+
+
 @pytest.mark.parametrize("name", sorted(name for name, allowed in ALLOWED.items() if allowed.secret))
-@pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._AUTHENTICATION, KafkaError._AUTO_OFFSET_RESET])
+@pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError._AUTHENTICATION, KafkaError._LOG_TRUNCATION])
 def test_an_error_of_the_client_shows_no_secret(cursor: Cursor, name: str, code: int) -> None:
     """Whatever the client quotes in its words, no secret property's value gets into an error."""
     cursor._properties = {name: "hunter2"}
     cursor._check = lambda: None
-    cursor._log_range = lambda: None  # type: ignore[method-assign]
+    tell(cursor, (0, 30))
     with pytest.raises(WindrowError, match=r"with \*\*\*") as ended:
-        cursor._event(KafkaError(code, "failed with hunter2"), 12)
+        happens(cursor, KafkaError(code, "failed with hunter2"))
     assert "hunter2" not in str(ended.value)
 
 
 def test_a_stall_shows_no_secret(cursor: Cursor) -> None:
     """What was heard last is told without secrets."""
     cursor._properties, cursor._check = {"sasl.password": "hunter2"}, lambda: None
-    cursor._log_range = lambda: None  # type: ignore[method-assign]
+    tell(cursor, None, None)
     cursor._hear(KafkaError(KafkaError._TRANSPORT, "failed with hunter2"))
     with pytest.raises(UnreachableError, match=r"with \*\*\*"):
         cursor._stalled()
@@ -117,6 +207,14 @@ logging.getLogger("windrow.librdkafka").error("failed with hunter2")
 
 def test_a_reader_shows_no_secret() -> None:
     """Properties stay out of the reader's text, and travel with it."""
-    reader = KafkaReader({"sasl.password": "hunter2"}, "c", {"t": "id"})
+    properties = {"sasl.password": "hunter2", "isolation.level": "read_committed"}
+    reader = KafkaReader(properties, PLAN)
     assert "hunter2" not in repr(reader)
-    assert pickle.loads(pickle.dumps(reader)).properties == {"sasl.password": "hunter2"}
+    assert pickle.loads(pickle.dumps(reader)).properties == properties
+
+
+@pytest.mark.parametrize("properties", [{}, {"isolation.level": "serializable"}])
+def test_a_reader_asks_for_an_isolation_level(properties: dict[str, str]) -> None:
+    """The client's own choice is never taken in silence."""
+    with pytest.raises(ValueError, match=r"isolation\.level"):
+        KafkaReader(properties, PLAN)

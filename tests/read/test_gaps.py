@@ -38,3 +38,14 @@ def test_a_long_gap_is_cut_at_the_bound() -> None:
     gaps.note(np.array([10**12, 10**13], np.int64))
     gaps.note_end(10**14)
     assert gaps.found == [(10, 10 + OFFSETS_MAX)]
+
+
+def test_what_is_gone_is_no_gap() -> None:
+    """A range that is not in the log is not looked into, nor does it use the bound up; the gaps on both its sides are."""
+    gaps = Gaps(0)
+    gaps.note(np.array([0, 1], np.int64))
+    gaps.skip(5, 10**12)
+    gaps.note(np.array([10**12 + 3], np.int64))
+    gaps.skip(10**12 + 4, 10**13)
+    gaps.note_end(10**13)
+    assert gaps.found == [(2, 5), (10**12, 10**12 + 3)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.model import Split, TopicPartition
-from ingest.ports import Broker, Reader
+from ingest.ports import Broker, Reader, ReadPlan
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP
 from ingest.testing.reader import MemoryReader
@@ -39,9 +38,13 @@ class TestMemoryBroker(BrokerContract):
 class TestMemoryReader(ReaderContract):
     """The twin is read like Kafka."""
 
-    def make(self, broker: Broker, cluster_id: str, topics: Mapping[str, str], **bounds: int) -> Reader:
+    def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
         assert isinstance(broker, MemoryBroker)
-        return MemoryReader(broker, cluster_id=cluster_id, topics=topics, **bounds)
+        return MemoryReader(broker, plan, **bounds)
+
+    def dirty(self, broker: Broker, plan: ReadPlan) -> Reader:
+        assert isinstance(broker, MemoryBroker)
+        return MemoryReader(broker.at("read_uncommitted"), plan)
 
 
 def offsets(broker: MemoryBroker, start: int, stop: int) -> list[int]:

@@ -1,0 +1,93 @@
+"""What only the twin's reader can be shown: logs that were truncated, which one real broker can't be made to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ingest.errors import DataLossError
+from ingest.model import Split, TopicPartition
+from ingest.ports import ReadPlan, ReadSummary
+from ingest.source import OnLoss
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.reader import MemoryReader
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    """Ten messages of one byte each."""
+    broker = MemoryBroker()
+    broker.create_topic("t")
+    write(broker, 10)
+    return broker
+
+
+def write(broker: MemoryBroker, count: int) -> None:
+    for _ in range(count):
+        broker.produce(TP, b"v")
+
+
+def reader(broker: MemoryBroker, on_loss: OnLoss) -> MemoryReader:
+    plan = ReadPlan(broker.cluster_id(), {"t": broker.topic("t").topic_id}, on_loss)
+    return MemoryReader(broker, plan, rows_max=2)
+
+
+def read(broker: MemoryBroker, split: Split, change: Callable[[], None] = lambda: None) -> tuple[list[int], ReadSummary]:
+    """The offsets of a skipping read, in the middle of which (after two messages) something happens to the log."""
+    skipping = reader(broker, "skip")
+    batches = skipping.batches(split)
+    offsets = next(batches).column("offset").to_pylist()
+    change()
+    return [*offsets, *(o for b in batches for o in b.column("offset").to_pylist())], skipping.summary()
+
+
+def test_a_log_that_is_truncated_while_reading(broker: MemoryBroker) -> None:
+    """What was given before stays given; the rest that is there is read, and all behind it skipped."""
+    assert read(broker, Split("t", 0, 0, 10), lambda: broker.truncate(TP, 5)) == (list(range(5)), ReadSummary(10, 5, 5, 0, 5))
+    assert read(broker, Split("t", 0, 0, 5), lambda: broker.truncate(TP, 1)) == ([0, 1], ReadSummary(5, 2, 2, 0, 3))
+
+
+def test_a_log_that_is_truncated_while_reading_fails(broker: MemoryBroker) -> None:
+    """Told to fail, it is a data loss that says where the read stood and what is there."""
+    batches = reader(broker, "fail").batches(Split("t", 0, 0, 10))
+    next(batches)
+    broker.truncate(TP, 5)
+    with pytest.raises(DataLossError, match="from 2 to 10 are wanted, but the log holds 0 to 5") as lost:
+        list(batches)
+    assert lost.value.offset == 2
+
+
+def test_a_log_that_was_cut_and_grew_again(broker: MemoryBroker) -> None:
+    """Where the plan knows the leader epoch, other messages at its offsets are none of its own: a loss, as the client tells of it."""
+    split = Split("t", 0, 6, 10, broker.stable_ends([TP])[TP].leader_epoch)
+    broker.truncate(TP, 3)
+    write(broker, 9)
+    with pytest.raises(DataLossError, match="from 6 to 10"):
+        list(reader(broker, "fail").batches(split))
+    skipping = reader(broker, "skip")
+    assert list(skipping.batches(split)) == []
+    assert skipping.summary() == ReadSummary(10, 0, 0, 0, 4)
+
+
+def test_a_clean_change_of_leader_is_no_loss(broker: MemoryBroker) -> None:
+    """A later leader behind the split's start, or from its start on, is what a planned restart of a broker looks like."""
+    split = Split("t", 0, 6, 12, broker.stable_ends([TP])[TP].leader_epoch)
+    broker.elect(TP)
+    write(broker, 2)
+    assert read(broker, split) == ([6, 7, 8, 9, 10, 11], ReadSummary(12, 6, 6, 0, 0))
+
+
+def test_aborted_messages_that_are_gone_are_not_counted(broker: MemoryBroker) -> None:
+    """Read, invisible and skipped offsets are the split's length; aborted ones count only where they were seen."""
+    for _ in range(2):
+        with broker.transaction() as running:
+            broker.produce(TP, b"v", transaction=running)
+            broker.produce(TP, b"v", transaction=running)
+        failed = broker.transaction()
+        broker.produce(TP, b"v", transaction=failed)
+        failed.abort()
+    broker.delete_records(TP, 14)
+    assert read(broker, Split("t", 0, 10, 20)) == ([15, 16], ReadSummary(20, 2, 2, 1, 4))
