@@ -23,7 +23,7 @@ from ingest.grid import batch_at
 from ingest.model import Boundary, TopicPartition
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.pipeline import run
-from ingest.plan.resolve import first_boundary, next_batch
+from ingest.plan.batches import first_boundary, next_batch
 from ingest.plan.topics import discover
 
 

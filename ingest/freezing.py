@@ -11,7 +11,8 @@ from ingest.crashpoints import crash_point
 from ingest.errors import GridError, OpenTransactionError, SpecError
 from ingest.model import Boundary, Label, Window, label_text
 from ingest.parts import Pipeline, Progress, ignore
-from ingest.plan.resolve import first_boundary, resolve
+from ingest.plan.batches import first_boundary
+from ingest.plan.resolve import resolve
 from ingest.source import AtLabel
 
 _PATIENCE_SECONDS = 1.0

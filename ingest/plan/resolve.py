@@ -10,33 +10,45 @@ the log once.
 A log start above 0 proves nothing about what was there before. A mark is a `log_start` if what is left can't show that the label cuts it:
 if a message at or after the label, right before the log start, would have been the cut (`would_settle_before`). It counts as shown if the
 lower frozen neighbour cuts at or above the log start and is not a `log_start` itself: all that lies between the two cuts is still there.
+
+A topic-partition that the lower neighbour doesn't know begins where the label right before cuts it, or where the source's `start` says.
+Every boundary that is resolved says so: whichever of them finds such a neighbour below it when it is frozen keeps it, the others drop it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ingest.errors import IdentityError
-from ingest.model import Boundary, How, Mark, TopicIdentity, TopicPartition, instant
-from ingest.grid import labels_between
+from ingest.errors import OpenTransactionError
+from ingest.grid import before, labels_between
+from ingest.model import Boundary, How, Mark, TopicPartition, instant
 from ingest.plan.look import FarError, Look, Piece
+from ingest.plan.positions import position_marks, positions
 from ingest.plan.settle import AHEAD, would_settle_before
+from ingest.plan.topics import Found, discover, refuse_other
 from ingest.ports import Broker, Position
+from ingest.source import AtLabel, Source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One topic-partition as all questions of one resolution see it: cuts lie in [floor, limit], `end` is the last stable offset."""
+    """One topic-partition as all questions of one resolution see it: cuts lie in [floor, limit], `end` is the stable end.
+
+    `lower` is the lower neighbour's mark, or the position at which the topic-partition begins. `fresh`: where it begins is the cut of the
+    label before. `open`: behind the end a transaction is open.
+    """
 
     tp: TopicPartition
     log_start: int
     end: Position
     lower: Mark | None
     upper: Mark | None
+    fresh: bool
+    open: bool
 
     @property
     def floor(self) -> int:
@@ -52,97 +64,141 @@ class _Part:
         return self.lower is not None and self.lower.how != "log_start" and self.lower.offset >= self.log_start
 
 
+_Columns = dict[TopicPartition, list[Mark]]
+"""Per topic-partition the marks of ascending labels."""
+
+
 def resolve(
     broker: Broker,
-    topic: str,
+    source: Source,
     label: datetime,
     grid: str,
     first: datetime,
     lower: Boundary | None,
     upper: Boundary | None,
     progress: Callable[[int], None],
+    *,
+    wait_for_open: bool,
 ) -> list[Boundary]:
     """The boundary of a label, after those of earlier labels that the same look answered; all to be frozen.
 
     The answer depends on the log alone: not on neighbours (they only shorten the look), nor on the order in which labels are resolved.
 
     Args:
-        broker: answers for committed messages only.
-        topic: its name.
+        broker: the cluster.
+        source: what is read, and from where on.
         label: lies on the grid, and its delay is over.
         grid: the pipeline's.
         first: the pipeline's first label; none before it is resolved beside the wanted one.
         lower: the nearest frozen boundary below, if any.
-        upper: the nearest frozen boundary above, if any: no cut is looked for beyond it.
+        upper: the nearest frozen boundary above, if any: no cut is looked for beyond it, and what it doesn't know is not read yet.
         progress: called with the number of messages looked at so far.
+        wait_for_open: whether an open transaction that may still bring messages from before the label is an error.
 
     Raises:
-        IdentityError: a neighbour was frozen for another cluster or another topic of this name.
-        SpecError: there is no such topic.
+        IdentityError: a neighbour was frozen for another cluster or another topic of the same name.
+        DataLossError: a topic that the lower neighbour reads is not in the cluster any more.
+        SpecError: a topic is not there, or `start` has no answer for a new one.
+        OpenTransactionError: the label would cut at a stable end behind which a transaction is open.
         UnreachableError: the cluster doesn't answer.
-        DataLossError: messages vanished during the look.
     """
-    cluster, info = broker.cluster_id(), broker.topic(topic)
-    identity = TopicIdentity(topic, info.topic_id)
-    for neighbour in (lower, upper):
-        _refuse_other(neighbour, cluster, identity)
-    parts = _parts(broker, [TopicPartition(topic, p) for p in range(info.partitions)], lower, upper)
+    found = discover(broker, source.selection, lower, source.on_removed)
+    refuse_other(found, lower, upper)
+    below, above = _cuts_of(lower, found.tps), _cuts_of(upper, found.tps)
+    tps = found.tps if upper is None else [tp for tp in found.tps if tp in above]
+    begins = _begins(broker, source, lower, [tp for tp in tps if tp not in below])
+    parts = _parts(broker, tps, below, above, begins)
     look = Look(broker, progress)
     try:
-        columns = _one_label(broker, look, parts, label)
         labels = [label]
+        columns = _columns(_near(broker, look), parts, labels, grid)
     except FarError:
         labels = _labels_to_pass(grid, first, lower, label)
-        columns = _many_labels(broker, look, parts, labels)
-    return [Boundary.of(at, cluster, [identity], [column[i] for column in columns]) for i, at in enumerate(labels)]
-
-
-def _refuse_other(neighbour: Boundary | None, cluster: str, identity: TopicIdentity) -> None:
-    if neighbour is None or (neighbour.cluster_id == cluster and identity in neighbour.topics):
-        return
-    raise IdentityError(
-        f"The boundary frozen under {instant(neighbour.label)} is of cluster {neighbour.cluster_id} and "
-        f"topic id {', '.join(t.topic_id for t in neighbour.topics)}; now there are cluster {cluster} and topic id {identity.topic_id}",
-        "plan",
-        "The topic was made anew or the cluster replaced: begin a new pipeline id for it.",
-        identity.topic,
-    )
-
-
-def _parts(broker: Broker, tps: Sequence[TopicPartition], lower: Boundary | None, upper: Boundary | None) -> list[_Part]:
-    """Log starts, then last stable offsets: the order keeps each start at or below its end. Hits are asked after both."""
-    starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
-    below, above = _cuts_of(lower, tps), _cuts_of(upper, tps)
-    return [_Part(tp, starts[tp], ends[tp], below.get(tp), above.get(tp)) for tp in tps]
+        columns = _columns(_through(broker, look), parts, labels, grid)
+    if wait_for_open:
+        _refuse_open(parts, columns, label)
+    return _boundaries(found, labels, columns, begins)
 
 
 def _cuts_of(neighbour: Boundary | None, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Mark]:
-    """Where a neighbour cuts each of these: at 0 what it doesn't list."""
-    if neighbour is None:
+    return {} if neighbour is None else neighbour.cuts(tps)
+
+
+def _begins(broker: Broker, source: Source, lower: Boundary | None, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Mark | None]:
+    """Where each topic-partition that a lower neighbour doesn't know begins: None if the label before says it."""
+    if lower is None or not tps:
         return {}
-    return {tp: Mark(tp.topic, tp.partition, 0, "clamped") for tp in tps} | neighbour.by_tp()
+    if isinstance(source.start, AtLabel):
+        return dict.fromkeys(tps)
+    return {mark.tp: mark for mark in position_marks(positions(broker, source.start, tps))}
+
+
+def _parts(
+    broker: Broker,
+    tps: Sequence[TopicPartition],
+    below: Mapping[TopicPartition, Mark],
+    above: Mapping[TopicPartition, Mark],
+    begins: Mapping[TopicPartition, Mark | None],
+) -> list[_Part]:
+    """Log starts, then high watermarks, then stable ends.
+
+    The order keeps each start at or below its end, and lets only an open transaction hold a stable end below the high watermark that was
+    there before it. Hits are asked after all of them.
+    """
+    starts, highs, ends = broker.log_starts(tps), broker.ends(tps), broker.stable_ends(tps)
+    return [
+        _Part(
+            tp, starts[tp], ends[tp], begins.get(tp) or below.get(tp), above.get(tp),
+            fresh=tp in begins and begins[tp] is None, open=highs[tp] > ends[tp].offset,
+        )
+        for tp in tps
+    ]  # fmt: skip
 
 
 def _labels_to_pass(grid: str, first: datetime, lower: Boundary | None, label: datetime) -> list[datetime]:
     """The grid's labels above the lower boundary, else from the pipeline's first, up to the wanted one."""
-    after = first - timedelta(microseconds=1) if lower is None else lower.label
+    below = None if lower is None else lower.label
+    after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)
     return labels_between(grid, after, label) or [label]
 
 
-def _one_label(broker: Broker, look: Look, parts: Sequence[_Part], label: datetime) -> list[list[Mark]]:
-    """Per partition the mark of one label.
+_Ask = Callable[[Sequence[_Part], Sequence[datetime]], _Columns]
+
+
+def _columns(ask: _Ask, parts: Sequence[_Part], labels: Sequence[datetime], grid: str) -> _Columns:
+    """The marks of the labels; of fresh parts one more before them, for where they begin."""
+    fresh = [part for part in parts if part.fresh]
+    if not fresh:
+        return ask(parts, labels)
+    known = [part for part in parts if not part.fresh]
+    return ask(known, labels) | ask(fresh, [before(grid, labels[0]), *labels])
+
+
+def _near(broker: Broker, look: Look) -> _Ask:
+    """Answers label by label.
 
     Raises:
         FarError: in some partition the look would go far.
     """
-    pieces = _pieces(broker, parts, label)
-    return [_marks(look, part, [label], look.near(piece, _millis(label))) for part, piece in zip(parts, pieces, strict=True)]
+
+    def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
+        found: _Columns = {part.tp: [] for part in parts}
+        for label in labels:
+            for part, piece in zip(parts, _pieces(broker, parts, label), strict=True):
+                found[part.tp] += _marks(look, part, [label], look.near(piece, _millis(label)))
+        return found
+
+    return ask
 
 
-def _many_labels(broker: Broker, look: Look, parts: Sequence[_Part], labels: Sequence[datetime]) -> list[list[Mark]]:
-    """Per partition the marks of ascending labels, in one pass over its log."""
-    pieces, wanted = _pieces(broker, parts, labels[0]), [_millis(label) for label in labels]
-    return [_marks(look, part, labels, look.through(piece, wanted)) for part, piece in zip(parts, pieces, strict=True)]
+def _through(broker: Broker, look: Look) -> _Ask:
+    """Answers ascending labels in one pass over each log."""
+
+    def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
+        pieces, wanted = _pieces(broker, parts, labels[0]), [_millis(label) for label in labels]
+        return {part.tp: _marks(look, part, labels, look.through(piece, wanted)) for part, piece in zip(parts, pieces, strict=True)}
+
+    return ask
 
 
 def _pieces(broker: Broker, parts: Sequence[_Part], label: datetime) -> list[Piece]:
@@ -171,7 +227,38 @@ def _cut(part: _Part, found: Position | None) -> tuple[Position, How]:
         return found, "settled"
     if part.upper is not None and part.upper.offset <= part.end.offset:
         return Position(part.upper.offset, part.upper.leader_epoch), "clamped"
-    return part.end, "end"
+    return part.end, "open" if part.open else "end"
+
+
+def _boundaries(
+    found: Found,
+    labels: Sequence[datetime],
+    columns: _Columns,
+    begins: Mapping[TopicPartition, Mark | None],
+) -> list[Boundary]:
+    """One boundary per label. A fresh column's mark before the label's own is where it begins."""
+    boundaries = []
+    for i, label in enumerate(labels, -len(labels)):
+        marks = [column[i] for column in columns.values()]
+        firsts = [_begin(columns[tp][i], begin or columns[tp][i - 1]) for tp, begin in begins.items()]
+        boundaries.append(Boundary.of(label, found.cluster_id, found.seen, marks, firsts))
+    return boundaries
+
+
+def _begin(mark: Mark, begin: Mark) -> Mark:
+    """Never above its mark: an upper neighbour may have moved that down."""
+    return begin if begin.offset <= mark.offset else mark
+
+
+def _refuse_open(parts: Sequence[_Part], columns: _Columns, label: datetime) -> None:
+    for part in parts:
+        mark = columns[part.tp][-1]
+        if part.open and mark.how != "clamped" and mark.offset == part.end.offset:
+            raise OpenTransactionError(
+                f"A transaction is open since offset {mark.offset}, and may still bring messages from before {instant(label)}", "plan",
+                "Run the window again when the transaction has ended; once window.max_wait is over, it goes on without waiting, and what "
+                "the transaction brings belongs to a later window.", mark.topic, mark.partition, mark.offset,
+            )  # fmt: skip
 
 
 def _millis(label: datetime) -> int:

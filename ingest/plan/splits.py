@@ -2,106 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ingest.errors import DataLossError, IdentityError
-from ingest.model import Boundary, Mark, Plan, Split, TopicIdentity, TopicPartition, Window, instant
+from ingest.model import Boundary, Mark, Plan, Split, TopicPartition, Window, between, label_text, refuse_other
+from ingest.ports import Position
 
-_GONE = "What the topic has lost can't be read any more: run a later window, and raise the topic's retention if windows come too late."
+_WAY_OUT = "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's retention if windows come too late."
 
 
-def make_plan(window: Window, start: Boundary, stop: Boundary, sink: str) -> Plan:
-    """One split per topic-partition that holds offsets between the boundaries; a partition that `start` doesn't list begins at 0.
+def make_plan(window: Window, start: Boundary, stop: Boundary, sink: str, split_records: int | None = None) -> Plan:
+    """The offsets between two boundaries, cut into splits of at most `split_records` (None: one split per topic-partition).
+
+    Args:
+        window: the window that lies between them.
+        start: frozen under its start, as the window that starts there sees it.
+        stop: frozen under its end.
+        sink: which table; part of the plan's digest.
+        split_records: at least 1.
 
     Raises:
         IdentityError: the boundaries are of different clusters or topics.
         ValueError: a boundary is not the window's, or `stop` cuts below `start`: they were not frozen by one ledger.
     """
     if (start.label, stop.label) != (window.start, window.end):
-        msg = f"boundaries {instant(start.label)} and {instant(stop.label)} are not those of window {window.key}"
+        msg = f"boundaries {label_text(start.label)} and {label_text(stop.label)} are not those of window {window.key}"
         raise ValueError(msg)
-    _refuse_two_identities(window, start, stop)
-    below, above = start.by_tp(), stop.by_tp()
-    pairs = [(below.get(tp), above.get(tp), tp) for tp in sorted(below.keys() | above.keys())]
-    splits = [split for low, high, tp in pairs if (split := _split(tp, low, high)) is not None]
-    return Plan(window, start, stop, tuple(splits), sink)
-
-
-def _split(tp: TopicPartition, low: Mark | None, high: Mark | None) -> Split | None:
-    start, stop = (0 if mark is None else mark.offset for mark in (low, high))
-    if stop < start:
-        msg = f"the boundaries of {tp} are inverted: {start}..{stop}"
+    refuse_other(stop, start)
+    found = between(start, stop)
+    lost = next((mark.tp for mark in start.marks if mark.tp not in found), None)
+    if lost is not None:
+        msg = f"the boundaries of {lost} are inverted: the window's end doesn't know it"
         raise ValueError(msg)
-    return None if start == stop else Split(tp.topic, tp.partition, start, stop, None if low is None else low.leader_epoch)
+    return Plan(window, start, stop, tuple(s for low, high in found.values() for s in _pieces(low, high.offset, split_records)), sink)
 
 
-def _refuse_two_identities(window: Window, start: Boundary, stop: Boundary) -> None:
-    if (start.cluster_id, start.topics) == (stop.cluster_id, stop.topics):
-        return
-    raise IdentityError(
-        f"The boundaries of window {window.key} are of two sources: {_source(start.cluster_id, start.topics)}, then "
-        f"{_source(stop.cluster_id, stop.topics)}",
-        "plan",
-        "The topic was made anew or the cluster replaced between them: begin a new pipeline id for the new one.",
-        start.topics[0].topic if start.topics else None,
-    )
+def _pieces(low: Mark, stop: int, most: int | None) -> Iterator[Split]:
+    """The fewest pieces that are small enough, as equal as can be. The leader epoch is that of the mark, so the first piece's."""
+    length = stop - low.offset
+    count = 0 if length == 0 else 1 if most is None else -(-length // most)
+    start = low.offset
+    for i in range(count):
+        end = low.offset + length * (i + 1) // count
+        yield Split(low.topic, low.partition, start, end, low.leader_epoch if i == 0 else None)
+        start = end
 
 
-def _source(cluster: str, topics: tuple[TopicIdentity, ...]) -> str:
-    return f"cluster {cluster}, " + ", ".join(f"topic {t.topic} with id {t.topic_id}" for t in topics)
+def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
+    """Hold the plan against what the cluster is now; only what it reads matters, so a plan without splits suits every cluster.
 
-
-def refuse_other_identity(plan: Plan, cluster_id: str, topics: Mapping[str, str]) -> None:
-    """Hold the plan against what the cluster is now; `topics` gives topic ids by name.
+    Args:
+        plan: a frozen plan.
+        cluster_id: the cluster's.
+        topic_ids: by name; what is missing is not there.
 
     Raises:
         IdentityError: offsets of the plan mean other messages there.
     """
-    if plan.stop.cluster_id != cluster_id:
+    if plan.splits and plan.stop.cluster_id != cluster_id:
         raise IdentityError(
-            f"Window {plan.window.key} was planned on cluster {plan.stop.cluster_id}, and this is cluster {cluster_id}",
-            "plan",
-            "Point bootstrap.servers at the cluster that was planned on, or begin a new pipeline id for this one.",
-        )
-    for planned in plan.stop.topics:
-        found = topics.get(planned.topic)
-        if found != planned.topic_id:
+            f"Window {plan.window.key} was planned on cluster {plan.stop.cluster_id}, and this is cluster {cluster_id}", "plan",
+            "Point source.bootstrap_servers at the cluster that was planned on; a window of the old cluster can't be read from a new one.",
+        )  # fmt: skip
+    planned = {t.topic: t.topic_id for t in plan.stop.topics}
+    for topic in sorted({s.topic for s in plan.splits}):
+        found = topic_ids.get(topic)
+        if found != planned[topic]:
             now = "is not there" if found is None else f"has id {found}"
             raise IdentityError(
-                f"Window {plan.window.key} was planned on topic id {planned.topic_id}, and the topic now {now}",
-                "plan",
-                "The topic was deleted and made anew: its offsets mean other messages. Begin a new pipeline id for it.",
-                planned.topic,
-            )
+                f"Window {plan.window.key} was planned on topic id {planned[topic]}, and the topic now {now}", "plan",
+                "The topic was deleted, or made anew: then its offsets mean other messages, and this window can't be read any more. "
+                "windrow rebase SPEC shows what going on with the new one would mean.", topic,
+            )  # fmt: skip
 
 
-def refuse_expired(plan: Plan, log_starts: Mapping[TopicPartition, int]) -> None:
+def refuse_lost(plan: Plan, log_starts: Mapping[TopicPartition, int], stable_ends: Mapping[TopicPartition, Position]) -> None:
     """Hold the plan against what is still there.
 
-    A split that starts below the log start has lost messages for certain. A mark that is a `log_start` may have lost them: its label cut
-    the log somewhere below what was left when it was resolved. Under the window's start they are its first messages, under its end its last
-    ones, so either refuses the window, also where its range of that partition is empty: a window that expired whole must not pass as one
-    without messages. A mark that is 0 lost nothing, and neither did one that the lower neighbour proved (`Boundary.clamped`).
+    What lies below the log start is lost for certain, and so is what lies beyond the stable end: a plan ends at or below it, and it only
+    goes back when the log is truncated. What may have been lost (`doubts`) refuses the window too, also where its range is empty: a window
+    that expired whole must not pass as one without messages.
 
     Args:
-        plan: a frozen plan.
-        log_starts: of all topic-partitions in the plan's splits.
+        plan: a frozen plan; of a topic-partition whose splits were taken out nothing is asked.
+        log_starts: of the topic-partitions in the plan's splits.
+        stable_ends: of the same.
 
     Raises:
-        DataLossError: names the topic-partition, the offset wanted and the first one that is there.
+        DataLossError: names the topic-partition, the offset wanted and what is there.
     """
     for split in plan.splits:
-        available = log_starts[split.tp]
-        if split.start < available:
+        gone = _gone(split, log_starts[split.tp], stable_ends[split.tp].offset)
+        if gone is not None:
             raise DataLossError(
-                f"Window {plan.window.key} wants offsets {split.start} to {split.stop}, and the first one still there is {available}",
-                "plan", _GONE, split.topic, split.partition, split.start,
+                f"Window {plan.window.key} wants offsets {split.start} to {split.stop}, and {gone}",
+                "plan", _WAY_OUT, split.topic, split.partition, split.start,
             )  # fmt: skip
-    for boundary, part in ((plan.start, "first"), (plan.stop, "last")):
-        for mark in boundary.marks:
-            if mark.how == "log_start":
-                raise DataLossError(
-                    f"Window {plan.window.key} may have lost its {part} messages: when {instant(boundary.label)} was resolved, "
-                    f"what was left of the log began at or after it, at offset {mark.offset}",
-                    "plan", _GONE, mark.topic, mark.partition, mark.offset,
-                )  # fmt: skip
+    ranges, read = between(plan.start, plan.stop), {s.tp for s in plan.splits}
+    for tp, (mark, doubt) in doubts(plan).items():
+        low, high = ranges[tp]
+        if tp in read or low.offset == high.offset:
+            raise DataLossError(f"Window {plan.window.key} {doubt}", "plan", _WAY_OUT, tp.topic, tp.partition, mark.offset)
+
+
+def _gone(split: Split, log_start: int, end: int) -> str | None:
+    if split.start < log_start:
+        return f"the first one still there is {log_start}"
+    return f"the log was truncated: it ends at {end} now" if split.stop > end else None
+
+
+def doubts(plan: Plan) -> dict[TopicPartition, tuple[Mark, str]]:
+    """Topic-partitions of which the window may have lost messages: by which mark, and in words that follow its name.
+
+    A mark that is a `log_start` cut the log somewhere below what was left when it was resolved. Where the window begins it may have lost
+    its first messages, where it ends its last ones. A mark that is 0 lost nothing, and neither did one that the lower neighbour proved
+    (`Boundary.clamped`). Of a topic that isn't read any more nothing is asked.
+    """
+    found = {}
+    for tp, (low, high) in between(plan.start, plan.stop).items():
+        for mark, boundary, part in ((low, plan.start, "first"), (high, plan.stop, "last")):
+            if mark.how == "log_start" and high.how != "removed" and tp not in found:
+                words = f"may have lost its {part} messages: when {label_text(boundary.label)} was resolved, what was left of the log began"
+                found[tp] = (mark, f"{words} at or after it, at offset {mark.offset}")
+    return found

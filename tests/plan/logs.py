@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 
 from hypothesis import strategies as st
 
+from ingest.grid import window_at
 from ingest.ledger import SqlLedger
 from ingest.model import Boundary, Plan, TopicPartition
-from ingest.grid import window_at
 from ingest.plan.resolve import resolve
 from ingest.plan.splits import make_plan
 from ingest.ports import Stamps
+from ingest.source import Source, Topics
 from ingest.testing.broker import MemoryBroker
 
 HOUR = 3_600_000
@@ -22,6 +23,7 @@ START = int(FIRST.timestamp() * 1000)
 LABELS = [FIRST + timedelta(hours=h) for h in range(9)]
 PIPELINE = "things"
 TOPIC = "things"
+SOURCE = Source(Topics((TOPIC,)))
 
 Event = tuple[int, str]
 """A timestamp in epoch milliseconds, and how it is written: plain, committed or aborted."""
@@ -84,23 +86,45 @@ def by_definition(visible: Sequence[tuple[int, int]], label: datetime) -> int | 
     return None
 
 
-def alone(broker: MemoryBroker, label: datetime, lower: Boundary | None = None, upper: Boundary | None = None) -> Boundary:
+def resolved(
+    broker: MemoryBroker,
+    label: datetime,
+    lower: Boundary | None = None,
+    upper: Boundary | None = None,
+    source: Source = SOURCE,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Boundary]:
+    """The label's boundary and those that the same look answered; an open transaction isn't waited for."""
+    return resolve(broker, source, label, "hourly", FIRST, lower, upper, progress, wait_for_open=False)
+
+
+def alone(
+    broker: MemoryBroker, label: datetime, lower: Boundary | None = None, upper: Boundary | None = None, source: Source = SOURCE
+) -> Boundary:
     """The label's boundary, resolved and not frozen."""
-    return next(b for b in resolve(broker, TOPIC, label, "hourly", FIRST, lower, upper, lambda _: None) if b.label == label)
+    return next(b for b in resolved(broker, label, lower, upper, source) if b.label == label)
 
 
-def freeze(broker: MemoryBroker, ledger: SqlLedger, label: datetime) -> Boundary:
+def freeze(broker: MemoryBroker, ledger: SqlLedger, label: datetime, source: Source = SOURCE) -> Boundary:
     """The label's frozen boundary, as the pipeline does it."""
     held = ledger.boundary(PIPELINE, label)
     if held is not None:
         return held
-    lower, upper = ledger.neighbours(PIPELINE, label)
-    candidates = resolve(broker, TOPIC, label, "hourly", FIRST, lower, upper, lambda _: None)
+    candidates = resolved(broker, label, *ledger.neighbours(PIPELINE, label), source)
     return next(b for b in ledger.freeze(PIPELINE, candidates) if b.label == label)
 
 
-def plan(broker: MemoryBroker, ledger: SqlLedger, hour: int) -> Plan:
+def plan(broker: MemoryBroker, ledger: SqlLedger, hour: int, source: Source = SOURCE) -> Plan:
     """The frozen plan of the window from the label `hour` to the next."""
     window = window_at(PIPELINE, "hourly", LABELS[hour])
-    made = make_plan(window, freeze(broker, ledger, window.start), freeze(broker, ledger, window.end), "memory")
-    return ledger.freeze_plan(made)
+    held = ledger.plan(window)
+    if held is not None:
+        return held
+    start, stop = freeze(broker, ledger, LABELS[hour], source), freeze(broker, ledger, LABELS[hour + 1], source)
+    return ledger.freeze_plan(make_plan(window, start, stop, "memory"))
+
+
+def offset(boundary: Boundary, tp: TopicPartition) -> int | None:
+    """Where it cuts; None for what it doesn't know."""
+    mark = boundary.cut(tp)
+    return None if mark is None else mark.offset

@@ -10,11 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.errors import IdentityError
+from ingest.errors import IdentityError, OpenTransactionError
 from ingest.model import Boundary, TopicPartition
 from ingest.plan.resolve import resolve
 from ingest.testing.broker import MemoryBroker
-from tests.plan.logs import FIRST, HOUR, LABELS, START, TOPIC, Event, ShortChunks, alone, by_definition, logs, write
+from tests.plan.logs import (
+    FIRST,
+    HOUR,
+    LABELS,
+    SOURCE,
+    START,
+    TOPIC,
+    Event,
+    ShortChunks,
+    alone,
+    by_definition,
+    logs,
+    offset,
+    resolved,
+    write,
+)
 
 TP = TopicPartition(TOPIC, 0)
 
@@ -62,7 +77,7 @@ def test_the_order_of_a_backfill_does_not_matter(one: list[Event], two: list[Eve
     for label in order:
         lower = max((b for at, b in frozen.items() if at < label), key=lambda b: b.label, default=None)
         upper = min((b for at, b in frozen.items() if at > label), key=lambda b: b.label, default=None)
-        for boundary in resolve(broker, TOPIC, label, "hourly", FIRST, lower, upper, lambda _: None):
+        for boundary in resolved(broker, label, lower, upper):
             frozen.setdefault(boundary.label, boundary)
     assert {at: offsets(b) for at, b in frozen.items()} == expected
 
@@ -79,7 +94,7 @@ def test_a_historic_log_is_read_once_and_not_once_per_window() -> None:
     """24 labels, the last one asked first: one pass answers all of them."""
     broker, looked = historic(6_000)
     last = FIRST + timedelta(hours=23)
-    boundaries = resolve(broker, TOPIC, last, "hourly", FIRST, None, None, looked.append)
+    boundaries = resolved(broker, last, progress=looked.append)
     assert [b.label for b in boundaries] == [FIRST + timedelta(hours=h) for h in range(24)]
     assert looked[-1] < 1.2 * 6_000  # of which 1,000 to find out that it is sick
     assert looked == sorted(looked)
@@ -88,11 +103,11 @@ def test_a_historic_log_is_read_once_and_not_once_per_window() -> None:
 def test_a_historic_log_lands_in_its_own_hours() -> None:
     """Markers stamped today cut nothing: at least 0.95 of the messages lie in their own hour's window, as in the design's table."""
     broker, _ = historic(6_000)
-    boundaries = resolve(broker, TOPIC, FIRST + timedelta(hours=24), "hourly", FIRST, None, None, lambda _: None)
+    boundaries = resolved(broker, FIRST + timedelta(hours=24))
     own = 0
     for start, stop in pairwise(boundaries):
         low, high = (int(b.label.timestamp() * 1000) for b in (start, stop))
-        inside = [s for chunk in broker.stamps(TP, start.offset(TP), stop.offset(TP)) for s in chunk.timestamps.tolist()]
+        inside = [s for chunk in broker.stamps(TP, start.marks[0].offset, stop.marks[0].offset) for s in chunk.timestamps.tolist()]
         own += sum(low <= s < high for s in inside)
     assert own >= 0.95 * 6_000
 
@@ -101,7 +116,7 @@ def test_a_message_stamped_2099_empties_no_later_window() -> None:
     """Kafka names it for every later label; the windows hold their own messages nevertheless."""
     far_future = START + 73 * 365 * 24 * HOUR
     broker, _ = broker_with([(far_future if i == 5 else START + i * HOUR // 100, "plain") for i in range(900)])
-    cuts = [alone(broker, label).offset(TP) for label in LABELS]
+    cuts = [offset(alone(broker, label), TP) for label in LABELS]
     assert cuts == [100 * h for h in range(9)]
 
 
@@ -111,7 +126,7 @@ def test_a_healthy_partition_beside_a_sick_one_is_read_in_short_pieces() -> None
     well = [(START + i * HOUR // 1000, "plain") for i in range(8_000)]
     broker, _ = broker_with(sick, well)
     looked: list[int] = []
-    boundaries = resolve(broker, TOPIC, LABELS[8], "hourly", FIRST, None, None, looked.append)
+    boundaries = resolved(broker, LABELS[8], progress=looked.append)
     assert [offsets(b) for b in boundaries[1:-1]] == [[100 * h, 1000 * h] for h in range(1, 8)]
     assert looked[-1] < 2_500
 
@@ -122,7 +137,7 @@ def test_a_healthy_partition_costs_one_short_read() -> None:
     broker.create_topic(TOPIC, 1)
     write(broker, TP, [(START + i * HOUR // 1000, "plain") for i in range(8_000)])
     looked: list[int] = []
-    resolve(broker, TOPIC, LABELS[3], "hourly", FIRST, None, None, looked.append)
+    resolved(broker, LABELS[3], progress=looked.append)
     assert looked == [1_000]
 
 
@@ -132,7 +147,32 @@ def test_an_open_transaction_ends_the_look() -> None:
     broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
     broker.produce(TP, b"", timestamp=START + HOUR)
     (mark,) = alone(broker, LABELS[1]).marks
-    assert (mark.offset, mark.how) == (2, "end")
+    assert (mark.offset, mark.how) == (2, "open")
+
+
+def test_an_open_transaction_is_an_error_while_it_is_waited_for() -> None:
+    """Where it stands, and what comes next; a label whose cut lies before it is none of its business."""
+    broker, _ = broker_with([(START, "plain"), (START + HOUR, "plain")])
+    transaction = broker.transaction()
+    broker.produce(TP, b"", timestamp=START + HOUR, transaction=transaction)
+
+    def waiting(label: datetime) -> Boundary:
+        return resolve(broker, SOURCE, label, "hourly", FIRST, None, None, lambda _: None, wait_for_open=True)[-1]
+
+    assert offsets(waiting(LABELS[1])) == [1]
+    with pytest.raises(OpenTransactionError, match=r"open since offset 2, .*things\[0\]@2.*max_wait"):
+        waiting(LABELS[2])
+    transaction.commit()
+    assert [(m.offset, m.how) for m in waiting(LABELS[2]).marks] == [(4, "end")]
+
+
+def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
+    """Under read_uncommitted the stable end is the high watermark, and its messages are visible."""
+    broker, _ = broker_with([(START, "plain")])
+    broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
+    view = broker.at("read_uncommitted")
+    (boundary,) = resolve(view, SOURCE, LABELS[1], "hourly", FIRST, None, None, lambda _: None, wait_for_open=True)
+    assert [(m.offset, m.how) for m in boundary.marks] == [(2, "end")]
 
 
 @pytest.mark.parametrize(

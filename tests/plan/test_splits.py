@@ -4,40 +4,51 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingest.errors import DataLossError, IdentityError
-from ingest.model import Boundary, How, Mark, Plan, Split, TopicIdentity, TopicPartition, Window
-from ingest.plan.splits import make_plan, refuse_expired, refuse_other_identity
+from ingest.model import Boundary, How, Mark, Plan, Split, TopicSeen, TopicPartition, Window
+from ingest.plan.splits import doubts, make_plan, refuse_lost, refuse_other_identity
+from ingest.ports import Position
 
 A = datetime(2026, 1, 2, 3, tzinfo=UTC)
-WINDOW = Window("p", A, A + timedelta(hours=1))
+END = A + timedelta(hours=1)
+WINDOW = Window("p", A, END)
+T0 = TopicPartition("t", 0)
 
 
 def boundary(label: datetime, offsets: list[int], how: How = "settled", cluster: str = "c", topic_id: str = "id") -> Boundary:
     """A boundary of topic t with these offsets, found the same way in all partitions."""
     marks = [Mark("t", p, offset, how, leader_epoch=p) for p, offset in enumerate(offsets)]
-    return Boundary.of(label, cluster, [TopicIdentity("t", topic_id)], marks)
+    return Boundary.of(label, cluster, [TopicSeen("t", topic_id, len(offsets))], marks)
 
 
-def planned(start: Boundary, stop: Boundary) -> Plan:
+def begun(stop: Boundary, how: How) -> Boundary:
+    """The boundary as the first that knows its partition, which begins at 5, by whatever way."""
+    return msgspec.structs.replace(stop, begins=(Mark("t", 0, 5, how),))
+
+
+def planned(start: Boundary, stop: Boundary, most: int | None = None) -> Plan:
     """The window's plan between them."""
-    return make_plan(WINDOW, start, stop, "sink")
+    return make_plan(WINDOW, start, stop, "sink", most)
 
 
 def test_one_split_per_partition_that_holds_offsets() -> None:
     """An empty range needs no task; a partition that appeared in the window begins at 0."""
-    plan = planned(boundary(A, [5, 7]), boundary(WINDOW.end, [9, 7, 3]))
+    plan = planned(boundary(A, [5, 7]), boundary(END, [9, 7, 3]))
     assert plan.splits == (Split("t", 0, 5, 9, 0), Split("t", 2, 0, 3, None))
     assert (plan.window, plan.sink) == (WINDOW, "sink")
 
 
 def test_a_window_without_messages_is_a_plan_without_splits() -> None:
     """Nothing between the boundaries is a plan too."""
-    assert planned(boundary(A, [5]), boundary(WINDOW.end, [5])).splits == ()
+    assert planned(boundary(A, [5]), boundary(END, [5])).splits == ()
 
 
-@pytest.mark.parametrize("stop", [boundary(WINDOW.end, [3]), boundary(WINDOW.end, [])])
+@pytest.mark.parametrize("stop", [boundary(END, [3]), boundary(END, [])])
 def test_inverted_boundaries_are_no_plan(stop: Boundary) -> None:
     """A boundary below its predecessor was not frozen by this ledger: never a negative split, never a silent one."""
     with pytest.raises(ValueError, match="inverted"):
@@ -47,10 +58,10 @@ def test_inverted_boundaries_are_no_plan(stop: Boundary) -> None:
 def test_boundaries_of_another_window_are_no_plan() -> None:
     """Labels must be the window's own."""
     with pytest.raises(ValueError, match="not those of window"):
-        planned(boundary(A, [5]), boundary(WINDOW.end + timedelta(hours=1), [9]))
+        planned(boundary(A, [5]), boundary(END + timedelta(hours=1), [9]))
 
 
-@pytest.mark.parametrize("stop", [boundary(WINDOW.end, [9], cluster="other"), boundary(WINDOW.end, [9], topic_id="other")])
+@pytest.mark.parametrize("stop", [boundary(END, [9], cluster="other"), boundary(END, [9], topic_id="other")])
 def test_boundaries_of_two_sources_are_refused(stop: Boundary) -> None:
     """Offsets of a topic that was made anew can't end a window of the old one."""
     with pytest.raises(IdentityError, match="other"):
@@ -60,29 +71,79 @@ def test_boundaries_of_two_sources_are_refused(stop: Boundary) -> None:
 @pytest.mark.parametrize(("cluster", "topics"), [("other", {"t": "id"}), ("c", {"t": "other"}), ("c", {})])
 def test_a_plan_is_refused_on_another_source(cluster: str, topics: dict[str, str]) -> None:
     """The cluster and the topic must be the ones that were planned on."""
-    plan = planned(boundary(A, [5]), boundary(WINDOW.end, [9]))
+    plan = planned(boundary(A, [5]), boundary(END, [9]))
     refuse_other_identity(plan, "c", {"t": "id"})
     with pytest.raises(IdentityError):
         refuse_other_identity(plan, cluster, topics)
 
 
+def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
+    """Identity is judged of what is read: a removed topic is in the boundaries for ever."""
+    plan = planned(boundary(A, [5]), boundary(END, [5]))
+    refuse_other_identity(plan, "other", {})
+
+
+@given(st.integers(0, 50), st.integers(0, 400), st.one_of(st.none(), st.integers(1, 60)))
+def test_pieces_are_small_enough_equal_and_complete(start: int, length: int, most: int | None) -> None:
+    """Balanced pieces tile the range, none is empty, and only the one that starts at the mark has its leader epoch."""
+    plan = planned(boundary(A, [7, start]), boundary(END, [7, start + length]), most)
+    sizes = [s.stop - s.start for s in plan.splits]
+    assert sum(sizes) == length
+    assert len(sizes) == (0 if not length else 1 if most is None else -(-length // most))
+    assert not sizes or (max(sizes) - min(sizes) <= 1 and (most is None or max(sizes) <= most))
+    assert [a.stop for a in plan.splits[:-1]] == [b.start for b in plan.splits[1:]]
+    assert not sizes or (plan.splits[0].start, plan.splits[-1].stop) == (start, start + length)
+    assert [s.leader_epoch for s in plan.splits] == [1, *[None] * len(sizes)][: len(sizes)]
+
+
+def test_a_new_topic_begins_where_the_boundary_says() -> None:
+    """What the window's start doesn't know is read from the begin on; what was left out of it on purpose is not read."""
+    marks = [Mark("t", 0, 9, "settled"), Mark("u", 0, 70, "settled"), Mark("v", 0, 5, "settled")]
+    topics = [TopicSeen("t", "id", 1), TopicSeen("u", "id-u", 1), TopicSeen("v", "id-v", 1)]
+    stop = Boundary.of(END, "c", topics, marks, [Mark("u", 0, 60, "position")])
+    assert planned(boundary(A, [5]), stop).splits == (Split("t", 0, 5, 9, 0), Split("u", 0, 60, 70))
+
+
+def lost(plan: Plan, start: int, end: int) -> None:
+    """The plan held against a log that holds these offsets in its one partition."""
+    refuse_lost(plan, {T0: start}, {T0: Position(end, None)})
+
+
 def test_a_split_below_the_log_start_is_refused() -> None:
-    """The error names the topic-partition, the offset wanted and what is there."""
-    plan = planned(boundary(A, [5]), boundary(WINDOW.end, [9]))
-    refuse_expired(plan, {TopicPartition("t", 0): 5})
-    with pytest.raises(DataLossError, match=r"offsets 5 to 9, .* still there is 6 \(plan, t\[0\]@5\)"):
-        refuse_expired(plan, {TopicPartition("t", 0): 6})
+    """The error names the topic-partition, the offset wanted, what is there, and the ways out."""
+    plan = planned(boundary(A, [5]), boundary(END, [9]))
+    lost(plan, 5, 9)
+    with pytest.raises(DataLossError, match=r"offsets 5 to 9, .* still there is 6 \(plan, t\[0\]@5\).*source\.on_loss: skip"):
+        lost(plan, 6, 9)
+
+
+def test_a_split_beyond_the_end_is_a_truncated_log() -> None:
+    """Plans end at or below the stable end, which only a truncation takes back."""
+    plan = planned(boundary(A, [5]), boundary(END, [9]), 2)
+    with pytest.raises(DataLossError, match=r"offsets 7 to 9, and the log was truncated: it ends at 8 now"):
+        lost(plan, 0, 8)
 
 
 @pytest.mark.parametrize(
     ("start", "stop", "part"),
     [
-        (boundary(A, [5], "log_start"), boundary(WINDOW.end, [9]), "first"),
-        (boundary(A, [5]), boundary(WINDOW.end, [9], "log_start"), "last"),
-        (boundary(A, [5], "log_start"), boundary(WINDOW.end, [5], "log_start"), "first"),
+        (boundary(A, [5], "log_start"), boundary(END, [9]), "first"),
+        (boundary(A, [5]), boundary(END, [9], "log_start"), "last"),
+        (boundary(A, [5], "log_start"), boundary(END, [5], "log_start"), "first"),
+        (Boundary.of(A, "c", [], []), begun(boundary(END, [9]), "log_start"), "first"),
     ],
 )
 def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, part: str) -> None:
     """Also where nothing is left to read: a window that expired whole must not pass as one without messages."""
+    plan = planned(start, stop)
     with pytest.raises(DataLossError, match=f"lost its {part} messages"):
-        refuse_expired(planned(start, stop), {TopicPartition("t", 0): 5})
+        lost(plan, 5, 9)
+    assert list(doubts(plan)) == [T0]
+
+
+def test_nothing_is_doubted_of_what_is_not_read() -> None:
+    """A position is wished, a removed topic is done with, and splits that were taken out are let go."""
+    lost(planned(boundary(A, [5], "position"), boundary(END, [9])), 5, 9)
+    lost(planned(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5, 9)
+    let_go = msgspec.structs.replace(planned(boundary(A, [5], "log_start"), boundary(END, [9])), splits=())
+    lost(let_go, 6, 9)

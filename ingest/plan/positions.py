@@ -1,0 +1,119 @@
+"""Start positions become integers: the words of Flink's OffsetsInitializer, each resolved once and held against what the log holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ingest.errors import DataLossError, OpenTransactionError, SpecError
+from ingest.model import Mark, TopicPartition, instant
+from ingest.ports import Broker, Position
+from ingest.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset
+
+Positions = dict[TopicPartition, Position]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """An answer per topic-partition, None where there is none; `option` of source.start says what then."""
+
+    answers: Mapping[TopicPartition, Position | None]
+    option: str
+    reset: Reset
+    nothing: Callable[[TopicPartition], str]
+
+
+def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicPartition]) -> Positions:
+    """Where each topic-partition begins: an offset between its log start and its stable end.
+
+    Args:
+        broker: its isolation level decides what the stable end is.
+        initializer: any but `AtLabel`, which only a label can answer.
+        tps: what to ask for.
+
+    Raises:
+        SpecError: there is no answer, or a given offset that was never there, and nothing says what to do then.
+        DataLossError: a given offset lies below the log start.
+        OpenTransactionError: a given or committed offset lies behind a transaction that is still open.
+    """
+    if not tps:
+        return {}
+    match initializer:
+        case Earliest():
+            return {tp: Position(offset, None) for tp, offset in broker.log_starts(tps).items()}
+        case Latest():
+            return broker.stable_ends(tps)
+        case AtTime():
+            return _at_time(broker, initializer, tps)
+        case Committed():
+            return _committed(broker, initializer, tps)
+        case Given():
+            return _given(broker, initializer, tps)
+        case AtLabel():
+            msg = "only a label says where it cuts the log"
+            raise AssertionError(msg)
+
+
+def position_marks(found: Mapping[TopicPartition, Position]) -> list[Mark]:
+    """The marks of a boundary that begins there."""
+    return [Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch) for tp, p in found.items()]
+
+
+def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
+    """Kafka's own answer may be a message that isn't decided yet: then it begins at the stable end, which never leaves one out."""
+    hits = broker.first_at_or_after(tps, start.moment)
+    ends = broker.stable_ends(tps)
+    answers = {tp: ends[tp] if hit is not None and hit.offset > ends[tp].offset else hit for tp, hit in hits.items()}
+    nothing = f"No message is stamped {instant(start.moment)} or later"
+    return _filled(broker, _Wanted(answers, "no_match", start.no_match, lambda _: nothing))
+
+
+def _committed(broker: Broker, start: Committed, tps: Sequence[TopicPartition]) -> Positions:
+    """An offset that the log doesn't hold any more, or doesn't hold yet, is no answer."""
+    found = broker.committed(start.group, tps)
+    starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
+    _refuse_undecided(broker, {tp: o for tp, o in found.items() if o is not None}, ends)
+    inside = {tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else Position(o, None) for tp, o in found.items()}
+
+    def nothing(tp: TopicPartition) -> str:
+        held = f", and the log holds {starts[tp]} to {ends[tp].offset}"
+        return f"Group {start.group} has committed {'nothing' if found[tp] is None else f'offset {found[tp]}{held}'}"
+
+    return _filled(broker, _Wanted(inside, "reset", start.reset, nothing))
+
+
+def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Positions:
+    asked = set(tps)
+    given = {tp: offset for tp, offset in start.offsets if tp in asked}
+    starts, ends = broker.log_starts(list(given)), broker.stable_ends(list(given))
+    _refuse_undecided(broker, given, ends)
+    for tp, offset in given.items():
+        there = f"Offset {offset} is given as the start, and the log holds {starts[tp]} to {ends[tp].offset}"
+        if offset < starts[tp]:
+            do = f"Retention has removed what lay before: give {starts[tp]}, or start: earliest."
+            raise DataLossError(there, "plan", do, tp.topic, tp.partition, offset)
+        if offset > ends[tp].offset:
+            raise SpecError(there, "plan", "Give an offset that is there, or start: latest.", tp.topic, tp.partition, offset)
+    answers = {tp: Position(given[tp], None) if tp in given else None for tp in tps}
+    return _filled(broker, _Wanted(answers, "others", start.others, lambda _: "No offset is given for it"))
+
+
+def _refuse_undecided(broker: Broker, wanted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Position]) -> None:
+    """Beyond the stable end, and yet in the log: neither a mistake nor a loss, but too early."""
+    behind = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
+    for tp, end in (broker.ends(behind) if behind else {}).items():
+        if wanted[tp] <= end:
+            raise OpenTransactionError(
+                f"The start, offset {wanted[tp]}, lies behind a transaction that is open since offset {ends[tp].offset}", "plan",
+                "Run it again when the transaction has ended.", tp.topic, tp.partition, ends[tp].offset,
+            )  # fmt: skip
+
+
+def _filled(broker: Broker, wanted: _Wanted) -> Positions:
+    """The answers, with log starts or stable ends where there are none."""
+    without = [tp for tp, answer in wanted.answers.items() if answer is None]
+    if without and wanted.reset == "fail":
+        do = f"Set {wanted.option} in source.start to earliest or latest, or begin elsewhere."
+        raise SpecError(wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition)
+    filled = positions(broker, Earliest() if wanted.reset == "earliest" else Latest(), without)
+    return {tp: filled[tp] if answer is None else answer for tp, answer in wanted.answers.items()}

@@ -1,0 +1,132 @@
+"""Which topics and topic-partitions a source means on this cluster now, and whether they are the ones that boundaries were frozen for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ingest.errors import DataLossError, IdentityError, SpecError
+from ingest.model import Boundary, TopicPartition, TopicSeen, label_text
+from ingest.ports import Broker, TopicInfo
+from ingest.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
+
+_REBASE = "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean."
+_FEW = 10
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is read now: topics by name, and the topic-partitions in order."""
+
+    cluster_id: str
+    topics: dict[str, TopicInfo]
+    tps: list[TopicPartition]
+
+    @property
+    def seen(self) -> list[TopicSeen]:
+        """The topics as a boundary keeps them."""
+        return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in self.topics.values()]
+
+
+def discover(broker: Broker, selection: Selection, lower: Boundary | None, on_removed: OnRemoved) -> Found:
+    """Ask the cluster for what the source selects.
+
+    A topic was removed if the source still selects it, the lower boundary reads it, and the cluster doesn't have it any more. One that is
+    merely not selected any more is nobody's concern here: `Boundary.clamped` carries it on.
+
+    Args:
+        broker: the cluster.
+        selection: the source's.
+        lower: the nearest frozen boundary below, if any.
+        on_removed: "fail", or "drop" to leave out what was removed.
+
+    Raises:
+        SpecError: a named topic or topic-partition isn't there and never was; or a pattern matches nothing and never did.
+        DataLossError: a topic was removed.
+        IdentityError: the lower boundary is of another cluster.
+    """
+    cluster = broker.cluster_id()
+    _refuse_other_cluster(cluster, lower)
+    wanted = _wanted(broker, selection)
+    topics = broker.topics(wanted) if wanted else {}
+    removed = _removed(selection, topics, wanted, lower)
+    if removed and lower is not None and on_removed == "fail":
+        raise _gone(removed[0], lower)
+    _refuse_missing(selection, topics, wanted, removed, lower)
+    return Found(cluster, dict(sorted(topics.items())), _tps(selection, topics))
+
+
+def refuse_other(found: Found, *neighbours: Boundary | None) -> None:
+    """Hold what is there now against frozen boundaries.
+
+    Raises:
+        IdentityError: one is of another cluster, or of another topic of the same name.
+    """
+    for neighbour in neighbours:
+        _refuse_other_cluster(found.cluster_id, neighbour)
+        for seen in () if neighbour is None else neighbour.topics:
+            now = found.topics.get(seen.topic)
+            if neighbour is not None and now is not None and now.topic_id != seen.topic_id:
+                raise IdentityError(
+                    f"The boundary {label_text(neighbour.label)} is of topic id {seen.topic_id}, and the topic now has id {now.topic_id}",
+                    "plan", _REBASE, seen.topic,
+                )  # fmt: skip
+
+
+def _refuse_other_cluster(cluster: str, neighbour: Boundary | None) -> None:
+    if neighbour is not None and neighbour.cluster_id != cluster:
+        what = f"The boundary {label_text(neighbour.label)} is of cluster {neighbour.cluster_id}, and this is cluster {cluster}"
+        raise IdentityError(what, "plan", _REBASE)
+
+
+def _wanted(broker: Broker, selection: Selection) -> list[str]:
+    if isinstance(selection, Pattern):
+        return [name for name in broker.names() if selection.matches(name)]
+    return sorted(set(selection.names) if isinstance(selection, Topics) else {tp.topic for tp in selection.tps})
+
+
+def _removed(selection: Selection, topics: Iterable[str], wanted: Sequence[str], lower: Boundary | None) -> list[str]:
+    """What the lower boundary knows, the source selects and the cluster lacks.
+
+    Of a pattern's topics only those that were still read there: one that was dropped before isn't missed again.
+    """
+    if lower is None:
+        return []
+    known = {t.topic for t in lower.topics}
+    if isinstance(selection, Pattern):
+        carried = known - {m.topic for m in lower.marks if m.how != "removed"} - {t.topic for t in lower.topics if t.partitions == 0}
+        return sorted(name for name in known - carried - set(topics) if selection.matches(name))
+    return sorted((known & set(wanted)) - set(topics))
+
+
+def _gone(topic: str, lower: Boundary) -> DataLossError:
+    marks = [m for m in lower.marks if m.topic == topic]
+    unread = ", ".join(f"{m.partition} from offset {m.offset} on" for m in marks[:_FEW]) + (", ..." if len(marks) > _FEW else "")
+    return DataLossError(
+        f"The topic is not in the cluster any more. What it held after boundary {label_text(lower.label)} is unread: "
+        f"of partition {unread or 'all'}", "plan",
+        "Set source.on_removed: drop to go on without it; if it was made anew since, windrow rebase SPEC goes on with the new one.", topic,
+    )  # fmt: skip
+
+
+def _refuse_missing(
+    selection: Selection, topics: dict[str, TopicInfo], wanted: Sequence[str], removed: Sequence[str], lower: Boundary | None
+) -> None:
+    missing = sorted(set(wanted) - set(topics) - set(removed))
+    if isinstance(selection, Pattern):
+        if not topics and lower is None:
+            what = f"There are no {selection_text(selection)}"
+            raise SpecError(what, "plan", "Check source.topic_pattern (it must match the whole name), and what the client may see.")
+    elif missing:
+        what = f"There is no topic {', '.join(missing)}, or the client may not see it"
+        raise SpecError(what, "plan", "Check the topic's name and the cluster.", missing[0])
+    for tp in selection.tps if isinstance(selection, Partitions) else ():
+        if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
+            what = f"The topic has {topics[tp.topic].partitions} partitions, and {tp.partition} is not among them"
+            raise SpecError(what, "plan", "Partitions are counted from 0: mend source.partitions.", tp.topic, tp.partition)
+
+
+def _tps(selection: Selection, topics: dict[str, TopicInfo]) -> list[TopicPartition]:
+    if isinstance(selection, Partitions):
+        return sorted({tp for tp in selection.tps if tp.topic in topics})
+    return [TopicPartition(name, p) for name in sorted(topics) for p in range(topics[name].partitions)]
