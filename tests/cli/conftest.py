@@ -17,7 +17,7 @@ from ingest.cli import commands, doctor
 from ingest.cli.main import app
 from ingest.model import TopicPartition, instant
 from ingest.pipeline import Pipeline
-from ingest.ports import Engine
+from ingest.ports import Engine, ReadPlan
 from ingest.spec import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
@@ -65,8 +65,8 @@ class Stage:
         """The real pipeline, but for Kafka and Spark."""
         whole = assemble(spec, engine or LocalEngine())
 
-        def reader(cluster: str, topics: dict[str, str]) -> MemoryReader:
-            return MemoryReader(self.broker, cluster_id=cluster, topics=topics)
+        def reader(plan: ReadPlan) -> MemoryReader:
+            return MemoryReader(self.broker, plan)
 
         return replace(whole, broker=self.broker, reader=reader, now=lambda: self.now)
 

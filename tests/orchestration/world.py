@@ -17,7 +17,7 @@ from ingest.decode.load import load_model
 from ingest.ledger.sql import open_ledger
 from ingest.model import TopicPartition, Window
 from ingest.pipeline import Pipeline
-from ingest.ports import Engine, Reader
+from ingest.ports import Engine, Reader, ReadPlan
 from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
@@ -66,8 +66,8 @@ class World:
         del engine
         self.attempts += 1
 
-        def reader(cluster_id: str, topics: dict[str, str]) -> Reader:
-            made = MemoryReader(self.broker, cluster_id=cluster_id, topics=topics)
+        def reader(plan: ReadPlan) -> Reader:
+            made = MemoryReader(self.broker, plan)
             self.kept.append(made)
             return made
 

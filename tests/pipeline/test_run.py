@@ -17,7 +17,7 @@ from ingest.errors import GridError, IdentityError, SchemaChangedError
 from ingest.ledger.sql import open_ledger
 from ingest.model import TopicPartition, Window
 from ingest.pipeline import Pipeline, Request, Result, preview, run
-from ingest.ports import Reader
+from ingest.ports import Reader, ReadPlan
 from ingest.rebuild import rebuild
 from ingest.spec import parse_spec
 from ingest.testing.broker import MemoryBroker
@@ -62,8 +62,8 @@ class Desk:
         spec = parse_spec(attributes | over, THINGS)
         columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
 
-        def reader(cluster_id: str, topics: dict[str, str]) -> Reader:
-            return MemoryReader(self.broker, cluster_id=cluster_id, topics=topics)
+        def reader(plan: ReadPlan) -> Reader:
+            return MemoryReader(self.broker, plan)
 
         return Pipeline(
             spec=spec, columns=columns, decoder=JsonDecoder(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
