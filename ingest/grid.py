@@ -22,7 +22,8 @@ BATCH = "batch"
 
 _NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIELD = re.compile(r"[0-9*,/-]+")
+_FIELD = re.compile(r"\*(/\d+)?|\d+(-\d+(/\d+)?)?(,\d+(-\d+(/\d+)?)?)*")
+_RANGE = re.compile(r"(\d+)-(\d+)")
 _BATCH = re.compile(r"(?:batch-)?(\d{1,9})")
 
 
@@ -43,9 +44,16 @@ def cron(grid: str) -> str:
 
 @lru_cache(maxsize=64)
 def _valid(expression: str) -> bool:
-    """Digits and signs only: names and letters are understood in different ways by different programs, Dagster's among them."""
+    """What all programs, Dagster's among them, understand in one way.
+
+    No names and letters, no * within a list, no step without a range (`5/15`), no range of one or backwards, and no step over all
+    days of the month beside days of the week (`*/2 * 1`): some read "and" there, others "or".
+    """
     fields = expression.split(" ")
-    if len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)):
+    if len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)) or any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
+        return False
+    days = {fields[2], fields[4]}
+    if "*" not in days and any(day.startswith("*") for day in days):
         return False
     try:
         next(CronSim(expression, _EPOCH))

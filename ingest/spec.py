@@ -9,74 +9,35 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, PlainValidator, ValidationError, WithJsonSchema
 
+from ingest.broker.client import problems
 from ingest.errors import GridError, SpecError, SpecMistakesError
-from ingest.grid import window_at
-from ingest.specfile import Document, Mistake, mistake_of, read_document
+from ingest.grid import BATCH, window_at
+from ingest.sourcespec import SourceSpec, TuningSpec
+from ingest.specfile import Document, Mistake, Place, mistake_of, read_document, suggest
+from ingest.speckinds import Section, as_instant, refuse, told
+from ingest.windowspec import WindowSpec, is_cron
 
-Grid = Literal["hourly", "daily"]
+METADATA = (
+    "topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size", "attempt",
+    "window",
+)  # fmt: skip
+"""What a row can say of the message it came from, in the order of the columns: the names of Flink's Kafka table, and some of our own."""
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+)([smhd])")
-_SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):\d{1,5}")
+METADATA_DEFAULT: Mapping[str, str] = {name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp", "window")}
+"""The columns of a table whose spec says nothing of them."""
+
+_NEEDED = {
+    "topic": "receipts are verified against it", "partition": "receipts are verified against it",
+    "offset": "receipts are verified against it", "window": "windows are verified and replaced by it",
+}  # fmt: skip
 _SCHEMA = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-
-
-def _duration(value: object) -> object:
-    """`5m`, `1h30m`, or seconds."""
-    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if text.isdecimal():
-        return timedelta(seconds=int(text))
-    parts = _DURATION.findall(text)
-    if not parts or "".join(n + unit for n, unit in parts) != text:
-        if isinstance(value, timedelta):
-            return value
-        raise ValueError("must be a duration like 30s, 5m, 1h30m or a number of seconds")
-    return timedelta(seconds=sum(int(n) * _UNITS[unit] for n, unit in parts))
-
-
-def _not_negative(value: timedelta) -> timedelta:
-    if value < timedelta(0):
-        raise ValueError("must not be negative")
-    return value
-
-
-def _instant(value: object) -> object:
-    """An ISO instant; one without an offset is UTC."""
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value.strip())
-        except ValueError:
-            raise ValueError("must be an ISO instant like 2026-01-01T00:00:00Z") from None
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, time())
-    if not isinstance(value, datetime):
-        raise ValueError("must be an ISO instant like 2026-01-01T00:00:00Z")  # noqa: TRY004  # pydantic collects ValueErrors only
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-def _scalar(value: object) -> object:
-    if not isinstance(value, bool | int | float | str):
-        raise ValueError("must be a text, a number, true or false")  # noqa: TRY004  # pydantic collects ValueErrors only
-    return value
-
-
-def _servers(value: str) -> str:
-    if not all(_SERVER.fullmatch(part.strip()) for part in value.split(",")):
-        raise ValueError("must be host:port, several separated by commas")
-    return value
-
-
-def _topic(value: str) -> str:
-    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", value) or value in {".", ".."}:
-        raise ValueError("must be a topic name: 1 to 249 of a-z A-Z 0-9 . _ -")
-    return value
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 def _pipeline_id(value: str) -> str:
@@ -91,32 +52,40 @@ def _schema(value: str) -> str:
     return value
 
 
-class _Section(BaseModel):
-    """Immutable, strict about its keys, and silent about its values when something is wrong: one of them may be a secret."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, coerce_numbers_to_str=True, populate_by_name=True)
-
-
-ClientValue = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
-
-
-class SourceSpec(_Section):
-    """The topic and how to reach it. `client`: librdkafka properties out of the allow-list of `ingest.broker.client`."""
-
-    bootstrap_servers: Annotated[str, AfterValidator(_servers)]
-    topic: Annotated[str, AfterValidator(_topic)]
-    client: Mapping[str, ClientValue] = Field(default_factory=dict, repr=False)
-
-
-class WindowSpec(_Section):
-    """The grid of windows, in UTC. A window can be run once its end lies `delay` in the past."""
-
-    grid: Grid
-    start: Annotated[datetime, BeforeValidator(_instant)]
-    delay: Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)] = timedelta(minutes=5)
+def _metadata(value: object) -> Mapping[str, str]:
+    """The mapping with the defaults filled in, in the order of `METADATA`."""
+    if not isinstance(value, Mapping):
+        raise told("must be a mapping")
+    wrong: list[tuple[Place, str]] = [
+        ((str(name),), f"unknown key{suggest(str(name), METADATA)}") for name in value if name not in METADATA
+    ]
+    written = {name: None if column == "none" else column for name, column in value.items() if name in METADATA}
+    wrong += [((name,), what) for name, column in written.items() if (what := _column_mistake(name, column)) is not None]
+    whole = {**METADATA_DEFAULT, **written}
+    found = {name: str(whole[name]) for name in METADATA if whole.get(name) is not None}
+    seen: dict[str, str] = {}
+    for name, column in found.items():
+        other = seen.setdefault(column.casefold(), name)
+        if other != name:
+            place = name if name in written else other
+            wrong.append(((place,), f"{other} and {name} would both be column {column}, and tables don't tell case apart"))
+    if wrong:
+        refuse(wrong)
+    return found
 
 
-class DecodeSpec(_Section):
+def _column_mistake(name: str, column: object) -> str | None:
+    if column is None:
+        return None if name not in _NEEDED else f"can't be left out: {_NEEDED[name]}"
+    if not isinstance(column, str) or not _COLUMN.fullmatch(column):
+        return "must be a column name, up to 128 of a-z A-Z 0-9 _ and no digit first, or none to leave it out"
+    return None
+
+
+_METADATA_SCHEMA = {"type": "object", "properties": {name: {"type": "string"} for name in METADATA}, "additionalProperties": False}
+
+
+class DecodeSpec(Section):
     """Bytes to columns. `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class."""
 
     schema_: Annotated[str, AfterValidator(_schema)] = Field(alias="schema")
@@ -124,22 +93,22 @@ class DecodeSpec(_Section):
     unknown: Literal["ignore", "dead"] = "ignore"
 
 
-class LimitsSpec(_Section):
+class LimitsSpec(Section):
     """How many dead letters a window may have, as a share of the messages read and as a number; None: any."""
 
     max_dead_ratio: Annotated[float, Field(ge=0, le=1)] | None = 0.01
     max_dead_count: Annotated[int, Field(ge=0)] | None = None
 
 
-class SinkSpec(_Section):
+class SinkSpec(Section):
     """The table. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
 
     kind: Literal["delta"] = "delta"
     path: Annotated[str, Field(min_length=1)]
 
 
-class PipelineSpec(_Section):
-    """One pipeline: a topic becomes a table, window by window.
+class PipelineSpec(Section):
+    """One pipeline: topics become a table, window by window.
 
     `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. `folder` is where the spec lies.
     """
@@ -150,8 +119,19 @@ class PipelineSpec(_Section):
     decode: DecodeSpec
     sink: SinkSpec
     limits: LimitsSpec = LimitsSpec()
+    metadata: Annotated[Mapping[str, str], PlainValidator(_metadata), WithJsonSchema(_METADATA_SCHEMA)] = METADATA_DEFAULT
     state: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)  # a database URL may hold a password
     folder: Path
+
+    @classmethod
+    def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """What the source says must fit the windows."""
+        source, window = _section(written, "source"), _section(written, "window")
+        if source.get("start") == "label" and window.get("grid") == BATCH:
+            yield ("source", "start"), "label is for windows in time: a micro-batch's label is a number, which cuts no log"
+        if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
+            yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
+        yield from _start_mistakes(str(written.get("id")), window)
 
     def sink_path(self) -> str:
         """Where the table is: an absolute path, or the URL as it was given."""
@@ -213,7 +193,7 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     """The spec, or everything that is wrong with it."""
     if not isinstance(attributes, Mapping):
         return None, [Mistake((), "a spec is a mapping with id, source, window, decode and sink")]
-    wrong = [*_client_mistakes(attributes), *_file_mistakes(attributes, folder), *_grid_mistakes(attributes)]
+    wrong = [*_client_mistakes(attributes), *_file_mistakes(attributes, folder)]
     if "folder" in attributes:
         wrong.append(Mistake(("folder",), "unknown key; relative paths are relative to the spec's own folder"))
     try:
@@ -230,9 +210,16 @@ def _keys_at(place: tuple[str | int, ...]) -> list[str]:
     model: type[BaseModel] = PipelineSpec
     for part in place:
         field = model.model_fields.get(str(part))
-        kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
-        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), PipelineSpec)
+        model = model if field is None else next(_models(field.annotation), model)
     return [f.alias or name for name, f in model.model_fields.items() if name != "folder"]
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """The sections in an annotation, however deep in unions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
 
 
 def _section(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -241,17 +228,26 @@ def _section(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _client_mistakes(attributes: Mapping[str, Any]) -> list[Mistake]:
-    client = _section(attributes, "source").get("client")
-    if not isinstance(client, Mapping) or not client:
-        return []
-    from ingest.broker.client import problems  # noqa: PLC0415  # loads librdkafka
+    source = _section(attributes, "source")
+    client = _section(source, "client")
+    tuning = {name: value for name, value in _section(source, "tuning").items() if _is_tuning(name, value)}
+    return [_placed(problem, client) for problem in problems(client, TuningSpec.model_validate(tuning).client())]
 
-    return [_placed(problem, client) for problem in problems(client)]
+
+def _is_tuning(name: str, value: object) -> bool:
+    """Whether a setting is right by itself; what is wrong with another is told by the section."""
+    try:
+        TuningSpec.model_validate({name: value})
+    except ValidationError:
+        return False
+    return True
 
 
 def _placed(problem: str, client: Mapping[str, object]) -> Mistake:
-    """A problem that begins with a property's name belongs to that property's line."""
+    """A problem that begins with a property's name, or a setting's, belongs to its line."""
     name, _, rest = problem.partition(" ")
+    if name.startswith("tuning."):
+        return Mistake(("source", *name.split(".")), re.sub(r"^\((.+?)\)", r"\1", rest))
     return Mistake(("source", "client", name), rest) if name in client else Mistake(("source", "client"), problem)
 
 
@@ -265,18 +261,16 @@ def _file_mistakes(attributes: Mapping[str, Any], folder: Path) -> list[Mistake]
     return [Mistake(("decode", "schema"), f"there is no file {file} in {folder}")]
 
 
-def _grid_mistakes(attributes: Mapping[str, Any]) -> list[Mistake]:
-    """A start that lies beside the grid; wrong kinds of values are pydantic's to report."""
-    section = _section(attributes, "window")
-    grid = section.get("grid")
+def _start_mistakes(pipeline: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """A start that lies beside the grid; wrong kinds of values are told by their options."""
+    grid = window.get("grid")
     try:
-        start = _instant(section.get("start"))
+        start = as_instant(window.get("start"))
     except ValueError:
-        return []
-    if not isinstance(grid, str) or grid not in get_args(Grid) or not isinstance(start, datetime):
-        return []
+        return
+    if not isinstance(grid, str) or not is_cron(grid):
+        return
     try:
-        window_at(str(attributes.get("id")), grid, start)
+        window_at(pipeline, grid, start)
     except (GridError, SpecError) as error:
-        return [Mistake(("window", "start"), f"{error.what}. {error.do}")]
-    return []
+        yield ("window", "start"), f"{error.what}. {error.do}"

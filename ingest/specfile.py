@@ -19,6 +19,9 @@ Place = tuple[str | int, ...]
 ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_vars_module")
 """The keys of Dagster's component file; all but `attributes` are for Dagster alone."""
 
+TOLD = "told"
+"""The type of a mistake whose sentence is whole: nothing is added to it."""
+
 SECRET: tuple[Place, ...] = (("source", "client"), ("state",))
 """Places whose values are never repeated in a message."""
 
@@ -178,20 +181,28 @@ def suggest(key: str, known: Sequence[str]) -> str:
 
 def mistake_of(error: ErrorDetails, siblings: Sequence[str]) -> Mistake:
     """Pydantic's finding in our words. `siblings`: the keys that the section around the place knows."""
-    # Pydantic appends the branch of a union that it tried ("float", "constrained-int"): not a place in the file.
-    place = tuple(part for part in error["loc"] if not isinstance(part, str) or part not in {"bool", "int", "float", "str"})
+    place = tuple(part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part))
     kind = error["type"]
+    if kind == TOLD:
+        return Mistake(place, error["msg"])
     if kind == "extra_forbidden":
         return Mistake(place, f"unknown key{suggest(str(place[-1]), siblings)}")
     if kind == "missing":
         return Mistake(place, "is missing")
     if kind in {"model_type", "mapping_type", "dict_type"}:
         return Mistake(place, "must be a mapping")
+    if kind == "tuple_type":
+        return Mistake(place, "must be a list" + _shown(place, error["input"]))
     if kind == "value_error":
         return Mistake(place, str(error["ctx"]["error"]) + _shown(place, error["input"]))
     if kind == "literal_error":
         return Mistake(place, f"must be {error['ctx']['expected']}" + _shown(place, error["input"]))
     return Mistake(place, error["msg"].removeprefix("Input ").replace("should", "must", 1) + _shown(place, error["input"]))
+
+
+def _is_branch(part: str) -> bool:
+    """Pydantic appends the branch of a union that it tried, and that a key was wrong: not a place in the file."""
+    return part.startswith("~") or part in {"bool", "int", "float", "str", "[key]"}
 
 
 def _shown(place: Place, value: object) -> str:
