@@ -15,13 +15,20 @@ FORBIDDEN = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
 })  # fmt: skip
 
+UNSEEN = UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
+"""What keeps one topic, or one topic-partition, from being seen, and says nothing of the others in the same question."""
+
+OCCUPIED = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
+"""How a group answers a commit from outside while it has consumers."""
+
 LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM})
 """Asking again would only lock the account."""
 
 AGAIN = frozenset({
-    KafkaError.BROKER_NOT_AVAILABLE, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH, KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION, KafkaError.NOT_CONTROLLER, KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT, KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.BROKER_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.KAFKA_STORAGE_ERROR, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER, KafkaError.NOT_COORDINATOR, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT, KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError._ALL_BROKERS_DOWN, KafkaError._NOENT, KafkaError._RESOLVE, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE,
     KafkaError._TRANSPORT, KafkaError._WAIT_CACHE, KafkaError._WAIT_COORD,
 })  # fmt: skip

@@ -18,6 +18,11 @@ def broker(kafka: str) -> KafkaBroker:
 
 
 @pytest.fixture
+def dirty(kafka: str) -> KafkaBroker:
+    return KafkaBroker(kafka, {}, isolation="read_uncommitted")
+
+
+@pytest.fixture
 def logs(kafka: str) -> Logs:
     return Logs(KafkaCluster(kafka))
 

@@ -28,12 +28,21 @@ def test_an_unreachable_cluster_is_told_with_the_reason(nobody: KafkaBroker, cap
     """Each question ends by itself as UnreachableError with the address and the client's reason; nothing goes to stderr."""
     for ask in (
         nobody.cluster_id, lambda: nobody.topic("t"), lambda: nobody.log_starts([TP]), lambda: nobody.stable_ends([TP]),
-        lambda: nobody.first_at_or_after([TP], EPOCH), lambda: list(nobody.stamps(TP, 0, 1)),
+        lambda: nobody.first_at_or_after([TP], EPOCH), lambda: list(nobody.stamps(TP, 0, 1)), nobody.names, lambda: nobody.topics(["t"]),
+        lambda: nobody.ends([TP]), lambda: nobody.committed("g", [TP]),
     ):  # fmt: skip
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
             ask()
     captured = capfd.readouterr()
     assert "rdkafka" not in captured.err + captured.out
+
+
+def test_what_can_not_be_published_is_told_and_not_raised(nobody: KafkaBroker) -> None:
+    """A cluster that can't be reached is an answer for each topic-partition."""
+    other = TopicPartition("t", 1)
+    told = nobody.publish("g", {TP: 1, other: 2})
+    assert told.keys() == {TP, other}
+    assert all(why is not None and "127.0.0.1:1" in why for why in told.values())
 
 
 def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker) -> None:
@@ -46,10 +55,10 @@ def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker
         return "answer"
 
     patient = KafkaBroker("127.0.0.1:1", {}, patience_seconds=30)
-    assert patient._ask("it", "t", answered) == "answer"
+    assert patient._questions.ask("it", "t", answered) == "answer"
     codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.TOPIC_AUTHORIZATION_FAILED]
     with pytest.raises(SpecError, match="does not let") as caught:
-        patient._ask("it", "t", answered)
+        patient._questions.ask("it", "t", answered)
     assert codes == [KafkaError.OFFSET_NOT_AVAILABLE]
     assert "Grant Describe" in caught.value.do
 

@@ -1,7 +1,11 @@
-"""What every `ports.Broker` must answer. The module of an implementation's suite supplies the fixtures `broker` and `logs`."""
+"""What every `ports.Broker` must answer.
+
+The module of an implementation's suite supplies the fixtures `broker`, `logs`, and `dirty`: the same cluster under read_uncommitted.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,6 +41,11 @@ def three(*timestamps: int) -> Sequence[Sent]:
     return [Sent(b"%d" % t, timestamp=t) for t in timestamps]
 
 
+def group() -> str:
+    """A consumer group that isn't there."""
+    return f"g-{uuid.uuid4().hex[:12]}"
+
+
 class BrokerContract:
     """The promises, on topics of their own."""
 
@@ -53,6 +62,28 @@ class BrokerContract:
         assert (compacted.partitions, compacted.compacted, compacted.retention_ms) == (1, True, None)
         assert broker.topic(logs.topic()).retention_ms is None
 
+    def test_who_stamps_a_topics_messages_is_told(self, broker: Broker, logs: Logs) -> None:
+        """`append_time` exactly where the broker stamps them."""
+        assert not broker.topic(logs.topic()).append_time
+        assert broker.topic(logs.topic(1, {"message.timestamp.type": "LogAppendTime"})).append_time
+
+    def test_several_topics_in_one_question(self, broker: Broker, logs: Logs) -> None:
+        """Each is told as if it were asked for alone; what isn't there, or can't be a topic at all, is left out."""
+        one, two = logs.topic(2), logs.topic(3, {"retention.ms": "3600000"})
+        found = broker.topics([two, "no-such-topic", one, "not a name", one])
+        assert found == {one: broker.topic(one), two: broker.topic(two)}
+        assert broker.topics(["no-such-topic"]) == broker.topics([]) == {}
+
+    def test_the_names_of_all_topics(self, broker: Broker, logs: Logs) -> None:
+        """Sorted; a new one is among them, a deleted one isn't, and those that Kafka keeps for itself never are."""
+        kept, deleted = logs.topic(), logs.topic()
+        broker.publish(group(), {TopicPartition(kept, 0): 0})  # where Kafka keeps this there is an internal topic now
+        logs.cluster.delete(deleted)
+        names = broker.names()
+        assert names == sorted(set(names))
+        assert kept in names
+        assert not {deleted, "__consumer_offsets", "__transaction_state"} & set(names)
+
     def test_an_unknown_topic_is_named(self, broker: Broker) -> None:
         """A topic that isn't there is an error of the spec that names it."""
         with pytest.raises(SpecError) as refused:
@@ -66,7 +97,7 @@ class BrokerContract:
         assert stable_end(broker, tp) == 0
         assert first(broker, tp, 0) is None
         assert seen(broker, tp, 0, 0) == []
-        assert broker.log_starts([]) == broker.stable_ends([]) == broker.first_at_or_after([], at(0)) == {}
+        assert broker.log_starts([]) == broker.stable_ends([]) == broker.first_at_or_after([], at(0)) == broker.ends([]) == {}
 
     def test_many_partitions_in_one_question(self, broker: Broker, logs: Logs) -> None:
         """Each topic-partition gets its own answer, over topics too."""
@@ -134,6 +165,61 @@ class BrokerContract:
         assert stable_end(broker, tp) == logs.end(tp) == 4
         assert first(broker, tp, 15) == 2
         assert seen(broker, tp, 0, 4) == [(0, 0), (2, 20)]
+
+    def test_the_logs_end_beside_the_stable_one(self, broker: Broker, dirty: Broker, logs: Logs) -> None:
+        """`ends` are the high watermarks, while a transaction is open too, whatever the isolation level."""
+        open_one, other = logs.partition(), logs.partition()
+        logs.send(open_one, *three(0))
+        logs.send(other, *three(0, 1))
+        with logs.open_transaction(open_one, *three(1, 2)):
+            assert broker.ends([open_one, other]) == dirty.ends([open_one, other]) == {open_one: 3, other: 2}
+            assert [stable_end(broker, open_one), stable_end(broker, other)] == [1, 2]
+        assert broker.ends([open_one]) == {open_one: 4}
+
+    def test_read_uncommitted_sees_what_is_not_decided(self, dirty: Broker, logs: Logs) -> None:
+        """Its stable end is the high watermark; messages of an open transaction answer for instants and have stamps, beyond it none do."""
+        tp = logs.partition()
+        logs.send(tp, *three(0))
+        with logs.open_transaction(tp, *three(10)):
+            logs.send(tp, *three(20))
+            assert stable_end(dirty, tp) == 3
+            assert [first(dirty, tp, t) for t in (0, 10, 15, 21)] == [0, 1, 2, None]
+            assert seen(dirty, tp, 0, 3) == [(0, 0), (1, 10), (2, 20)]
+            with pytest.raises(UnreachableError):
+                seen(dirty, tp, 0, 4)
+        assert seen(dirty, tp, 0, 4) == [(0, 0), (1, 10), (2, 20)]
+
+    def test_read_uncommitted_sees_aborted_messages_and_no_markers(self, broker: Broker, dirty: Broker, logs: Logs) -> None:
+        """Aborted messages have stamps; markers have none, but still answer for an instant."""
+        tp = logs.partition()
+        logs.transaction(tp, *three(0, 1), commit=False)
+        logs.transaction(tp, *three(2), commit=True)
+        assert seen(dirty, tp, 0, 5) == [(0, 0), (1, 1), (3, 2)]
+        assert seen(broker, tp, 0, 5) == [(3, 2)]
+        assert [first(dirty, tp, t) for t in (1, 2)] == [1, 2]
+        assert stable_end(dirty, tp) == stable_end(broker, tp) == 5
+
+    def test_a_group_has_committed_what_was_published(self, broker: Broker, logs: Logs) -> None:
+        """Publishing to a group that isn't there makes it; None for what it has committed nothing for; the last one counts, back too."""
+        topic, watchers = logs.topic(2), group()
+        one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        logs.send(one, *three(*range(9)))
+        assert broker.committed(watchers, [one, two]) == {one: None, two: None}
+        assert broker.publish(watchers, {one: 7}) == {one: None}
+        assert broker.committed(watchers, [two, one]) == {one: 7, two: None}
+        assert broker.publish(watchers, {one: 4, two: 0}) == {one: None, two: None}
+        assert broker.committed(watchers, [one, two, one]) == {one: 4, two: 0}
+        assert broker.committed(group(), [one]) == {one: None}
+        assert broker.committed(watchers, []) == broker.publish(watchers, {}) == {}
+
+    def test_what_can_not_be_published_is_told_by_topic_partition(self, broker: Broker, logs: Logs) -> None:
+        """One that isn't there has a reason, and keeps the others from nothing; it has no committed offset, which is no error."""
+        tp, watchers = logs.partition(), group()
+        beyond, gone = TopicPartition(tp.topic, 1), TopicPartition("no-such-topic", 0)
+        told = broker.publish(watchers, {beyond: 1, tp: 0, gone: 1})
+        assert told.keys() == {tp, beyond, gone}
+        assert [told[tp], bool(told[beyond]), bool(told[gone])] == [None, True, True]
+        assert broker.committed(watchers, [tp, beyond, gone]) == {tp: 0, beyond: None, gone: None}
 
     def test_deleted_records(self, broker: Broker, logs: Logs) -> None:
         """The log start moves; what was before it answers nothing, and stamps from there are a data loss that names the place."""

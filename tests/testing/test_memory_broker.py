@@ -27,6 +27,11 @@ def broker() -> MemoryBroker:
 
 
 @pytest.fixture
+def dirty(broker: MemoryBroker) -> MemoryBroker:
+    return broker.at("read_uncommitted")
+
+
+@pytest.fixture
 def logs(broker: MemoryBroker) -> Logs:
     return Logs(MemoryCluster(broker))
 
@@ -110,6 +115,61 @@ def test_a_change_of_leader_shows_in_later_messages(topic: MemoryBroker) -> None
     (chunk,) = topic.stamps(TP, 0, 2)
     assert chunk.epochs.tolist() == [0, 1]
     assert topic.stable_ends([TP])[TP].leader_epoch == 1
+
+
+def test_an_unclean_change_of_leader_loses_the_end(topic: MemoryBroker) -> None:
+    """What lay at the new end or beyond is lost, transactions and all; its offsets are given again, in the next epoch."""
+    topic.produce(TP, b"v")
+    running = topic.transaction()
+    topic.produce(TP, b"lost", transaction=running)
+    topic.truncate(TP, 1)
+    assert topic.ends([TP]) == {TP: 1}
+    assert topic.stable_ends([TP])[TP].leader_epoch == 1
+    assert topic.produce(TP, b"w") == 1
+    running.commit()  # nothing of it is left here, so there is no marker
+    assert [(e.value, e.epoch) for e in topic.fetch(TP, 0, topic.ends([TP])[TP])[0]] == [(b"v", 0), (b"w", 1)]
+    with pytest.raises(ValueError, match="can't truncate"):
+        topic.truncate(TP, 3)
+
+
+def test_two_isolation_levels_are_one_cluster(topic: MemoryBroker) -> None:
+    """What is done to one is seen at the other; under read_uncommitted nothing that is fetched is undecided or aborted."""
+    dirty = topic.at("read_uncommitted")
+    running = topic.transaction()
+    dirty.produce(TP, b"v", transaction=running)
+    assert [(e.value, e.visible, e.aborted) for e in dirty.fetch(TP, 0, 1)[0]] == [(b"v", True, False)]
+    running.abort()
+    assert [(e.visible, e.aborted) for e in dirty.fetch(TP, 0, 2)[0]] == [(True, False), (False, False)]
+    assert [(e.visible, e.aborted) for e in dirty.at("read_committed").fetch(TP, 0, 2)[0]] == [(False, True), (False, False)]
+    topic.create_topic("later")
+    topic.commit_group("g", {TP: 1})
+    assert dirty.names() == ["later", "t"]
+    assert dirty.committed("g", [TP]) == {TP: 1}
+
+
+def test_a_publish_that_fails_is_told(topic: MemoryBroker) -> None:
+    """A group that refuses keeps what it had, until it works again; other groups don't care."""
+    topic.commit_group("g", {TP: 1})
+    topic.refuse_publish("g", "consumers are at work in the group")
+    assert topic.publish("g", {TP: 2}) == {TP: "consumers are at work in the group"}
+    assert topic.publish("h", {TP: 2}) == {TP: None}
+    assert topic.committed("g", [TP]) == {TP: 1}
+    topic.refuse_publish("g", None)
+    assert topic.publish("g", {TP: 2}) == {TP: None}
+
+
+def test_internal_topics_are_not_among_the_names(topic: MemoryBroker) -> None:
+    """Kafka's own are known by their names; two underscores alone make none."""
+    topic.create_topic("__consumer_offsets")
+    topic.create_topic("__mine")
+    assert topic.names() == ["__mine", "t"]
+
+
+def test_a_deleted_topics_offsets_are_forgotten(topic: MemoryBroker) -> None:
+    """A topic made again has no committed offsets."""
+    topic.commit_group("g", {TP: 1})
+    topic.recreate_topic("t")
+    assert topic.committed("g", [TP]) == {TP: None}
 
 
 def test_the_clock_stamps_markers() -> None:
