@@ -32,6 +32,7 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
 
     Bounds are given for all plain columns that hold a value, or for none: where some are missing, deltalake 1.6.6 reads the others' file as
     `column >= null`, and `to_pyarrow_dataset` then skips rows that a filter asks for (measured; without any bounds it skips nothing).
+    A struct, which has no bounds as a whole, counts as missing; lists and maps don't (measured too).
 
     `unbounded` names the columns that held a NaN: Parquet leaves NaN out of its bounds, while readers sort it above all numbers, so that
     they would skip a file that holds what they look for.
@@ -49,7 +50,7 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
             bounds[field.name] = None if field.name in unbounded else _bounds(field.type, groups)
     stats: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
     whole = {name: both for name, both in bounds.items() if both is not None}
-    if whole.keys() == bounds.keys():
+    if whole.keys() == bounds.keys() and not any(pa.types.is_struct(f.type) for f in schema):
         stats["minValues"] = {name: low for name, (low, _) in whole.items()}
         stats["maxValues"] = {name: high for name, (_, high) in whole.items()}
     return _JSON.encode(stats).decode()

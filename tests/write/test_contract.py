@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from ingest.metacolumns import DEFAULT
 from ingest.testing.sink import MemorySink
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink
@@ -19,8 +20,8 @@ from tests.write.things import delta_pieces
 class TestMemorySink(SinkContract):
     """In memory."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema) -> MemorySink:
-        return MemorySink(str(tmp_path), schema)
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> MemorySink:
+        return MemorySink(str(tmp_path), schema, metadata)
 
     def reopen(self, sink: MemorySink) -> MemorySink:
         return sink
@@ -37,11 +38,11 @@ class TestMemorySink(SinkContract):
 class TestDeltaSink(SinkContract):
     """On real Delta tables."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema) -> DeltaSink:
-        return DeltaSink(str(tmp_path / "orders"), schema)
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaSink:
+        return DeltaSink(str(tmp_path / "orders"), schema, metadata)
 
     def reopen(self, sink: DeltaSink) -> DeltaSink:
-        return DeltaSink(sink.uri, sink.schema)
+        return DeltaSink(sink.uri, sink.schema, sink.metadata)
 
     def pieces(self, sink: DeltaSink) -> list[pa.Table]:
         return delta_pieces(sink.uri)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import OverlapError
-from ingest.model import Window
+from ingest.model import Label, Window, label_text
 from ingest.testing.sink import MemorySink
-from ingest.write.decision import refuse_overlap
-from ingest.write.names import app_id, dead_app, fingerprint, parse_receipt_name, receipt_name, safe, window_app
-from tests.write.things import ROWS, plan, receipt
+from ingest.write.decision import adjacent, refuse_overlap
+from ingest.write.names import app_id, dead_app, fingerprint, parse_receipt_name, receipt_name, safe, staged_path, window_app
+from tests.write.things import ROWS, plan, plan_of, receipt
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
+AT = datetime(2026, 1, 2, 3, tzinfo=UTC)
 STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds the zone
 
 
@@ -34,10 +36,10 @@ def test_file_name_parts_are_injective_and_plain(a: str, b: str) -> None:
     assert safe(a).isascii()
 
 
-@given(STARTS, TEXT, st.integers(0, 10**6), st.binary(max_size=50))
-def test_a_receipt_name_says_what_it_was_made_from(start: datetime, pipeline: str, generation: int, content: bytes) -> None:
-    """Window, pipeline and fingerprint come back out of the name; a fingerprint fits an application version."""
-    window = Window(pipeline, start, start + timedelta(hours=1))
+@given(STARTS | st.integers(0, 10**9), TEXT, st.integers(0, 10**6), st.binary(max_size=50))
+def test_a_receipt_name_says_what_it_was_made_from(start: Label, pipeline: str, generation: int, content: bytes) -> None:
+    """Window, of time or a micro-batch, pipeline and fingerprint come back out of the name; a fingerprint fits an application version."""
+    window = Window(pipeline, start, start + 1 if isinstance(start, int) else start + timedelta(hours=1))
     parsed = parse_receipt_name(receipt_name(window, generation, content))
     assert parsed is not None
     assert (parsed.key, parsed.pipeline, parsed.fingerprint) == (window.key, safe(pipeline), fingerprint(content))
@@ -48,6 +50,27 @@ def test_a_receipt_name_says_what_it_was_made_from(start: datetime, pipeline: st
 def test_other_files_are_no_receipts(name: str) -> None:
     """What else lies in the folder is not taken for a receipt."""
     assert parse_receipt_name(name) is None
+
+
+@given(STARTS | st.integers(0, 10**9))
+def test_a_staged_path_needs_no_escaping(start: Label) -> None:
+    """Whatever the window, its folder's name is plain."""
+    assert re.fullmatch(r"data/[A-Za-z0-9.]+/[A-Za-z0-9_-]+\.parquet", staged_path(label_text(start), "a/1"))
+
+
+@pytest.mark.parametrize(
+    ("grid", "start", "end", "expected"),
+    [
+        ("hourly", AT, AT + timedelta(hours=1), ("2026-01-02T02:00:00Z", "2026-01-02T04:00:00Z")),
+        ("0 0,3 * * *", AT, AT + timedelta(hours=21), ("2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z")),
+        ("batch", 0, 1, (None, "batch-000000001")),
+        ("batch", 7, 8, ("batch-000000006", "batch-000000008")),
+    ],
+)
+def test_the_windows_beside(grid: str, start: Label, end: Label, expected: tuple[str | None, str]) -> None:
+    """The grid says which window lies before; the one after starts where this one ends."""
+    planned = plan_of(MemorySink("m", ROWS), Window("orders", start, end), (0, 1))
+    assert adjacent(receipt(planned, [], 0, "a", grid=grid)) == expected
 
 
 def test_generations_share_their_window_id() -> None:

@@ -38,11 +38,18 @@ def window(number: int, pipeline: str = "orders") -> Window:
 
 def plan(sink: Sink, number: int, offsets: tuple[int, int] | None = None, pipeline: str = "orders") -> Plan:
     """Window n holds offsets [10n, 10n + 10) of each of two topic-partitions, unless it is told other ones."""
-    low, high = offsets or (number * PER_WINDOW, (number + 1) * PER_WINDOW)
-    asked = window(number, pipeline)
-    ends = [Boundary.of(label, "cluster", [TOPIC], [Mark(TOPIC.topic, p, at, "settled") for p in range(PARTITIONS)])
+    return plan_of(sink, window(number, pipeline), offsets or (number * PER_WINDOW, (number + 1) * PER_WINDOW))
+
+
+def plan_of(
+    sink: Sink, asked: Window, offsets: tuple[int, int], topics: Sequence[TopicSeen] = (TOPIC,), cluster: str = "cluster"
+) -> Plan:  # fmt: skip
+    """Any window that holds these offsets of each partition of some topics."""
+    low, high = offsets
+    tps = [(t.topic, p) for t in topics for p in range(t.partitions)]
+    ends = [Boundary.of(label, cluster, topics, [Mark(*tp, at, "settled") for tp in tps])
             for label, at in ((asked.start, low), (asked.end, high))]  # fmt: skip
-    splits = tuple(Split(TOPIC.topic, p, low, high) for p in range(PARTITIONS)) if low < high else ()
+    splits = tuple(Split(*tp, low, high) for tp in tps) if low < high else ()
     return Plan(asked, ends[0], ends[1], splits, sink.identity)
 
 
@@ -151,7 +158,8 @@ def delta_pieces(uri: str) -> list[pa.Table]:
     pieces = []
     for action in actions:
         table = pq.ParquetFile(Path(uri) / unquote(action["path"])).read()
-        pieces.append(table.append_column("_window", pa.repeat(action["partition"]["_window"], table.num_rows)))
+        ((column, key),) = action["partition"].items()
+        pieces.append(table.append_column(column, pa.repeat(key, table.num_rows)))
     return pieces
 
 
