@@ -236,8 +236,7 @@ class ReaderContract:
         logs.send(tp, *some(3))
         logs.send(tp, Sent(b"x" * (10 * MIB)))
         logs.send(tp, *some(3))
-        batches = list(self.reader(broker, tp, bytes_max=MIB).batches(Split(tp.topic, 0, 0, 7)))
-        assert [b.num_rows for b in batches] == [3, 1, 3]
+        assert [b.num_rows for b in self.reader(broker, tp, bytes_max=MIB).batches(Split(tp.topic, 0, 0, 7))] == [3, 1, 3]
         self.read(broker, logs, tp, 3, 4, bytes_max=MIB)
 
     # ------------------------------------------------------------------------------------------------------------------------- wrong
