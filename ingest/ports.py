@@ -348,6 +348,9 @@ class Ledger(Protocol):
     def recorded(self, pipeline: str) -> list[Receipt]:
         """The copies, in window order."""
 
+    def last_recorded(self, pipeline: str) -> Receipt | None:
+        """The copy of the newest window."""
+
 
 # --------------------------------------------------------------------------------------------------------------------------- engine
 

@@ -1,24 +1,38 @@
-"""A lost ledger, restored from the sink's receipts: each holds its whole plan with both boundaries, exactly as they were frozen."""
+"""A lost ledger, restored from the sink's receipts: each holds its whole plan with both boundaries, exactly as they were frozen.
+
+Two receipts that meet at a label may cut it in two ways where the source was replaced: then the one that ends there gives the boundary, the
+one that starts there the opening.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
 from ingest.errors import IdentityError, SpecError
-from ingest.model import Boundary, Receipt, instant
+from ingest.model import Boundary, Label, Mark, Receipt, label_text
 from ingest.ports import Bound, Ledger, Sink
-from ingest.verify import difference
+from ingest.seams import difference, same_source, torn
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What the ledger holds now: its id, and how many boundaries, plans and receipts were looked at."""
+    """What the ledger holds now: its id, how many boundaries, plans and receipts were looked at, and what no receipt could say."""
 
     ledger: str
     grid: str
     boundaries: int
     windows: int
+    notes: tuple[str, ...] = ()
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    """What receipts say of labels: the boundaries in their order, the openings of those at which the source was replaced, and notes."""
+
+    boundaries: tuple[Boundary, ...]
+    openings: dict[Label, Boundary]
+    notes: tuple[str, ...]
 
 
 def rebuild(pipeline: str, sink: Sink, ledger: Ledger) -> Rebuilt:
@@ -38,16 +52,34 @@ def rebuild(pipeline: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     held = ledger.bind_grid(pipeline, bound.grid)
     if held != bound.grid:
         raise _contradiction(f"it has pipeline {pipeline} on the grid {held}, the table on {bound.grid}")
-    for wanted, there in zip(frozen, ledger.freeze(pipeline, frozen), strict=True):
-        if difference(wanted, there):
-            raise _contradiction(f"its boundary {instant(wanted.label)} is another one: {difference(wanted, there)}")
+    _restore(pipeline, ledger, frozen)
     for receipt in receipts:
         if ledger.freeze_plan(receipt.plan).digest != receipt.digest:
             raise _contradiction(f"its plan of window {receipt.window.key} is another one")
         ledger.record(receipt)
         # Whatever the request was, a retry of it must not make another generation.
         ledger.target_generation(receipt.window, receipt.request, receipt.generation)
-    return Rebuilt(bound.ledger, bound.grid, len(frozen), len(receipts))
+        if isinstance(receipt.window.start, int) and receipt.generation == 0:
+            ledger.assign(pipeline, receipt.request, receipt.window.start)
+    return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), frozen.notes)
+
+
+def _restore(pipeline: str, ledger: Ledger, frozen: Frozen) -> None:
+    """Up to each label at which the source was replaced, then its opening: it can only be recorded at the highest label."""
+    stretch: list[Boundary] = []
+    for boundary in frozen.boundaries:
+        stretch.append(boundary)
+        opening = frozen.openings.get(boundary.label)
+        if opening is not None or boundary is frozen.boundaries[-1]:
+            _same(stretch, ledger.freeze(pipeline, stretch))
+            _same([opening] if opening else [], [ledger.rebase(pipeline, opening)] if opening else [])
+            stretch = []
+
+
+def _same(wanted: Sequence[Boundary], there: Sequence[Boundary]) -> None:
+    for one, other in zip(wanted, there, strict=True):
+        if difference(one, other):
+            raise _contradiction(f"its boundary {label_text(one.label)} is another one: {difference(one, other)}")
 
 
 def refuse_foreign(pipeline: str, bound: Bound, receipts: Sequence[Receipt]) -> None:
@@ -69,19 +101,57 @@ def refuse_foreign(pipeline: str, bound: Bound, receipts: Sequence[Receipt]) -> 
             raise IdentityError(what, "ledger", "Nothing was rebuilt. Find out which of them is right.")
 
 
-def boundaries(receipts: Sequence[Receipt]) -> list[Boundary]:
+def boundaries(receipts: Sequence[Receipt]) -> Frozen:
     """Every boundary once, by label. Pure.
 
     Raises:
-        IdentityError: if two receipts cut at one label in different ways.
+        IdentityError: if two receipts cut at one label in different ways, and no rebase explains it.
     """
-    found: dict[str, Boundary] = {}
-    for boundary in (b for r in receipts for b in (r.plan.start, r.plan.stop)):
-        known = found.setdefault(instant(boundary.label), boundary)
+    stops = _by_label(r.plan.stop for r in receipts)
+    starts = _by_label(r.plan.start for r in receipts)
+    for label in stops.keys() & starts.keys():
+        if torn(stops[label], starts[label]):
+            raise _disagreement(stops[label], torn(stops[label], starts[label]))
+    openings = {label: start for label, start in starts.items() if label in stops and not same_source(stops[label], start)}
+    ends = [b for _, b in sorted((starts | stops).items())]
+    notes = []
+    for lower, upper in pairwise(ends):
+        if lower.label not in openings and not same_source(lower, upper):
+            openings[lower.label] = _doubted(lower.label, upper)
+            place = f"{label_text(lower.label)} and {label_text(upper.label)}"
+            notes.append(f"The source was replaced somewhere between {place}; windows between them can't be read any more.")
+    below = [None, *(openings.get(b.label, b) for b in ends[:-1])]
+    return Frozen(tuple(_begun(b, lower) for b, lower in zip(ends, below, strict=False)), openings, tuple(notes))
+
+
+def _by_label(cuts: Iterable[Boundary]) -> dict[Label, Boundary]:
+    found: dict[Label, Boundary] = {}
+    for boundary in cuts:
+        known = found.setdefault(boundary.label, boundary)
         if difference(known, boundary):
-            what = f"Two receipts disagree about the boundary {instant(boundary.label)}: {difference(known, boundary)}"
-            raise IdentityError(what, "ledger", "Nothing was rebuilt. Run windrow verify.")
-    return sorted(found.values(), key=lambda b: b.label)
+            raise _disagreement(known, difference(known, boundary))
+    return found
+
+
+def _doubted(label: Label, upper: Boundary) -> Boundary:
+    """The opening where no receipt saw the label at which the source was replaced: at the cuts of the first boundary after it.
+
+    As log starts, so that the window that begins here is refused for what it may have lost, or told as partial.
+    """
+    marks = [msgspec.structs.replace(m, how="log_start") for m in upper.marks]
+    return Boundary.of(label, upper.cluster_id, upper.topics, marks)
+
+
+def _begun(boundary: Boundary, lower: Boundary | None) -> Boundary:
+    """With a begin, at the cut itself, for each topic-partition that the one below doesn't know, because those between them are lost."""
+    known = set() if lower is None else lower.cuts(boundary.by_tp()).keys() | {b.tp for b in boundary.begins}
+    missing: list[Mark] = [] if lower is None else [m for m in boundary.marks if m.tp not in known]
+    return msgspec.structs.replace(boundary, begins=tuple(sorted((*boundary.begins, *missing)))) if missing else boundary
+
+
+def _disagreement(boundary: Boundary, how: str) -> IdentityError:
+    what = f"Two receipts disagree about the boundary {label_text(boundary.label)}: {how}"
+    return IdentityError(what, "ledger", "Nothing was rebuilt. Run windrow verify.")
 
 
 def _contradiction(what: str) -> IdentityError:

@@ -5,16 +5,17 @@ The comparisons are pure functions from values to findings; `verify` fetches the
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
 import msgspec
 
 from ingest.errors import RefusedError, UnreachableError
-from ingest.model import Boundary, Committed, Plan, Receipt, TopicPartition, Window, covered, instant
+from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, TopicPartition, Window, between, covered, label_text
 from ingest.ports import Broker, Ledger, Sink, TopicInfo
+from ingest.seams import difference, same_source, torn
 
 Level = Literal["wrong", "unchecked", "info"]
 About = Literal["receipts", "windows", "ledger", "table", "topic"]
@@ -79,7 +80,7 @@ def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows
     findings += _reached("ledger", lambda: _ledger(pipeline, committed, ledger))
     findings += _reached("table", lambda: _table(receipts, rows))
     findings += _reached("table", lambda: [f for r in receipts for f in compare_dead(r, rows.dead(r.window, r.attempt))])
-    findings += _reached("topic", lambda: _topic(receipts, broker))
+    findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker))
     return Verified(len(committed), sum(r.counts.valid for r in receipts), tuple(findings))
 
 
@@ -97,7 +98,7 @@ def _reached(about: About, look: Callable[[], list[Finding]]) -> list[Finding]:
 
 def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
     """Each receipt in itself, and no offset under two windows. Pure."""
-    findings = [f for r in receipts for f in _one_receipt(r)]
+    findings = [f for r in receipts for f in (*_one_receipt(r), *_partial(r))]
     ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
     for (left, one), (right, two) in pairwise(ranges):
         if left.overlaps(right):
@@ -114,43 +115,79 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     problems = []
     if counts.read != counts.valid + counts.dead + counts.dropped:
         problems.append(f"{counts.read} messages read are not {counts.valid} valid + {counts.dead} dead + {counts.dropped} dropped")
-    if counts.read + counts.invisible != length:
-        problems.append(f"{counts.read} read + {counts.invisible} invisible are not the {length} offsets of the plan")
+    if counts.read + counts.invisible + counts.skipped != length:
+        parts = f"{counts.read} read + {counts.invisible} invisible + {counts.skipped} skipped"
+        problems.append(f"{parts} are not the {length} offsets of the plan")
     if planned != counted:
         problems.append("its splits are not those of its plan")
+    problems += uncovered(receipt.plan)
     return [Finding("wrong", "receipts", p, "This is a bug: keep the table as it is and report it.", receipt.window.key) for p in problems]
+
+
+def _partial(receipt: Receipt) -> list[Finding]:
+    """What a window that was told to go on without lost messages has to say."""
+    do = "Nothing can bring it back; the rest of the window is whole."
+    return [Finding("info", "receipts", f"the window is partial: {lost}", do, receipt.window.key) for lost in receipt.partial]
+
+
+def uncovered(plan: Plan) -> list[str]:
+    """Where a plan's splits are not exactly what lies between its boundaries, one sentence per topic-partition. Pure."""
+    splits: dict[TopicPartition, list[Split]] = defaultdict(list)
+    for split in sorted(plan.splits):
+        splits[split.tp].append(split)
+    try:
+        wanted = between(plan.start, plan.stop)
+    except ValueError as error:
+        return [str(error)]
+    problems = [f"{tp} is read, and its boundary doesn't know it" for tp in splits if tp not in wanted]
+    for tp, (low, high) in wanted.items():
+        edges = [low.offset, *(o for s in splits[tp] for o in (s.start, s.stop)), high.offset]
+        if any(a != b for a, b in zip(edges[::2], edges[1::2], strict=True)):
+            problems.append(f"the splits of {tp} are not the offsets {low.offset} to {high.offset} between its boundaries")
+    return problems
 
 
 def tiles(receipts: Sequence[Receipt]) -> list[Finding]:
     """Gaps between committed windows, and neighbours that don't share their boundary. Pure; receipts in window order."""
-    findings = []
-    for left, right in pairwise(receipts):
-        if left.window.end < right.window.start:
-            what = f"not committed: {instant(left.window.end)} / {instant(right.window.start)}"
-            findings.append(Finding("info", "windows", what, "Run them if they are wanted."))
-        elif left.window.end > right.window.start:
-            what = f"windows {left.window.key} and {right.window.key} overlap in time"
-            findings.append(Finding("wrong", "windows", what, "Was the grid changed by hand?", right.window.key))
-        elif difference(left.plan.stop, right.plan.start):
-            what = f"the end of window {left.window.key} is not the start of the next: {difference(left.plan.stop, right.plan.start)}"
-            findings.append(Finding("wrong", "windows", what, "Messages between them are lost or twice.", right.window.key))
-    return findings
+    first = receipts[0].window.start if receipts else 0
+    findings = [_absent(0, first)] if isinstance(first, int) and first > 0 else []
+    return findings + [f for left, right in pairwise(receipts) for f in _meeting(left, right)]
 
 
-def difference(one: Boundary, other: Boundary) -> str:
-    """In which way two boundaries cut differently; empty if they cut alike. A partition that one of them doesn't list is cut at 0."""
-    if (one.label, one.cluster_id, one.topics) != (other.label, other.cluster_id, other.topics):
-        return f"label, cluster or topic id differ ({instant(one.label)}, {instant(other.label)})"
-    tps = sorted({m.tp for m in (*one.marks, *other.marks)})
-    unlike = [f"{tp} at {one.offset(tp)} and {other.offset(tp)}" for tp in tps if one.offset(tp) != other.offset(tp)]
-    return "; ".join(unlike)
+def _meeting(left: Receipt, right: Receipt) -> list[Finding]:
+    stop, start = left.plan.stop, right.plan.start
+    if _later(stop.label, start.label):
+        what = f"windows {left.window.key} and {right.window.key} overlap in time"
+        return [Finding("wrong", "windows", what, "Was the grid changed by hand?", right.window.key)]
+    replaced = [] if same_source(stop, start) else [_replaced(stop, start)]
+    if stop.label != start.label:
+        return [_absent(stop.label, start.label), *replaced]
+    unlike = torn(stop, start)
+    if unlike:
+        what = f"the end of window {left.window.key} is not the start of the next: {unlike}"
+        return [Finding("wrong", "windows", what, "Messages between them are lost or twice.", right.window.key)]
+    return replaced
+
+
+def _absent(start: Label, end: Label) -> Finding:
+    """Windows in time may be left out; of micro-batches each is committed before the next one is cut."""
+    what = f"not committed: {label_text(start)} / {label_text(end)}"
+    if isinstance(start, int):
+        do = "Later micro-batches are there, so their commits got lost. Was the table restored from a backup? Run them by their numbers."
+        return Finding("wrong", "windows", what, do)
+    return Finding("info", "windows", what, "Run them if they are wanted.")
+
+
+def _replaced(stop: Boundary, start: Boundary) -> Finding:
+    where = label_text(start.label) if start.label == stop.label else f"{label_text(stop.label)} / {label_text(start.label)}"
+    return Finding("info", "windows", f"the source was replaced at {where} (rebase)", "Windows before it can't be replayed.")
 
 
 # ----------------------------------------------------------------------------------------------------------------------- ledger
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a ledger holds about one committed window."""
+    """What a ledger holds about one committed window: the boundary at its start as an opening."""
 
     start: Boundary | None
     stop: Boundary | None
@@ -161,9 +198,7 @@ class Kept(msgspec.Struct, frozen=True):
 def _ledger(pipeline: str, committed: Sequence[Committed], ledger: Ledger) -> list[Finding]:
     copies = {r.window: r for r in ledger.recorded(pipeline)}
     windows = [c.receipt.window for c in committed]
-    kept = [
-        Kept(ledger.boundary(pipeline, w.start), ledger.boundary(pipeline, w.end), ledger.plan(w), copies.pop(w, None)) for w in windows
-    ]
+    kept = [Kept(ledger.opening(pipeline, w.start), ledger.boundary(pipeline, w.end), ledger.plan(w), copies.pop(w, None)) for w in windows]
     # Asking for the identity would make an absent ledger, and one that holds nothing of ours is told of anyway.
     identity = ledger.identity() if any(k != Kept(None, None, None, None) for k in kept) else None
     findings = [f for c, k in zip(committed, kept, strict=True) for f in compare_ledger(c.receipt, k, identity)]
@@ -237,32 +272,85 @@ def compare_dead(receipt: Receipt, there: int) -> list[Finding]:
 # ------------------------------------------------------------------------------------------------------------------------ topic
 
 
-def _topic(receipts: Sequence[Receipt], broker: Broker) -> list[Finding]:
-    if not receipts:
+def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boundary | None:
+    """Where the next window begins: at the newest committed one's end, or at a rebase since."""
+    newest = receipts[-1].plan.stop if receipts else None
+    try:
+        openings = ledger.rebased(pipeline)
+    except (RefusedError, UnreachableError):  # told by what is asked of the ledger itself
+        return newest
+    if newest is None or not openings or _later(newest.label, openings[-1].label):
+        return newest
+    return openings[-1]
+
+
+def _later(one: Label, other: Label) -> bool:
+    return isinstance(one, int) == isinstance(other, int) and one > other  # type: ignore[operator]
+
+
+def _topic(receipts: Sequence[Receipt], current: Boundary | None, broker: Broker) -> list[Finding]:
+    """Asks about all topics that a window read from, in a few questions."""
+    if current is None:
         return []
-    topics = {t.topic: broker.topic(t.topic) for t in receipts[-1].plan.stop.topics}
+    topics = broker.topics(sorted({s.topic for r in receipts for s in r.plan.splits} | {t.topic for t in current.topics}))
     tps = sorted({s.tp for r in receipts for s in r.plan.splits if s.topic in topics and s.partition < topics[s.topic].partitions})
-    return compare_topic(receipts, broker.cluster_id(), topics, broker.log_starts(tps))
+    return compare_topic(receipts, current, broker.cluster_id(), topics, broker.log_starts(tps))
 
 
 def compare_topic(
-    receipts: Sequence[Receipt], cluster_id: str, topics: dict[str, TopicInfo], starts: dict[TopicPartition, int]
+    receipts: Sequence[Receipt],
+    current: Boundary,
+    cluster_id: str,
+    topics: Mapping[str, TopicInfo],
+    starts: Mapping[TopicPartition, int],
 ) -> list[Finding]:
-    """Whether the receipts are of this cluster and these topics, and whether they could be replayed. Pure."""
-    findings, expired = [], []
+    """Whether the receipts are of this cluster and these topics, and whether they could be replayed. Pure.
+
+    What the pipeline has left behind itself, by a rebase or because a topic isn't read any more, is information.
+    """
+    findings, expired, left = [], [], []
     for receipt in receipts:
-        stop = receipt.plan.stop
-        gone = [t.topic for t in stop.topics if t.topic not in topics or topics[t.topic].topic_id != t.topic_id]
-        if stop.cluster_id != cluster_id:
-            do = "Point the spec at the cluster that the table was built from."
-            what = f"committed from cluster {stop.cluster_id}, this is {cluster_id}"
-            findings.append(Finding("wrong", "topic", what, do, receipt.window.key))
-        elif gone:
-            do = "The rows are safe; the window can't be replayed, and new windows of the new topic are refused."
-            findings.append(Finding("wrong", "topic", f"topic {', '.join(gone)} was deleted and made again", do, receipt.window.key))
-        elif any(s.start < starts.get(s.tp, 0) for s in receipt.plan.splits):
-            expired.append(receipt.window.key)
-    if expired:
-        what = f"{len(expired)} of {len(receipts)} windows can't be replayed: the topic doesn't hold their start any more"
-        findings.append(Finding("info", "topic", what, f"The newest of them is {expired[-1]}.", None))
+        cluster, lost = _lost_cluster(receipt, cluster_id), _lost_topics(receipt, topics)
+        if cluster is None and not lost:
+            expired += [receipt.window.key] if any(s.start < starts.get(s.tp, 0) for s in receipt.plan.splits) else []
+        elif (cluster is not None and current.cluster_id == cluster_id) or (cluster is None and lost <= _left_behind(receipt, current)):
+            left.append(receipt.window.key)
+        elif cluster is not None:
+            do = "Point the spec at the cluster that the table was built from; if it was replaced for good: windrow rebase SPEC."
+            findings.append(Finding("wrong", "topic", cluster, do, receipt.window.key))
+        else:
+            findings.append(_gone(receipt, sorted(lost), topics))
+    for keys, why in (
+        (expired, "the topic doesn't hold their start any more"),
+        (left, "their source was replaced, or is gone and not read"),
+    ):
+        if keys:
+            what = f"{len(keys)} of {len(receipts)} windows can't be replayed: {why}"
+            findings.append(Finding("info", "topic", what, f"The newest of them is {keys[-1]}.", None))
     return findings
+
+
+def _lost_cluster(receipt: Receipt, cluster_id: str) -> str | None:
+    """In which way the cluster isn't the receipt's; a window without messages suits every cluster."""
+    made_on = receipt.plan.stop.cluster_id
+    return f"committed from cluster {made_on}, this is {cluster_id}" if receipt.plan.splits and made_on != cluster_id else None
+
+
+def _lost_topics(receipt: Receipt, topics: Mapping[str, TopicInfo]) -> set[str]:
+    """Topics that the window read and that aren't there, or are others of the same name."""
+    ids, read = receipt.plan.stop.by_topic(), {s.topic for s in receipt.plan.splits}
+    return {name for name in read if name not in topics or topics[name].topic_id != ids[name].topic_id}
+
+
+def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
+    """Topics of the receipt that the pipeline itself reads no more: replaced, left out, or only carried on."""
+    ids, now = receipt.plan.stop.by_topic(), current.by_topic()
+    carried = {m.topic for m in current.marks if m.how == "removed"} - {m.topic for m in current.marks if m.how != "removed"}
+    return {name for name, seen in ids.items() if name not in now or now[name].topic_id != seen.topic_id or name in carried}
+
+
+def _gone(receipt: Receipt, lost: Sequence[str], topics: Mapping[str, TopicInfo]) -> Finding:
+    anew = [name for name in lost if name in topics]
+    what = f"topic {', '.join(anew or lost)} was deleted{' and made again' if anew else ''}"
+    do = "The rows are safe; the window can't be replayed, and new windows are refused until windrow rebase SPEC"
+    return Finding("wrong", "topic", what, f"{do}." if anew else f"{do} or source.on_removed: drop.", receipt.window.key)

@@ -177,7 +177,7 @@ def verify_all(output: Output, path: Path) -> None:
     """Receipts against ledger, rows and topic."""
     spec = load_spec(path)
     pipeline = assemble(spec)
-    verified = verify(spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path()))
+    verified = verify(spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path(), spec.metadata))
     wrong = sum(f.level == "wrong" for f in verified.findings)
     unchecked = sum(f.level == "unchecked" for f in verified.findings)
     summary = f"{verified.windows} windows, {verified.rows:,} rows: " + (f"{wrong} things are wrong" if wrong else "nothing is wrong")
@@ -202,7 +202,7 @@ def rebuild_ledger(output: Output, path: Path) -> None:
     pipeline = assemble(spec)
     done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
     what = f"The ledger holds {done.boundaries} boundaries, {done.windows} plans and receipts ({done.grid}); its id is {done.ledger}."
-    output.show(done, Text(what))
+    output.show(done, Text("\n".join([what, *done.notes])))
 
 
 class Serving(msgspec.Struct):

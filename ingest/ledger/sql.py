@@ -185,6 +185,11 @@ class SqlLedger:
         held = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline).order_by(RECEIPTS.c.window_start, RECEIPTS.c.window_end)
         return self._ask(lambda c: [self._decoded(row, Receipt) for row in c.execute(held)], [])
 
+    def last_recorded(self, pipeline: str) -> Receipt | None:
+        """The copy of the newest window."""
+        last = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline).order_by(RECEIPTS.c.window_start.desc()).limit(1)
+        return self._ask(lambda c: self._value(c.execute(last).first(), Receipt), None)
+
     def _ask(self, question: Callable[[Connection], T], nothing: T, *more: Table) -> T:
         """The answer of one state of the ledger; `nothing` if there is no ledger yet, or an older version made it without these tables."""
         with self.database.reading() as connection:

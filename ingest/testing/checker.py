@@ -13,6 +13,7 @@ from itertools import pairwise
 import msgspec
 import pyarrow as pa
 
+from ingest.metacolumns import DEFAULT
 from ingest.model import Boundary, Plan, Receipt, TopicPartition, between, covered
 
 Place = tuple[TopicPartition, int]
@@ -59,20 +60,23 @@ def check(
     dead: Iterable[pa.Table],
     receipts: Iterable[Receipt],
     content: str | None = None,
+    metadata: Mapping[str, str] = DEFAULT,
 ) -> Report:
     """Compare a table with what was produced.
 
     Args:
         produced: per topic-partition the visible messages that the committed windows cover, without those that the pipeline was told to
-            drop: offset -> what identifies the row made of it (ignored without `content`).
+            drop, and without those that were gone before they could be read: offset -> what identifies the row made of it (ignored without
+            `content`).
         pieces: the table's rows (`_topic, _partition, _offset, _window` at least), cut so that each piece keeps the order it is stored in.
         dead: the dead letters that readers see, with the same columns.
         receipts: what the sink says it holds.
         content: the column that is to equal what identifies each row.
+        metadata: what the table calls its metadata columns; dead letters have names of their own.
     """
-    split_rows = [list(_rows(piece, content)) for piece in pieces]
+    split_rows = [list(_rows(piece, metadata, content)) for piece in pieces]
     rows = [row for piece in split_rows for row in piece]
-    refused = [row for piece in dead for row in _rows(piece, None)]
+    refused = [row for piece in dead for row in _rows(piece, DEFAULT, None)]
     known = {(tp, offset): what for tp, offsets in produced.items() for offset, what in offsets.items()}
     times = Counter(row.place for row in [*rows, *refused])
     altered = {row.place for row in rows if content is not None and row.place in known and row.content != known[row.place]}
@@ -87,8 +91,8 @@ def check(
     )
 
 
-def _rows(piece: pa.Table, content: str | None) -> Iterator[_Row]:
-    topics, partitions, offsets, windows = (piece[c].to_pylist() for c in ("_topic", "_partition", "_offset", "_window"))
+def _rows(piece: pa.Table, metadata: Mapping[str, str], content: str | None) -> Iterator[_Row]:
+    topics, partitions, offsets, windows = (piece[metadata[name]].to_pylist() for name in ("topic", "partition", "offset", "window"))
     contents = piece[content].to_pylist() if content is not None else [None] * piece.num_rows
     for topic, partition, offset, window, what in zip(topics, partitions, offsets, windows, contents, strict=True):
         yield _Row((TopicPartition(topic, partition), offset), window, what)
@@ -128,14 +132,19 @@ def _sums(receipt: Receipt) -> Iterator[str]:
             yield f"{place}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped {s.dropped}"
         if (s.rows_staged, s.dead_staged) != (s.valid, s.dead):
             yield f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {s.valid} + {s.dead}"
-        if s.next_offset < s.stop or s.missing < 0:
-            yield f"{place}: read {s.read} messages up to {s.next_offset}"
+        if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
+            yield f"{place}: read {s.read} messages up to {s.next_offset}, skipped {s.skipped}"
     if sorted((s.topic, s.partition, s.start, s.stop) for s in receipt.splits) != sorted(
         (s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits
     ):
         yield f"window {key}: the counted splits are not the plan's"
-    if (total.read, total.valid, total.dead) != tuple(sum(getattr(s, n) for s in receipt.splits) for n in ("read", "valid", "dead")):
+    names = ("read", "valid", "dead", "dropped", "skipped")
+    if [getattr(total, n) for n in names] != [sum(getattr(s, n) for s in receipt.splits) for n in names]:
         yield f"window {key}: the totals are not the sums over its splits"
+    if total.read + total.invisible + total.skipped != sum(s.stop - s.start for s in receipt.plan.splits):
+        yield f"window {key}: {total.read} read + {total.invisible} invisible + {total.skipped} skipped are not the plan's offsets"
+    if total.skipped and not receipt.partial:
+        yield f"window {key}: {total.skipped} offsets were skipped, and the receipt doesn't say that it is partial"
     yield from _tiles(receipt.plan)
 
 
@@ -153,7 +162,7 @@ def _tiles(plan: Plan) -> Iterator[str]:
 
 
 def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Between windows: no shared offset anywhere, no gap where two windows touch."""
+    """Between windows: no shared offset anywhere, no gap where two windows touch, no micro-batch that is not there."""
     ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
     for (a, one), (b, other) in pairwise(ranges):
         if a.overlaps(b):
@@ -162,13 +171,15 @@ def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
         if before.window.end == after.window.start:
             for tp, stop, start in _tears(before.plan.stop, after.plan.start):
                 yield f"{tp}: window {before.window.key} stops at {stop}, the next one starts at {start}"
+        elif isinstance(before.window.end, int):
+            yield f"micro-batch {after.window.key} comes right after {before.window.key}"
 
 
 def _tears(stop: Boundary, start: Boundary) -> Iterator[tuple[TopicPartition, int | None, int | None]]:
-    """Where two boundaries of one label differ. After a rebase only topics that are the same on both sides have to agree."""
+    """Where two boundaries of one label differ. After a rebase (topics are others, or left out) only those that stay have to agree."""
     ids, others = ({t.topic: (b.cluster_id, t.topic_id) for t in b.topics} for b in (stop, start))
     same = {topic for topic in ids if others.get(topic) == ids[topic]}
-    rebased = stop.cluster_id != start.cluster_id or same != ids.keys() & others.keys()
+    rebased = stop.cluster_id != start.cluster_id or same != ids.keys()
     for tp in sorted(stop.by_tp().keys() | start.by_tp().keys()):
         one, other = (mark.offset if (mark := b.cut(tp)) is not None else None for b in (stop, start))
         if one != other and (tp.topic in same or not rebased):

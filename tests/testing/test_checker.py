@@ -8,10 +8,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from ingest.model import Receipt
+from ingest.metacolumns import DEFAULT
+from ingest.model import Counts, Receipt, TopicPartition, TopicSeen, Window
 from ingest.testing.checker import Report, check
 from ingest.testing.sink import MemorySink
-from tests.write.things import ROWS, plan, produced, receipt, staged_receipt, window
+from tests.write.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
 
 
 class State:
@@ -93,6 +94,73 @@ def overlapping(s: State) -> None:
     s.receipts.append(receipt(plan(s.sink, 9, offsets=(5, 6)), [], 0, "a1"))
 
 
+def skipped_in_silence(s: State) -> None:
+    """Offsets were skipped, and the receipt passes for whole."""
+    s.receipts[0] = msgspec.structs.replace(_skipping(s.receipts[0]), partial=())
+
+
+def skipped_twice(s: State) -> None:
+    """The total of skipped offsets is not the sum over the splits."""
+    told = _skipping(s.receipts[0])
+    s.receipts[0] = msgspec.structs.replace(told, counts=msgspec.structs.replace(told.counts, skipped=8))
+
+
+def batch_missing(s: State) -> None:
+    """A micro-batch lies between two others, and isn't there."""
+    first, second = s.receipts[:2]
+    for i, (made, number) in enumerate([(first, 0), (second, 2)]):
+        asked = Window("orders", number, number + 1)
+        ends = [msgspec.structs.replace(b, label=n) for b, n in ((made.plan.start, number), (made.plan.stop, number + 1))]
+        numbered = msgspec.structs.replace(made.plan, window=asked, start=ends[0], stop=ends[1])
+        s.receipts[i] = msgspec.structs.replace(made, plan=numbered, digest=numbered.digest)
+
+
+def _skipping(made: Receipt) -> Receipt:
+    """The receipt of a window that was told to go on without four messages, which were its first split's."""
+    first = made.splits[0]
+    less = msgspec.structs.replace(first, read=first.read - 4, valid=first.valid - 4, rows_staged=first.rows_staged - 4, skipped=4)
+    splits = (less, *made.splits[1:])
+    return msgspec.structs.replace(made, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",))
+
+
+def test_skipped_offsets_are_accounted_for() -> None:
+    """What a reader was told to go on without is neither lost nor invisible, if the receipt says so."""
+    state = State(range(2))
+    told = state.receipts[0] = _skipping(state.receipts[0])
+    split = told.plan.splits[0]
+    gone = range(split.stop - 4, split.stop)
+    state.pieces = [p.filter(_kept(p, split.tp, gone)) for p in state.pieces]
+    known = produced(state.numbers)
+    known[split.tp] = {o: what for o, what in known[split.tp].items() if o not in gone}
+    assert check(known, state.pieces, state.dead, state.receipts, content="id").ok
+
+
+def _kept(piece: pa.Table, tp: TopicPartition, gone: range) -> pa.Array:
+    rows = zip(piece["_topic"].to_pylist(), piece["_partition"].to_pylist(), piece["_offset"].to_pylist(), strict=True)
+    return pa.array([(t, p) != (tp.topic, tp.partition) or o not in gone for t, p, o in rows], pa.bool_())
+
+
+def test_renamed_columns_are_found_under_their_names() -> None:
+    """The table may call its metadata columns as it likes; dead letters keep their own names."""
+    state = State(range(2))
+    names = {name: f"kafka_{name}" for name in DEFAULT}
+    renamed = [p.rename_columns([f"kafka{n}" if n in DEFAULT.values() else n for n in p.column_names]) for p in state.pieces]
+    assert check(produced(state.numbers), renamed, state.dead, state.receipts, content="id", metadata=names).ok
+
+
+def test_a_seam_is_no_tear() -> None:
+    """After a rebase, topics that are others, or left out, need not meet; those that stay must."""
+    state = State(range(2))
+    first, second = state.receipts
+    moved = plan_of(state.sink, second.window, (3, 13), [TopicSeen(TOPIC.topic, "topic-id-2", PARTITIONS)])
+    counted = receipt(moved, stage(state.sink, moved, 0, "a1"), 0, "a1")
+    report = check({}, [], [], [first, counted])
+    assert report.accounting == ()
+    torn = plan_of(state.sink, second.window, (3, 13))
+    report = check({}, [], [], [first, receipt(torn, stage(state.sink, torn, 0, "a1"), 0, "a1")])
+    assert "stops at 10, the next one starts at 3" in str(report.accounting)
+
+
 @pytest.mark.parametrize("numbers", [range(0), range(1), range(3)])
 def test_nothing_is_wrong(numbers: range) -> None:
     """A table that holds what was produced is ok, and says so."""
@@ -107,6 +175,7 @@ def test_nothing_is_wrong(numbers: range) -> None:
         (drop_row, "lost"), (repeat_piece, "duplicated"), (row_and_dead_letter, "duplicated"), (unknown_offset, "invented"),
         (altered, "invented"), (swapped, "out_of_order"), (without_receipt, "receipts"), (in_another_window, "receipts"),
         (miscounted, "accounting"), (untiled, "accounting"), (overlapping, "accounting"),
+        (skipped_in_silence, "accounting"), (skipped_twice, "accounting"), (batch_missing, "accounting"),
     ],
 )  # fmt: skip
 def test_each_damage_is_found(damage: Callable[[State], None], kind: str) -> None:

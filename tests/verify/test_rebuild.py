@@ -11,8 +11,9 @@ from ingest.errors import IdentityError, SpecError
 from ingest.ledger.sql import open_ledger
 from ingest.model import Boundary, Mark, Plan
 from ingest.rebuild import boundaries, rebuild, refuse_foreign
-from tests.verify.things import Scene
-from tests.write.things import TOPIC, plan, window
+from ingest.seams import difference
+from tests.verify.things import AGAIN, ANEW, OTHER, Scene
+from tests.write.things import TOPIC, plan, plan_of, window
 
 
 @pytest.fixture
@@ -105,8 +106,66 @@ def test_receipts_that_disagree(scene: Scene) -> None:
     assert bound is not None
     with pytest.raises(IdentityError, match="names ledger else and grid hourly"):
         refuse_foreign("orders", bound, [msgspec.structs.replace(receipts[0], ledger="else")])
-    first, second = receipts[:2]
-    low = Boundary.of(second.plan.start.label, "cluster", [TOPIC], [Mark(TOPIC.topic, 0, 9, "settled")])
+    first, second = sorted(receipts, key=lambda r: r.window)[:2]
+    low = Boundary.of(second.plan.start.label, "cluster", [TOPIC], [Mark(TOPIC.topic, p, 9, "settled") for p in (0, 1)])
     moved = msgspec.structs.replace(second.plan, start=low)
     with pytest.raises(IdentityError, match=r"disagree about the boundary 2026-01-02T01:00:00Z: shop.orders\[0\] at 10 and 9"):
         boundaries([first, msgspec.structs.replace(second, plan=moved, digest=moved.digest)])
+
+
+def test_a_replaced_source_comes_back(scene: Scene) -> None:
+    """Two receipts that meet where the source was replaced give back the boundary and the opening, and what lies above."""
+    for number, offsets in ((4, (0, 7)), (5, (7, 9))):
+        scene.commit_plan(plan_of(scene.sink, window(number), offsets, [ANEW]))
+    scene.broker.topic_id = ANEW.topic_id
+    before, rebased = _contents(scene), scene.ledger.rebased("orders")
+    assert [b.label for b in rebased] == [window(4).start]
+    scene.lose_ledger()
+    assert rebuild("orders", scene.sink, scene.ledger).notes == ()
+    assert (_contents(scene), scene.ledger.rebased("orders")) == (before, rebased)
+    assert rebuild("orders", scene.sink, scene.ledger).boundaries == 7
+    assert scene.verify().exit_code == 0
+
+
+def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
+    """No receipt saw the label: what is after it comes back, and the first window of the gap is doubted instead of taken for empty."""
+    scene.commit_plan(plan_of(scene.sink, window(4), (0, 7), [ANEW]))
+    scene.ledger.freeze("orders", [plan_of(scene.sink, window(5), (7, 9), [ANEW]).stop])
+    scene.commit_plan(plan_of(scene.sink, window(6), (9, 12), [AGAIN]))
+    scene.lose_ledger()
+    done = rebuild("orders", scene.sink, scene.ledger)
+    assert len(done.notes) == 1
+    assert "between 2026-01-02T05:00:00Z and 2026-01-02T06:00:00Z" in done.notes[0]
+    opening = scene.ledger.opening("orders", window(5).start)
+    assert opening is not None
+    assert {(m.offset, m.how) for m in opening.marks} == {(9, "log_start")}
+    assert scene.ledger.boundary("orders", window(6).start) == plan_of(scene.sink, window(6), (9, 12), [AGAIN]).start
+
+
+def test_a_topic_that_came_in_a_gap(scene: Scene) -> None:
+    """The boundary that brought it is lost with its ledger; those above come back and cut as they did, and it can be frozen again."""
+    brought = Boundary.of(
+        window(5).start, "cluster", [TOPIC, OTHER],
+        [*(Mark(TOPIC.topic, p, 50, "settled") for p in (0, 1)), Mark(OTHER.topic, 0, 40, "settled")],
+        [Mark(OTHER.topic, 0, 33, "position")],
+    )  # fmt: skip
+    assert scene.ledger.freeze("orders", [brought]) == [brought]
+    made = scene.commit_plan(plan_of(scene.sink, window(6), (60, 70), [TOPIC, OTHER]))
+    scene.lose_ledger()
+    rebuild("orders", scene.sink, scene.ledger)
+    there = scene.ledger.boundary("orders", window(6).start)
+    assert there is not None
+    assert not difference(there, made.plan.start)
+    assert [f for f in scene.verify().findings if f.about == "ledger"] == []
+    assert scene.ledger.freeze("orders", [brought]) == [brought]
+
+
+def test_batches_come_back(tmp_path: Path) -> None:
+    """With their numbers, and their requests: a retry of one reports the batch that it ran."""
+    scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
+    newest = scene.ledger.newest("orders", 9)
+    scene.lose_ledger()
+    assert rebuild("orders", scene.sink, scene.ledger).grid == "batch"
+    assert scene.ledger.newest("orders", 9) == newest
+    assert [scene.ledger.assigned("orders", f"request of batch-00000000{n}") for n in range(4)] == [0, 1, 2, None]
+    assert scene.verify().findings == ()

@@ -12,10 +12,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingest.ledger.tables import FACTS, RECEIPTS
-from ingest.model import Boundary, Mark
-from ingest.verify import Held, Kept, Verified, compare_ledger, compare_receipts, compare_rows, difference, tiles
-from tests.verify.things import Scene
-from tests.write.things import TOPIC, plan, stage, window
+from ingest.metacolumns import DEFAULT
+from ingest.model import Boundary, Counts, Mark, TopicSeen
+from ingest.seams import difference, torn
+from ingest.verify import Held, Kept, Verified, _topic, compare_ledger, compare_receipts, compare_rows, tiles, uncovered
+from tests.verify.things import ANEW, OTHER, Scene
+from tests.write.things import TOPIC, plan, plan_of, receipt, stage, window
 
 
 @pytest.fixture
@@ -190,11 +192,13 @@ def test_other_boundary(scene: Scene) -> None:
 
 
 def test_how_a_cut_was_found_is_no_difference() -> None:
-    """Two boundaries that cut alike are equal, however each mark came about, and with partitions at 0 left out."""
+    """Two boundaries that cut alike are equal, however each mark came about, and with partitions that were added later left out."""
     label = window(0).start
-    one = Boundary.of(label, "cluster", [TOPIC], [Mark(TOPIC.topic, 0, 5, "settled")])
+    one = Boundary.of(label, "cluster", [TopicSeen(TOPIC.topic, TOPIC.topic_id, 1)], [Mark(TOPIC.topic, 0, 5, "settled")])
     other = Boundary.of(label, "cluster", [TOPIC], [Mark(TOPIC.topic, 0, 5, "clamped"), Mark(TOPIC.topic, 1, 0, "clamped")])
     assert not difference(one, other)
+    begun = Boundary.of(label, "cluster", [TOPIC], other.marks, [Mark(TOPIC.topic, 0, 2, "position")])
+    assert not difference(other, begun)
 
 
 def test_topic_recreated(scene: Scene) -> None:
@@ -238,7 +242,7 @@ def test_receipt_that_does_not_add_up(scene: Scene) -> None:
     lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, read=19), splits=())
     assert [f.what for f in compare_receipts([lying])] == [
         "19 messages read are not 18 valid + 2 dead + 0 dropped",
-        "19 read + 0 invisible are not the 20 offsets of the plan",
+        "19 read + 0 invisible + 0 skipped are not the 20 offsets of the plan",
         "its splits are not those of its plan",
     ]
 
@@ -251,3 +255,112 @@ def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
     assert [f.what for f in compare_rows(made, [*good, Held("other", 0, 1, 1, 5, 5)])] == [
         "other[0]: 1 rows in the table, 0 in the receipt"
     ]
+
+
+def test_a_replaced_topic_is_a_seam(scene: Scene) -> None:
+    """Where a rebase lies between two windows, that is told, and nothing is wrong; earlier windows can't be replayed."""
+    scene.commit_plan(plan_of(scene.sink, window(3), (0, 10), [ANEW]))
+    scene.broker.topic_id = ANEW.topic_id
+    verified = scene.verify()
+    assert [(f.level, f.about, f.what) for f in verified.findings] == [
+        ("info", "windows", "the source was replaced at 2026-01-02T03:00:00Z (rebase)"),
+        ("info", "topic", "3 of 4 windows can't be replayed: their source was replaced, or is gone and not read"),
+    ]
+
+
+def test_a_rebase_without_a_window_yet(scene: Scene) -> None:
+    """The ledger's opening alone says that the pipeline goes on with the new topic."""
+    scene.broker.topic_id = ANEW.topic_id
+    assert scene.verify().exit_code == 1
+    scene.ledger.rebase("orders", plan_of(scene.sink, window(3), (0, 10), [ANEW]).start)
+    assert [f.what for f in scene.verify().findings] == [
+        "3 of 3 windows can't be replayed: their source was replaced, or is gone and not read"
+    ]
+
+
+def test_what_a_rebase_does_not_explain_is_torn() -> None:
+    """Topics that stay are cut alike on both sides; another cluster's offsets are not compared, and a left-out topic is gone."""
+    label = window(0).start
+
+    def cut(topics: list[TopicSeen], *offsets: int, cluster: str = "cluster") -> Boundary:
+        return Boundary.of(label, cluster, topics, [Mark(t.topic, 0, o, "settled") for t, o in zip(topics, offsets, strict=True)])
+
+    stop = cut([TOPIC, OTHER], 10, 20)
+    assert not torn(stop, stop)
+    assert not torn(stop, cut([ANEW, OTHER], 0, 20))
+    assert not torn(stop, cut([OTHER], 20))
+    assert not torn(stop, cut([TOPIC, OTHER], 1, 2, cluster="other"))
+    assert torn(stop, cut([ANEW, OTHER], 0, 21)) == "shop.returns[0] at 20 and 21"
+    assert torn(stop, cut([TOPIC, OTHER], 10, 19)) == "shop.returns[0] at 20 and 19"
+
+
+def test_batches_come_one_after_the_other(tmp_path: Path) -> None:
+    """Micro-batches are verified as windows are; one that is missing between them, or before them, is wrong."""
+    scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
+    assert scene.verify().findings == ()
+    receipts = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
+    assert [(f.level, f.what) for f in tiles(receipts[1:])] == [("wrong", "not committed: batch-000000000 / batch-000000001")]
+    assert [(f.level, f.what) for f in tiles(receipts[::2])] == [("wrong", "not committed: batch-000000001 / batch-000000002")]
+
+
+def test_partial_windows_are_told(scene: Scene) -> None:
+    """What a window was told to go on without is information, in the receipt's own words, and its numbers add up."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    split = msgspec.structs.replace(made.splits[0], read=6, bytes=12, valid=5, rows_staged=5, skipped=4)
+    splits = (split, *made.splits[1:])
+    told = msgspec.structs.replace(made, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",))
+    assert [(f.level, f.what, f.window) for f in compare_receipts([told])] == [
+        ("info", "the window is partial: 4 offsets were gone", made.window.key)
+    ]
+
+
+def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
+    """In any number of splits, from where a new topic begins; a gap, an overlap, and what the boundary doesn't know are found."""
+    made = plan(scene.sink, 1)
+    first, *rest = made.splits
+    halves = (msgspec.structs.replace(first, stop=13), msgspec.structs.replace(first, start=13))
+    assert uncovered(msgspec.structs.replace(made, splits=(*halves, *rest))) == []
+    torn_apart = "the splits of shop.orders[0] are not the offsets 10 to 20 between its boundaries"
+    assert uncovered(msgspec.structs.replace(made, splits=(*halves[:1], *rest))) == [torn_apart]
+    assert uncovered(msgspec.structs.replace(made, splits=(first, *halves, *rest))) == [torn_apart]
+    strange = msgspec.structs.replace(first, topic="other")
+    assert uncovered(msgspec.structs.replace(made, splits=(*made.splits, strange))) == [
+        "other[0] is read, and its boundary doesn't know it"
+    ]
+    new = Mark(OTHER.topic, 0, 30, "settled")
+    stop = Boundary.of(made.stop.label, "cluster", [TOPIC, OTHER], [*made.stop.marks, new], [Mark(OTHER.topic, 0, 25, "position")])
+    begun = msgspec.structs.replace(first, topic=OTHER.topic, start=25, stop=30)
+    assert uncovered(msgspec.structs.replace(made, stop=stop, splits=(*made.splits, begun))) == []
+
+
+def test_a_topic_that_is_gone(scene: Scene) -> None:
+    """As long as the pipeline reads it that is wrong; once it is only carried on, information."""
+    scene.broker.gone = True
+    assert {what for _, _, what in wrong(scene.verify())} == {"topic shop.orders was deleted"}
+    last = plan_of(scene.sink, window(3), (30, 30))
+    ends = [
+        msgspec.structs.replace(b, marks=tuple(msgspec.structs.replace(m, how="removed") for m in b.marks)) for b in (last.start, last.stop)
+    ]
+    scene.commit_plan(msgspec.structs.replace(last, start=ends[0], stop=ends[1]))
+    assert [(f.level, f.what) for f in scene.verify().findings] == [
+        ("info", "3 of 4 windows can't be replayed: their source was replaced, or is gone and not read")
+    ]
+
+
+def test_several_topics_are_asked_about(scene: Scene) -> None:
+    """Also one that only an older window read."""
+    made = plan_of(scene.sink, window(0), (0, 10), [OTHER])
+    older = receipt(made, stage(scene.sink, made, 0, "a0"), 0, "a0")
+    current = plan(scene.sink, 2).stop
+    both = Boundary.of(current.label, "cluster", [*current.topics, OTHER], [*current.marks, Mark(OTHER.topic, 0, 10, "settled")])
+    found = _topic([older], both, scene.broker)  # type: ignore[arg-type]
+    assert [(f.level, f.what) for f in found] == [("wrong", "topic shop.returns was deleted")]
+
+
+def test_renamed_columns(tmp_path: Path) -> None:
+    """The rows are counted under the names that the table gives them."""
+    names = {name: f"kafka {name}" for name in DEFAULT}
+    scene = Scene.of(tmp_path, [0, 1], metadata=names)
+    assert scene.verify().findings == ()
+    DeltaTable(scene.sink.uri).delete('"kafka partition" = 1 AND "kafka offset" = 12')
+    assert wrong(scene.verify()) == [("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")]

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ingest.errors import UnreachableError
+import msgspec
+
+from ingest.errors import IdentityError, UnreachableError
+from ingest.grid import BATCH
 from ingest.ledger.sql import SqlLedger, open_ledger
-from ingest.model import Receipt, TopicPartition
+from ingest.metacolumns import DEFAULT
+from ingest.model import Plan, Receipt, TopicPartition, TopicSeen, Window
 from ingest.ports import TopicInfo
 from ingest.tablerows import delta_rows
 from ingest.verify import Verified, verify
 from ingest.write.delta import DeltaSink
-from tests.write.things import PARTITIONS, ROWS, TOPIC, plan, receipt, stage
+from tests.write.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
+
+ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
+AGAIN = TopicSeen(TOPIC.topic, "topic-id-4", 2)
+"""The topic, made anew once, and once more."""
+
+OTHER = TopicSeen("shop.returns", "topic-id-3", 1)
 
 
 @dataclass
@@ -24,18 +34,18 @@ class FakeTopic:
     topic_id: str = TOPIC.topic_id
     start: int = 0
     down: bool = False
-    asked: list[TopicPartition] = field(default_factory=list)
+    gone: bool = False
 
     def cluster_id(self) -> str:
         return self.cluster
 
-    def topic(self, name: str) -> TopicInfo:
+    def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         if self.down:
             raise UnreachableError("the cluster does not answer", "plan", "Start it.")
-        return TopicInfo(name, self.topic_id, PARTITIONS, compacted=False, retention_ms=None)
+        there = [] if self.gone else [n for n in names if n == TOPIC.topic]
+        return {n: TopicInfo(n, self.topic_id, PARTITIONS, compacted=False, retention_ms=None) for n in there}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        self.asked += tps
         return dict.fromkeys(tps, self.start)
 
 
@@ -47,25 +57,36 @@ class Scene:
     sink: DeltaSink
     ledger: SqlLedger
     broker: FakeTopic = field(default_factory=FakeTopic)
+    grid: str = "hourly"
+    metadata: Mapping[str, str] = field(default_factory=lambda: DEFAULT)
 
     @classmethod
-    def of(cls, folder: Path, windows: Sequence[int]) -> Scene:
-        """With these hours committed as a run would."""
-        sink, ledger = DeltaSink(str(folder / "orders"), ROWS), open_ledger(str(folder / "state.db"))
-        scene = cls(folder, sink, ledger)
-        sink.prepare(ledger.identity(), "orders", "hourly")
-        ledger.bind_grid("orders", "hourly")
+    def of(cls, folder: Path, windows: Sequence[int], grid: str = "hourly", metadata: Mapping[str, str] = DEFAULT) -> Scene:
+        """With these hours, or micro-batches, committed as a run would."""
+        sink, ledger = DeltaSink(str(folder / "orders"), ROWS, metadata), open_ledger(str(folder / "state.db"))
+        scene = cls(folder, sink, ledger, grid=grid, metadata=metadata)
+        sink.prepare(ledger.identity(), "orders", grid)
+        ledger.bind_grid("orders", grid)
         for number in windows:
             scene.commit(number)
         return scene
 
     def commit(self, number: int, generation: int = 0) -> Receipt:
-        """One window, all steps."""
-        planned = plan(self.sink, number)
-        self.ledger.freeze("orders", [planned.start, planned.stop])
+        """One window of the n-th ten offsets."""
+        asked = Window("orders", number, number + 1) if self.grid == BATCH else window(number)
+        return self.commit_plan(plan_of(self.sink, asked, (number * PER_WINDOW, (number + 1) * PER_WINDOW)), generation)
+
+    def commit_plan(self, planned: Plan, generation: int = 0) -> Receipt:
+        """One window, all steps; where its start is frozen already in another way, after a rebase."""
+        try:
+            self.ledger.freeze("orders", [planned.start, planned.stop])
+        except IdentityError:
+            self.ledger.rebase("orders", planned.start)
+            self.ledger.freeze("orders", [planned.stop])
         planned = self.ledger.freeze_plan(planned)
         staged = stage(self.sink, planned, generation, f"a{generation}")
-        made = receipt(planned, staged, generation, f"a{generation}", ledger=self.ledger.identity())
+        made = receipt(planned, staged, generation, f"a{generation}", ledger=self.ledger.identity(), grid=self.grid)
+        made = msgspec.structs.replace(made, request=f"request of {planned.window.key}")
         self.sink.commit_dead(planned, made.attempt, staged)
         self.sink.commit(made, staged)
         self.ledger.record(made)
@@ -73,7 +94,7 @@ class Scene:
 
     def verify(self) -> Verified:
         """What verification finds now."""
-        return verify("orders", self.sink, self.ledger, self.broker, delta_rows(self.sink.uri))  # type: ignore[arg-type]
+        return verify("orders", self.sink, self.ledger, self.broker, delta_rows(self.sink.uri, self.metadata))  # type: ignore[arg-type]
 
     def lose_ledger(self) -> None:
         """The state file is gone; an empty one is in its place."""
