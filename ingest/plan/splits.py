@@ -29,10 +29,10 @@ def make_plan(window: Window, start: Boundary, stop: Boundary, sink: str, split_
         msg = f"boundaries {label_text(start.label)} and {label_text(stop.label)} are not those of window {window.key}"
         raise ValueError(msg)
     refuse_other(stop, start)
-    found = between(start, stop)
-    lost = next((mark.tp for mark in start.marks if mark.tp not in found), None)
+    found, ends = between(start, stop), stop.cuts(mark.tp for mark in start.marks)
+    lost = next((m for m in start.marks if m.tp not in ends or ends[m.tp].offset < m.offset), None)
     if lost is not None:
-        msg = f"the boundaries of {lost} are inverted: the window's end doesn't know it"
+        msg = f"the boundaries of {lost.tp} are inverted: {lost.offset}, and the window's end doesn't know it"
         raise ValueError(msg)
     return Plan(window, start, stop, tuple(s for low, high in found.values() for s in _pieces(low, high.offset, split_records)), sink)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import DataLossError, IdentityError
-from ingest.model import Boundary, How, Mark, Plan, Split, TopicSeen, TopicPartition, Window
+from ingest.model import Boundary, How, Mark, Plan, Split, TopicPartition, TopicSeen, Window
 from ingest.plan.splits import doubts, make_plan, refuse_lost, refuse_other_identity
 from ingest.ports import Position
 

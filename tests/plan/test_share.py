@@ -1,0 +1,34 @@
+"""A micro-batch's share is fair, exact, and lets nobody wait for ever."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.model import TopicPartition
+from ingest.plan.share import fair
+
+TPS = [TopicPartition("t", i) for i in range(9)]
+WAITING = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(lambda counts: dict(zip(TPS, counts, strict=False)))
+
+
+@given(WAITING, st.one_of(st.none(), st.integers(1, 200)), st.integers(0, 50))
+def test_shares_are_exact_and_max_min_fair(waiting: dict[TopicPartition, int], limit: int | None, turn: int) -> None:
+    """All that may be taken is, nobody gets more than is there, and whoever gets less than another by more than one wanted no more."""
+    shares = fair(waiting, limit, turn)
+    assert sum(shares.values()) == min(sum(waiting.values()), sum(waiting.values()) if limit is None else limit)
+    assert shares.keys() == waiting.keys()
+    assert all(0 <= shares[tp] <= waiting[tp] for tp in waiting)
+    most = max(shares.values())
+    assert all(shares[tp] == waiting[tp] or shares[tp] >= most - 1 for tp in waiting)
+    assert shares == fair(dict(reversed(waiting.items())), limit, turn)
+
+
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 100), st.data())
+def test_whoever_waits_is_served(count: int, limit: int, turn: int, data: st.DataObject) -> None:
+    """Within as many turns as there are topic-partitions, whatever comes for the others meanwhile."""
+    served = 0
+    for t in range(turn, turn + count):
+        waiting = {tp: data.draw(st.integers(0, 3)) for tp in TPS[:count]} | {TPS[0]: 5}
+        served += fair(waiting, limit, t)[TPS[0]]
+    assert served > 0

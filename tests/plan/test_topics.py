@@ -1,0 +1,113 @@
+"""What a source selects is what is read; what is missing or was removed is said, never guessed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.errors import DataLossError, IdentityError, SpecError
+from ingest.model import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.plan.topics import Found, discover, refuse_other
+from ingest.source import OnRemoved, Partitions, Pattern, Selection, Topics
+from ingest.testing.broker import MemoryBroker
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    """Topics a-x (two partitions), a-y and b."""
+    broker = MemoryBroker()
+    broker.create_topic("a-x", 2)
+    broker.create_topic("a-y", 1)
+    broker.create_topic("b", 1)
+    return broker
+
+
+def found(broker: MemoryBroker, selection: Selection, lower: Boundary | None = None, on_removed: OnRemoved = "fail") -> Found:
+    """The discovery, without a word about loss if there is none."""
+    return discover(broker, selection, lower, on_removed)
+
+
+def frozen(broker: MemoryBroker, *names: str, how: str = "settled") -> Boundary:
+    """A boundary that knows these topics."""
+    seen = [TopicSeen(n, broker.topic(n).topic_id, broker.topic(n).partitions) for n in names]
+    return Boundary.of(3, broker.cluster_id(), seen, [Mark(t.topic, p, 7, how) for t in seen for p in range(t.partitions)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("selection", "tps"),
+    [
+        (Topics(("b", "a-x")), [("a-x", 0), ("a-x", 1), ("b", 0)]),
+        (Pattern("a-."), [("a-x", 0), ("a-x", 1), ("a-y", 0)]),
+        (Partitions((TopicPartition("b", 0), TopicPartition("a-x", 1))), [("a-x", 1), ("b", 0)]),
+    ],
+)
+def test_each_way_to_select(broker: MemoryBroker, selection: Selection, tps: list[tuple[str, int]]) -> None:
+    """Topics with all their partitions, whole names that match, or exactly these; in order; a boundary keeps all partitions' count."""
+    got = found(broker, selection)
+    assert got.tps == [TopicPartition(*tp) for tp in tps]
+    assert {t.topic: t.partitions for t in got.seen} == {name: broker.topic(name).partitions for name, _ in tps}
+
+
+@pytest.mark.parametrize(
+    ("selection", "words"),
+    [
+        (Topics(("b", "c")), "no topic c"),
+        (Pattern("a"), "no topics matching a"),
+        (Partitions((TopicPartition("c", 0),)), "no topic c"),
+        (Partitions((TopicPartition("a-x", 2),)), r"has 2 partitions, .*a-x\[2\]"),
+    ],
+)
+def test_what_never_was_is_a_mistake_in_the_spec(broker: MemoryBroker, selection: Selection, words: str) -> None:
+    """The error names the topic or the topic-partition, also beside a boundary that knows others."""
+    with pytest.raises(SpecError, match=words):
+        found(broker, selection)
+    if not isinstance(selection, Pattern):
+        with pytest.raises(SpecError, match=words):
+            found(broker, selection, frozen(broker, "b"), "drop")
+
+
+@pytest.mark.parametrize("selection", [Topics(("a-x", "b")), Pattern(".*"), Partitions((TopicPartition("a-x", 0), TopicPartition("b", 0)))])
+def test_a_removed_topic_is_a_loss_or_left_out(broker: MemoryBroker, selection: Selection) -> None:
+    """The error names it, what is unread of it, and both ways out; dropped, the others are read on."""
+    lower = frozen(broker, "a-x", "b")
+    broker.delete_topic("b")
+    with pytest.raises(DataLossError, match=r"unread: of partition 0 from offset 7 on .*b\).*on_removed: drop.*rebase"):
+        found(broker, selection, lower)
+    assert "b" not in found(broker, selection, lower, "drop").topics
+
+
+def test_the_last_topic_of_a_pattern_may_be_dropped(broker: MemoryBroker) -> None:
+    """Nothing is left to read, and that was wished."""
+    lower = frozen(broker, "b")
+    broker.delete_topic("b")
+    assert found(broker, Pattern("b"), lower, "drop").tps == []
+
+
+@pytest.mark.parametrize("selection", [Topics(("a-x",)), Pattern("a-x"), Partitions((TopicPartition("a-x", 0),))])
+def test_a_topic_that_the_spec_lets_go_is_not_removed(broker: MemoryBroker, selection: Selection) -> None:
+    """A shortened list or another pattern is a wish, whether the topic is still there or not."""
+    lower = frozen(broker, "a-x", "b")
+    assert list(found(broker, selection, lower).topics) == ["a-x"]
+    broker.delete_topic("b")
+    assert list(found(broker, selection, lower).topics) == ["a-x"]
+
+
+def test_a_pattern_does_not_miss_again_what_was_dropped_before(broker: MemoryBroker) -> None:
+    """What the lower boundary only carries on is gone with consent."""
+    lower = frozen(broker, "b", how="removed")
+    broker.delete_topic("b")
+    assert "b" not in found(broker, Pattern(".*"), lower).topics
+
+
+def test_another_cluster_is_told_before_missing_topics(broker: MemoryBroker) -> None:
+    """A replaced cluster lacks topics too; what happened is the replacement."""
+    with pytest.raises(IdentityError, match=r"cluster memory, and this is cluster other.*rebase"):
+        found(MemoryBroker("other"), Topics(("b",)), frozen(broker, "b"))
+
+
+def test_a_topic_made_anew_is_refused_by_either_neighbour(broker: MemoryBroker) -> None:
+    """Its offsets mean other messages; topics that only one side knows are nobody's concern."""
+    there, old = found(broker, Topics(("a-x", "b"))), frozen(broker, "b")
+    refuse_other(there, None, old, frozen(broker, "a-y"))
+    broker.recreate_topic("b")
+    with pytest.raises(IdentityError, match=r"now has id .*b\).*rebase"):
+        refuse_other(found(broker, Topics(("b",))), None, old)
