@@ -47,13 +47,14 @@ def _valid(expression: str) -> bool:
     """What all programs, Dagster's among them, understand in one way.
 
     No names and letters, no * within a list, no step without a range (`5/15`), no range of one or backwards, and no step over all
-    days of the month beside days of the week (`*/2 * 1`): some read "and" there, others "or".
+    days of the month beside days of the week (`*/2 * 1`): some read "and" there, others "or". And not the leap day alone, of which
+    Dagster leaves the first out.
     """
     fields = expression.split(" ")
     if len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)) or any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
         return False
     days = {fields[2], fields[4]}
-    if "*" not in days and any(day.startswith("*") for day in days):
+    if ("*" not in days and any(day.startswith("*") for day in days)) or fields[2:] == ["29", "2", "*"]:
         return False
     try:
         next(CronSim(expression, _EPOCH))

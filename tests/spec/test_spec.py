@@ -88,8 +88,10 @@ def test_python_is_the_same(folder: Path) -> None:
     assert parse_spec(attributes, folder) == load(folder, GOOD)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("90", 90), ("30s", 30), ("5m", 300), ("1h30m", 5400), ("1d", 86400)])
-def test_durations(folder: Path, text: str, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0), ("90", 90), ("1500ms", 1.5), ("30s", 30), ("5m", 300), ("1h30m", 5400), ("1d", 86400)]
+)
+def test_durations(folder: Path, text: str, seconds: float) -> None:
     """Delays are written as 5m, 1h30m or seconds."""
     assert load(folder, GOOD.replace("5m", text)).window.delay == timedelta(seconds=seconds)
 
@@ -135,7 +137,7 @@ colour: red
         (4, "source.bootstrap_servers", "the environment variable UNSET_TOO is not set"),
         (5, "source.topic", "must be a topic name"),
         (6, "source.topic", "is there twice, first in line 5"),
-        (7, "window.grid", "must be 'hourly' or 'daily', not 'weekly'"),
+        (7, "window.grid", "must be hourly, daily, batch or a cron expression of five fields"),
         (7, "window.start", "must be an ISO instant"),
         (8, "decode.schema", "is missing"),
         (9, "decode.schma", "unknown key; did you mean schema?"),
@@ -289,8 +291,11 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
     return found
 
 
+SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "WindowSpec": "window"}
+
+
 def _reads(tree: ast.AST) -> set[tuple[str, str]]:
-    """`x.y` and `a.x.y` as (x, y); within a class of the spec, `self.y` as (spec, y)."""
+    """`x.y` and `a.x.y` as (x, y)."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -301,13 +306,15 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
 
 
 def _production_reads() -> set[tuple[str, str]]:
+    """What is read; within a section's own class, `self.y` is (section, y)."""
     reads: set[tuple[str, str]] = set()
     for top in ("ingest", "assets", "resources"):
         for file in (ROOT / top).rglob("*.py"):
-            found = _reads(ast.parse(file.read_text()))
-            if file.name == "spec.py":
-                found |= {("spec", field) for owner, field in found if owner == "self"}
-            reads |= found
+            tree = ast.parse(file.read_text())
+            reads |= _reads(tree)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
+                    reads |= {(SECTIONS[node.name], field) for owner, field in _reads(node) if owner == "self"}
     return reads
 
 

@@ -1,0 +1,57 @@
+"""The metadata columns are the user's to name; those that receipts stand on are always there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest import metacolumns
+from ingest.errors import SpecError
+from ingest.spec import METADATA, METADATA_DEFAULT, PipelineSpec, parse_spec
+from tests.spec.test_window import attributes
+
+
+def spec(folder: Path, metadata: Any) -> PipelineSpec:
+    """The spec with these metadata columns."""
+    return parse_spec({**attributes({"grid": "batch"}), "metadata": metadata}, folder)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """Five columns where nothing is said; the names, their order and the defaults are those of the columns that are written."""
+    assert dict(parse_spec(attributes({"grid": "batch"}), tmp_path).metadata) == dict(METADATA_DEFAULT)
+    assert set(METADATA) == set(metacolumns.TYPES)
+    assert dict(METADATA_DEFAULT) == dict(metacolumns.DEFAULT)
+
+
+def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
+    """What isn't named keeps its default; the order is fixed, whatever the order of writing; only the timestamp may go."""
+    found = spec(tmp_path, {"key": "message_key", "offset": "kafka_offset", "timestamp": "none", "headers": "none"}).metadata
+    assert list(found.items()) == [
+        ("topic", "_topic"), ("partition", "_partition"), ("offset", "kafka_offset"), ("key", "message_key"), ("window", "_window"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"topic": "none"}, "metadata.topic: can't be left out: receipts are verified against it"),
+        ({"partition": "none"}, "metadata.partition: can't be left out: receipts are verified against it"),
+        ({"offset": None}, "metadata.offset: can't be left out: receipts are verified against it"),
+        ({"window": "none"}, "metadata.window: can't be left out: windows are verified and replaced by it"),
+        ({"keys": "x"}, "metadata.keys: unknown key; did you mean key?"),
+        ({"key": "a b"}, "metadata.key: must be a column name"),
+        ({"key": ""}, "metadata.key: must be a column name"),
+        ({"key": 3}, "metadata.key: must be a column name"),
+        ({"key": "_WINDOW"}, "metadata.key: key and window would both be column _window"),
+        ({"topic": "_offset"}, "metadata.topic: topic and offset would both be column _offset"),
+        (["key"], "metadata: must be a mapping"),
+    ],
+)
+def test_wrong_metadata(tmp_path: Path, metadata: Any, said: str) -> None:
+    """What no table can hold, and what verification stands on, is refused at its place with the reason."""
+    with pytest.raises(SpecError) as caught:
+        spec(tmp_path, metadata)
+    (found,) = [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]
+    assert found.startswith(said)
