@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from datetime import UTC, datetime, timedelta
 
+import confluent_kafka as ck
 import numpy as np
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from ingest.broker import kafka as module
 from ingest.broker.kafka import KafkaBroker
@@ -251,9 +254,73 @@ def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: Kafka
         broker.topic("not a name")
 
 
-def test_no_question_no_request(broker: KafkaBroker) -> None:
-    """Nothing asked, nothing answered."""
-    assert broker.log_starts([]) == broker.stable_ends([]) == broker.first_at_or_after([], at(0)) == {}
+def test_many_topics_cost_no_more_requests_than_one(kafka: str, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request of a kind, however many topics are asked about; nothing asked, nothing sent."""
+    topics = [create_topic(kafka, 2) for _ in range(3)]
+    tps = [TopicPartition(topic, p) for topic in topics for p in (0, 1)]
+    broker.stable_ends(tps)  # once every leader has answered no question is put twice
+    sent: list[str] = []
+
+    class Counted:
+        def __init__(self, admin: object) -> None:
+            self._admin = admin
+
+        def __getattr__(self, name: str) -> object:
+            sent.extend([name] if name != "poll" else [])
+            return getattr(self._admin, name)
+
+    monkeypatch.setattr(broker, "_admin", Counted(broker._admin))
+    assert len(broker.topics(topics)) == 3
+    assert sent == ["describe_topics", "describe_configs"]
+    sent.clear()
+    assert len(broker.stable_ends(tps)) == 6
+    assert sent == ["describe_topics", "list_offsets"]
+    sent.clear()
+    nothing: list[TopicPartition] = []
+    assert broker.log_starts(nothing) == broker.stable_ends(nothing) == broker.ends(nothing) == broker.topics([]) == {}
+    assert broker.first_at_or_after(nothing, at(0)) == broker.committed("g", nothing) == broker.publish("g", {}) == {}
+    assert sent == []
+
+
+def test_only_kafkas_own_topics_are_internal(kafka: str, broker: KafkaBroker) -> None:
+    """What Kafka flags is left out; a user's topic with two underscores is a topic like others."""
+    mine = create_topic(kafka, name=f"__{uuid.uuid4().hex[:8]}")
+    transaction(kafka, mine, old(1), commit=True)  # makes __transaction_state
+    names = broker.names()
+    assert mine in names
+    assert "__transaction_state" not in names
+    assert "__transaction_state" in broker.topics(["__transaction_state"])
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_consumers_refuses_what_is_published(kafka: str, broker: KafkaBroker, protocol: str) -> None:
+    """That is an answer, per topic-partition; what the consumers have committed stays. Without them it is taken."""
+    tp, group = TopicPartition(create_topic(kafka), 0), f"g-{uuid.uuid4().hex[:8]}"
+    produce(kafka, tp.topic, old(3))
+    consumer = ck.Consumer({
+        "bootstrap.servers": kafka, "group.id": group, "group.protocol": protocol, "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    })  # fmt: skip
+    try:
+        consumer.subscribe([tp.topic])
+        assert consumer.poll(60) is not None
+        consumer.commit(offsets=[ck.TopicPartition(tp.topic, 0, 2)], asynchronous=False)
+        assert "consumers are at work" in (broker.publish(group, {tp: 1})[tp] or "")
+        assert broker.committed(group, [tp]) == {tp: 2}
+    finally:
+        consumer.close()
+    assert broker.publish(group, {tp: 1}) == {tp: None}
+    assert broker.committed(group, [tp]) == {tp: 1}
+
+
+def test_asking_for_a_groups_offsets_makes_no_group(kafka: str, broker: KafkaBroker, admin: AdminClient) -> None:
+    """A group that is only asked about is not there afterwards; one that was published to is."""
+    tp, asked, published = TopicPartition(create_topic(kafka), 0), f"g-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
+    broker.committed(asked, [tp])
+    broker.publish(published, {tp: 0})
+    groups = {g.group_id for g in admin.list_consumer_groups().result(30).valid}
+    assert published in groups
+    assert asked not in groups
 
 
 def test_a_refused_login_is_told_at_once_and_without_the_password(kafka: str, caplog: pytest.LogCaptureFixture) -> None:

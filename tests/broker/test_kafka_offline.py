@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +64,69 @@ def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker
         patient._questions.ask("it", "t", answered)
     assert codes == [KafkaError.OFFSET_NOT_AVAILABLE]
     assert "Grant Describe" in caught.value.do
+
+
+def failed(code: int, text: str = "") -> Future[str]:
+    future: Future[str] = Future()
+    future.set_exception(KafkaException(KafkaError(code, text)))
+    return future
+
+
+def answered(value: str) -> Future[str]:
+    future: Future[str] = Future()
+    future.set_result(value)
+    return future
+
+
+def test_what_one_topic_lacks_says_nothing_of_the_others(nobody: KafkaBroker) -> None:
+    """A topic that is missing, forbidden or no name is its own error among answers; any other failure is one of the whole question."""
+    questions = nobody._questions
+    for code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+        found = questions.each({"a": answered("yes"), "b": failed(code), "c": answered("too")})
+        assert (found["a"], found["c"]) == ("yes", "too")
+        assert isinstance(found["b"], KafkaException)
+    for code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+        with pytest.raises(KafkaException):
+            questions.each({"a": answered("yes"), "b": failed(code)})
+
+
+def test_topics_that_may_not_be_seen_are_left_out(nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the right to describe a topic, or its settings, it isn't told among several; asked for alone the missing right is named."""
+    denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    class Admin:
+        def describe_topics(self, asked: TopicCollection, request_timeout: float) -> dict[str, Future[object]]:
+            return {"hidden": failed(denied), "closed": answered("described")}  # type: ignore[dict-item]
+
+        def describe_configs(self, asked: list[ConfigResource], request_timeout: float) -> dict[ConfigResource, Future[str]]:
+            assert [resource.name for resource in asked] == ["closed"]
+            return {asked[0]: failed(denied)}
+
+    monkeypatch.setattr(nobody, "_admin", Admin())
+    assert nobody.topics(["hidden", "closed"]) == {}
+    for name in ("hidden", "closed"):
+        with pytest.raises(SpecError, match="does not let") as caught:
+            nobody.topic(name)
+        assert caught.value.topic == name
+
+
+def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reasons by topic-partition go through the same scrubbing as errors; a group that may not be written to is a reason too."""
+    secret = "canary-77aa"
+    user = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "bob", "sasl.password": secret}
+    broker = KafkaBroker("127.0.0.1:1", user, patience_seconds=0.5)
+    refusal = KafkaError(KafkaError.INVALID_COMMIT_OFFSET_SIZE, f"said {secret}")
+
+    class Admin:
+        def alter_consumer_group_offsets(self, asked: list[ConsumerGroupTopicPartitions], request_timeout: float) -> dict[str, object]:
+            if asked[0].group_id == "closed":
+                return {"closed": failed(KafkaError.GROUP_AUTHORIZATION_FAILED)}
+            parts = SimpleNamespace(topic_partitions=[SimpleNamespace(topic="t", partition=0, offset=1, error=refusal)])
+            return {"g": answered(parts)}  # type: ignore[arg-type]
+
+    monkeypatch.setattr(broker, "_admin", Admin())
+    assert broker.publish("g", {TP: 1}) == {TP: "said ***"}
+    assert "does not let this client" in (broker.publish("closed", {TP: 1})[TP] or "")
 
 
 def test_a_failed_answer_is_no_offset(nobody: KafkaBroker) -> None:
