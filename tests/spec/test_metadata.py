@@ -21,7 +21,7 @@ def spec(folder: Path, metadata: Any) -> PipelineSpec:
 def test_defaults(tmp_path: Path) -> None:
     """Five columns where nothing is said; the names, their order and the defaults are those of the columns that are written."""
     assert dict(parse_spec(attributes({"grid": "batch"}), tmp_path).metadata) == dict(METADATA_DEFAULT)
-    assert set(METADATA) == set(metacolumns.TYPES)
+    assert tuple(metacolumns.TYPES) == METADATA
     assert dict(METADATA_DEFAULT) == dict(metacolumns.DEFAULT)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import pickle
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -322,3 +324,10 @@ def test_no_field_is_ignored() -> None:
     """Whatever a user can write is read by production code as `section.field`: no option is accepted and ignored."""
     reads = _production_reads()
     assert [f"{section}.{name}" for section, name in _fields(PipelineSpec, "spec") if (section, name) not in reads] == []
+
+
+def test_a_spec_is_read_without_the_heavy_libraries() -> None:
+    """Whoever only reads specs loads neither librdkafka nor Arrow."""
+    asked = "import sys, ingest.spec; print({'confluent_kafka', 'pyarrow', 'pyspark'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
