@@ -184,8 +184,9 @@ def _near(broker: Broker, look: Look) -> _Ask:
     def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
         found: _Columns = {part.tp: [] for part in parts}
         for label in labels:
+            wanted = _millis(label)
             for part, piece in zip(parts, _pieces(broker, parts, label), strict=True):
-                found[part.tp] += _marks(look, part, [label], look.near(piece, _millis(label)))
+                found[part.tp] += _marks(look, part, [wanted], look.near(piece, wanted))
         return found
 
     return ask
@@ -196,7 +197,7 @@ def _through(broker: Broker, look: Look) -> _Ask:
 
     def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
         pieces, wanted = _pieces(broker, parts, labels[0]), [_millis(label) for label in labels]
-        return {part.tp: _marks(look, part, labels, look.through(piece, wanted)) for part, piece in zip(parts, pieces, strict=True)}
+        return {part.tp: _marks(look, part, wanted, look.through(piece, wanted)) for part, piece in zip(parts, pieces, strict=True)}
 
     return ask
 
@@ -208,15 +209,15 @@ def _pieces(broker: Broker, parts: Sequence[_Part], label: datetime) -> list[Pie
     return [Piece(p.tp, begin, p.end.offset, p.limit) for p, begin in zip(parts, begins, strict=True)]
 
 
-def _marks(look: Look, part: _Part, labels: Sequence[datetime], cuts: Sequence[Position]) -> list[Mark]:
-    """The marks of ascending labels, of which the first `len(cuts)` were found."""
+def _marks(look: Look, part: _Part, labels: Sequence[int], cuts: Sequence[Position]) -> list[Mark]:
+    """The marks of ascending labels (epoch milliseconds), of which the first `len(cuts)` were found."""
     head = None
     if part.log_start > 0 and not part.proven and part.limit > 0:
         head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD - 1)
     marks = []
     for i, label in enumerate(labels):
         position, how = _cut(part, cuts[i] if i < len(cuts) else None)
-        if head is not None and would_settle_before(head, _millis(label)):
+        if head is not None and would_settle_before(head, label):
             how = "log_start"
         marks.append(Mark(part.tp.topic, part.tp.partition, position.offset, how, position.leader_epoch))
     return marks

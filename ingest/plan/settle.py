@@ -76,7 +76,12 @@ def _joined(one: Stamps, two: Stamps) -> Stamps:
 
 
 def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple[int | None, int]:
-    """The first message of [since, ready) that reaches the label, and how far it reaches; looks at candidates in growing blocks."""
+    """The first message of [since, ready) that reaches the label, and how far it reaches; looks at candidates in growing blocks.
+
+    In a healthy log it is the very first one, so that is asked for itself.
+    """
+    if since < ready and (first := _reach_of_one(stamps, since)) >= label:
+        return since, first
     candidates = since + np.flatnonzero(stamps[since:ready] >= label)
     done, block = 0, 1
     while done < len(candidates):
@@ -87,6 +92,14 @@ def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple
             return int(some[hits[0]]), int(reach[hits[0]])
         done, block = done + block, block * 8
     return None, 0
+
+
+def _reach_of_one(stamps: _Longs, index: int) -> int:
+    """The highest label that this message would be the cut of."""
+    asked: list[int] = stamps[index : index + AHEAD].tolist()
+    own = asked[0]
+    asked.sort()
+    return min(asked[len(asked) // 2], own)
 
 
 def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:

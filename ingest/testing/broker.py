@@ -32,7 +32,7 @@ from ingest.ports import Position, Stamps, TopicInfo
 from ingest.source import Isolation
 from ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
 
-_CHUNK = 1000
+_FIRST_CHUNK, _CHUNK = 64, 1000
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 _WEEK_MS = 7 * 24 * 3600 * 1000
 _NO_TIMESTAMP_TYPE, _CREATE_TIME, _APPEND_TIME = range(3)
@@ -139,9 +139,11 @@ class MemoryBroker:
             return {tp: None if e is None else Position(e.offset, e.epoch) for tp, e in found.items()}
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """See `ports.Broker.stamps`."""
+        """See `ports.Broker.stamps`; in chunks that grow, as the real one's do."""
+        size = _FIRST_CHUNK
         while start < stop:
-            entries, start = self.fetch(tp, start, stop)
+            entries, start = self.fetch(tp, start, stop, size)
+            size = min(2 * size, _CHUNK)
             visible = [e for e in entries if e.visible]
             if visible:
                 yield Stamps(
