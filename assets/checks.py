@@ -2,7 +2,7 @@
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import dagster as dg
@@ -10,13 +10,10 @@ import msgspec
 
 from assets.names import ledger_key, table_key
 from assets.partitions import key_of
-from assets.table import Assemble
+from assets.reporting import NEWEST, Assemble
 from ingest.model import Receipt
+from ingest.seams import torn
 from ingest.spec import PipelineSpec
-from ingest.verify import difference
-
-NEWEST = 48
-"""How many windows a check looks at: one look-up in Dagster's event log each."""
 
 _PROMISE = f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts say, and the windows tile"
 
@@ -56,15 +53,35 @@ def copies_of(receipts: Iterable[Receipt]) -> dict[str, Shown]:
 
 def shown(instance: dg.DagsterInstance, spec: PipelineSpec, held: Iterable[Receipt]) -> dict[str, Shown]:
     """What Dagster shows of windows, by window; those it doesn't know are missing."""
+    return _shown_batches(instance, spec) if spec.window.is_batch else _shown_windows(instance, spec, held)
+
+
+def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Iterable[Receipt]) -> dict[str, Shown]:
+    """One look-up in Dagster's event log each."""
     found = {}
     for receipt in held:
-        key = key_of(spec.window, receipt.window.start)
-        wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key])
-        for record in instance.fetch_materializations(wanted, limit=1).records:
-            materialization = record.asset_materialization
-            if materialization is not None and "receipt" in materialization.metadata:
-                found[receipt.window.key] = msgspec.convert(materialization.metadata["receipt"].value, Shown)
+        if receipt.window.hours is not None:
+            key = key_of(spec.window, receipt.window.hours[0])
+            for _, event in _materializations(instance, dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key]), 1):
+                found[receipt.window.key] = event
     return found
+
+
+def _shown_batches(instance: dg.DagsterInstance, spec: PipelineSpec) -> dict[str, Shown]:
+    """Batches have no partitions: among the newest events each is there once or twice, its newest first."""
+    found = dict[str, Shown]()
+    for key, event in _materializations(instance, dg.AssetRecordsFilter(table_key(spec)), 2 * NEWEST):
+        found.setdefault(key, event)
+    return found
+
+
+def _materializations(instance: dg.DagsterInstance, wanted: dg.AssetRecordsFilter, limit: int) -> Iterator[tuple[str, Shown]]:
+    """The window and what was shown of it, the newest first; without those that something else reported."""
+    for record in instance.fetch_materializations(wanted, limit=limit).records:
+        event = record.asset_materialization
+        if event is not None and "receipt" in event.metadata:
+            window = event.metadata.get("window")
+            yield "" if window is None else str(window.value), msgspec.convert(event.metadata["receipt"].value, Shown)
 
 
 def differences(who: str, held: Iterable[Receipt], copies: Mapping[str, Shown]) -> list[str]:
@@ -77,9 +94,9 @@ def differences(who: str, held: Iterable[Receipt], copies: Mapping[str, Shown]) 
 
 
 def gaps(held: Sequence[Receipt]) -> list[str]:
-    """Where neighbouring windows don't share their boundary: messages between them would be lost, or read twice."""
+    """Where neighbouring windows don't share their boundary: messages between them would be lost, or read twice. A rebase is a seam."""
     return [
         f"{one.window.key} stops elsewhere than {other.window.key} starts: {unlike}"
         for one, other in pairwise(held)
-        if one.window.end == other.window.start and (unlike := difference(one.plan.stop, other.plan.start))
+        if one.window.end == other.window.start and (unlike := torn(one.plan.stop, other.plan.start))
     ]

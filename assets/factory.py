@@ -1,14 +1,17 @@
-"""From one spec: the topic, the table, its check, its schedule, and the resources they need."""
+"""From one spec: the topics, the table, its checks, its schedule, and the resources they need."""
 
 from __future__ import annotations
 
 import dagster as dg
 
+from assets.batches import batch_asset
 from assets.checks import receipts_check
+from assets.health import health_checks
 from assets.names import kafka_key, ledger_key
+from assets.reporting import Assemble
 from assets.schedule import job_of, schedule_of
-from assets.table import Assemble, table_asset
-from assets.topic import topic_asset
+from assets.table import window_asset
+from assets.topic import topic_assets
 from ingest.assemble import assemble as from_spec
 from ingest.decode.columns import Columns
 from ingest.decode.load import load_model
@@ -30,15 +33,15 @@ def kafka_table(spec: PipelineSpec, assemble: Assemble = from_spec) -> dg.Defini
         SpecError: the schema can't be loaded, or holds a type that the table can't.
     """
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
-    table = table_asset(spec, columns, assemble)
+    table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, assemble)
     job = job_of(spec, table)
-    kafka = KafkaSource(bootstrap_servers=spec.source.bootstrap_servers, client=dict(spec.source.client))
+    kafka, ledger = KafkaSource.of(spec.source), LedgerState(url=spec.state_url())
     return dg.Definitions(
-        assets=[topic_asset(spec), table],
-        asset_checks=[receipts_check(spec, assemble)],
+        assets=[*topic_assets(spec), table],
+        asset_checks=[receipts_check(spec, assemble), *health_checks(spec, assemble)],
         jobs=[job],
         schedules=[schedule_of(spec, job)],
-        resources={"spark": SPARK, kafka_key(spec): _hidden(kafka), ledger_key(spec): _hidden(LedgerState(url=spec.state_url()))},
+        resources={"spark": SPARK, kafka_key(spec): _hidden(kafka), ledger_key(spec): _hidden(ledger)},
     )
 
 

@@ -20,8 +20,19 @@ def table_key(spec: PipelineSpec) -> dg.AssetKey:
 
 
 def topic_key(topic: str) -> dg.AssetKey:
-    """The topic's asset key."""
+    """The asset key of a topic that is named."""
     return dg.AssetKey(["kafka", topic])
+
+
+def upstream_keys(spec: PipelineSpec) -> list[dg.AssetKey]:
+    """The asset keys of what a pipeline reads: one per topic that it names, or one for its pattern, whatever that matches."""
+    named = spec.source.topic_names()
+    return [topic_key(topic) for topic in named] if named else [dg.AssetKey(["kafka", "pattern", spec.id])]
+
+
+def job_name(spec: PipelineSpec) -> str:
+    """The name of the job that the schedule starts."""
+    return f"{identifier(spec.id)}_{'batches' if spec.window.is_batch else 'windows'}"
 
 
 def kafka_key(spec: PipelineSpec) -> str:

@@ -1,18 +1,28 @@
-"""All arithmetic between Dagster's partition keys and windrow's windows; nothing else does any. Pure, in UTC."""
+"""All arithmetic between Dagster's partition keys and windrow's windows; nothing else does any. Pure, in UTC.
+
+Micro-batches are no partitions: nobody knows beforehand which there will be.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 
 import dagster as dg
 import msgspec
 
+from ingest.grid import after, cron, labels_back, labels_between, window_at
 from ingest.model import Window
-from ingest.grid import labels_between, step, window_at
-from ingest.spec import PipelineSpec, WindowSpec
+from ingest.spec import PipelineSpec
+from ingest.windowspec import WindowSpec
+
+OFTEN = "*/5 * * * *"
+"""When to look for closed windows where a window's end + delay is no cron expression."""
+
+_DAY = datetime(2026, 1, 5, tzinfo=UTC)
+_MINUTES = 24 * 60
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -24,9 +34,15 @@ class Stretch(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)  # one per pipeline: making it costs more than all arithmetic here
 def partitions_of(window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
-    """The windows of a pipeline as Dagster's partitions; a key names the window's start."""
-    kind = dg.HourlyPartitionsDefinition if window.grid == "hourly" else dg.DailyPartitionsDefinition
-    return kind(start_date=window.start, timezone="UTC")
+    """The windows of a pipeline as Dagster's partitions; a key names the window's start, on a cron grid to the minute."""
+    assert window.start is not None, "micro-batches are no partitions"
+    if window.grid == "hourly":
+        return dg.HourlyPartitionsDefinition(start_date=window.start, timezone="UTC")
+    if window.grid == "daily":
+        return dg.DailyPartitionsDefinition(start_date=window.start, timezone="UTC")
+    return dg.TimeWindowPartitionsDefinition(
+        start=window.start, cron_schedule=cron(window.grid), fmt="%Y-%m-%d-%H:%M", timezone="UTC"
+    )  # fmt: skip
 
 
 def windows_of(spec: PipelineSpec, keys: Sequence[str]) -> list[tuple[str, Window]]:
@@ -41,29 +57,49 @@ def key_of(window: WindowSpec, start: datetime) -> str:
     return start.strftime(partitions_of(window).fmt)
 
 
-def cron_of(window: WindowSpec) -> str:
-    """When a window closes: its end + delay, the delay rounded up to whole minutes, so that a tick never comes too early."""
-    minutes = -(-window.delay // timedelta(minutes=1))
-    if window.grid == "hourly":
-        return f"{minutes % 60} * * * *"
-    return f"{minutes % 60} {minutes // 60 % 24} * * *"
+def crons_of(window: WindowSpec) -> list[str]:
+    """When windows close: their ends + delay, the delay rounded up to whole minutes, so that a tick never comes too early.
+
+    The grid's ticks of a day, moved by the delay, are one cron expression per set of hours. Where that moves some of them into the next
+    day and the grid is not on every day, no expression says it: then `OFTEN`.
+    """
+    minute, hour, *days = cron(window.grid).split(" ")
+    delay = -(-window.delay // timedelta(minutes=1))
+    ticks = labels_between(f"{minute} {hour} * * *", _DAY - timedelta(minutes=1), _DAY + timedelta(minutes=_MINUTES - 1))
+    moved = [tick.hour * 60 + tick.minute + delay for tick in ticks]
+    if days != ["*", "*", "*"] and max(moved) >= _MINUTES:
+        return [OFTEN]
+    hours = dict[int, set[int]]()
+    for at in moved:
+        hours.setdefault(at % 60, set()).add(at // 60 % 24)
+    minutes = dict[tuple[int, ...], list[int]]()
+    for at, found in sorted(hours.items()):
+        minutes.setdefault(tuple(sorted(found)), []).append(at)
+    return [" ".join([_field(found, 60), _field(of_day, 24), *days]) for of_day, found in minutes.items()]
+
+
+def _field(values: Collection[int], all_of_them: int) -> str:
+    return "*" if len(values) == all_of_them else ",".join(map(str, values))
 
 
 def closed(window: WindowSpec, now: datetime, newest: int) -> list[str]:
     """The keys of the `newest` windows that are closed at an instant, in the order of time."""
-    length = step(window.grid)
-    upto = now - window.delay
-    ends = labels_between(window.grid, max(window.start, upto - newest * length), upto)
-    return [key_of(window, end - length) for end in ends]
+    labels = labels_back(window.grid, now - window.delay, newest + 1)
+    return [key_of(window, start) for start, _ in pairwise(labels) if window.start is not None and start >= window.start]
+
+
+def catch_up(window: WindowSpec, now: datetime, least: int, span: timedelta) -> int:
+    """How many of the newest windows are worth a look: all that began within a span of time, and no fewer than `least`."""
+    return max(least, len(labels_between(window.grid, now - window.delay - span, now - window.delay)))
 
 
 def stretches(window: WindowSpec, keys: Collection[str]) -> list[Stretch]:
     """The keys grouped into stretches without a gap, in the order of time."""
     if not keys:
         return []
-    partitions, length = partitions_of(window), step(window.grid)
+    partitions = partitions_of(window)
     starts = sorted(partitions.time_window_for_partition_key(key).start for key in keys)
-    gaps = [(before, after) for before, after in pairwise(starts) if after - before > length]
-    firsts = [starts[0], *(after for _, after in gaps)]
-    lasts = [*(before for before, _ in gaps), starts[-1]]
+    gaps = [(one, other) for one, other in pairwise(starts) if after(window.grid, one) < other]
+    firsts = [starts[0], *(other for _, other in gaps)]
+    lasts = [*(one for one, _ in gaps), starts[-1]]
     return [Stretch(key_of(window, first), key_of(window, last)) for first, last in zip(firsts, lasts, strict=True)]

@@ -1,19 +1,20 @@
-"""The schedule: when a window closes, run it, and with it whatever closed since the last success."""
+"""The schedules: when a window closes, run it, and with it whatever closed since the last success; or micro-batches, ever again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import dagster as dg
 
-from assets.names import identifier, table_key
-from assets.partitions import Stretch, closed, cron_of, stretches
+from assets.names import identifier, job_name, table_key
+from assets.partitions import Stretch, catch_up, closed, crons_of, stretches
 from ingest.model import instant
 from ingest.spec import PipelineSpec
 
 CATCH_UP = 48
-"""How many of the newest closed windows a tick looks at; what is older is for a backfill that a person starts."""
+CATCH_UP_SPAN = timedelta(days=2)
+"""A tick looks at the closed windows of the newest two days, and no fewer than 48; what is older is for a backfill that a person starts."""
 
 GOING = [
     dg.DagsterRunStatus.QUEUED,
@@ -24,31 +25,58 @@ GOING = [
 ]
 
 REFUSED_TAG = "windrow/refused"
-"""The run tag that names a refused window. A person decides about that one, so the schedule leaves it alone and goes on with the others."""
+"""The run tag that names what was refused. A person decides about that, so the schedule leaves it alone: a window by itself, and of
+micro-batches all, for a refused one is in the way of those after it."""
 
-
-def job_name(spec: PipelineSpec) -> str:
-    """The job's name."""
-    return f"{identifier(spec.id)}_windows"
+BATCH_REFUSED = (
+    "The newest run refused a micro-batch, which is in the way of all later ones. See why, mend it and start a run of this job by hand; "
+    "then the schedule goes on."
+)
+STILL_GOING = "The run before is still going; the next tick asks for what it leaves."
 
 
 def job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAssetJobDefinition:
     """The job that the schedule starts: the table and its checks."""
-    return dg.define_asset_job(job_name(spec), selection=[table], description=f"Windows of {spec.id}")
+    what = "Micro-batches" if spec.window.is_batch else "Windows"
+    return dg.define_asset_job(job_name(spec), selection=[table], description=f"{what} of {spec.id}")
 
 
 def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+    """The pipeline's schedule."""
+    return _batch_schedule(spec, job) if spec.window.is_batch else _window_schedule(spec, job)
+
+
+def _window_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     """Ticks at each window's end + delay and asks for every closed window that is neither there nor refused; one run per stretch."""
 
-    @dg.schedule(name=f"{identifier(spec.id)}_closed", cron_schedule=cron_of(spec.window), execution_timezone="UTC", job=job)
+    @dg.schedule(name=f"{identifier(spec.id)}_closed", cron_schedule=_one_or_more(crons_of(spec.window)), execution_timezone="UTC", job=job)
     def closed_windows(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         if _running(context.instance, job.name):
-            return dg.SkipReason("The run before is still going; the next tick asks for what it leaves.")
+            return dg.SkipReason(STILL_GOING)
         at = context.scheduled_execution_time
-        left = _open(context.instance, spec, closed(spec.window, at, CATCH_UP))
-        return [_request(s, at) for s in stretches(spec.window, left)] or dg.SkipReason("No closed window is waiting.")
+        keys = closed(spec.window, at, catch_up(spec.window, at, CATCH_UP, CATCH_UP_SPAN))
+        found = stretches(spec.window, _open(context.instance, spec, keys))
+        return [_request(s, at) for s in found] or dg.SkipReason("No closed window is waiting.")
 
     return closed_windows
+
+
+def _batch_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+    """Ticks at `window.every` and asks for a run, which cuts whatever is waiting then."""
+
+    @dg.schedule(name=f"{identifier(spec.id)}_waiting", cron_schedule=spec.window.every, execution_timezone="UTC", job=job)
+    def waiting_messages(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if _running(context.instance, job.name):
+            return dg.SkipReason(STILL_GOING)
+        if _batch_refused(context.instance, job.name):
+            return dg.SkipReason(BATCH_REFUSED)
+        return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
+
+    return waiting_messages
+
+
+def _one_or_more(crons: list[str]) -> str | list[str]:
+    return crons[0] if len(crons) == 1 else crons
 
 
 def range_tags(stretch: Stretch) -> dict[str, str]:
@@ -67,7 +95,7 @@ def _running(instance: dg.DagsterInstance, job: str) -> bool:
 
 
 def _open(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str]) -> list[str]:
-    """The keys that are neither materialized nor refused."""
+    """The keys that are neither materialized nor refused. One that was run too early is neither, and so is asked for again."""
     done = instance.get_materialized_partitions(table_key(spec))
     left = [key for key in keys if key not in done]
     refused = _refused(instance, spec, left)
@@ -75,7 +103,7 @@ def _open(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str])
 
 
 def refused_tag(spec: PipelineSpec, key: str) -> dict[str, str]:
-    """What a run is tagged with when a window is refused."""
+    """What a run is tagged with when a window, or the next micro-batch, is refused."""
     return {REFUSED_TAG: f"{spec.id}/{key}"}
 
 
@@ -85,3 +113,9 @@ def _refused(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Iterable[st
         return set()
     runs = instance.get_run_records(dg.RunsFilter(tags={REFUSED_TAG: list(by_tag)}))
     return {by_tag[r.dagster_run.tags[REFUSED_TAG]] for r in runs}
+
+
+def _batch_refused(instance: dg.DagsterInstance, job: str) -> bool:
+    """Whether the newest run of the job ended with a refusal: a later run, which only a person starts, lets the schedule go on."""
+    newest = instance.get_run_records(dg.RunsFilter(job_name=job), limit=1)
+    return bool(newest) and REFUSED_TAG in newest[0].dagster_run.tags

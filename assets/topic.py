@@ -1,27 +1,84 @@
-"""The topic asset: an observation of what Kafka holds."""
+"""The topic assets: observations of what Kafka holds. One per topic that a pipeline names, or one for its pattern.
+
+Two pipelines on one topic define its asset twice, under one key. Dagster takes observable sources by their keys and keeps the last one, so
+that both tables hang on one asset; which pipeline's client observes it is the same to everybody as long as they mean one cluster.
+"""
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
 import dagster as dg
 
-from assets.metadata import topic_metadata
-from assets.names import kafka_key, topic_key
+from assets.metadata import Value
+from assets.names import kafka_key, topic_key, upstream_keys
+from ingest.model import Split, TopicPartition
+from ingest.source import Pattern, Selection, Topics, selection_text
 from ingest.spec import PipelineSpec
+from resources.kafka import Snapshot
 
 
-def topic_asset(spec: PipelineSpec) -> dg.SourceAsset:
-    """The topic, observable.
+def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
+    """What the pipeline reads, observable.
 
-    Its data version says which topic this is, not what it holds: with end offsets in it, every partition of the table would turn
-    stale at each new message.
+    A topic is observed whole, also where the pipeline reads some of its partitions only: the asset is the topic's, not the pipeline's.
     """
-    source, topic = kafka_key(spec), spec.source.topic
+    selection = spec.source.selection()
+    if isinstance(selection, Pattern):
+        [key] = upstream_keys(spec)
+        return [_observable(spec, key, selection, f"Kafka topics matching {selection.expression}")]
+    return [_observable(spec, topic_key(t), Topics((t,)), f"Kafka topic {t}") for t in spec.source.topic_names()]
 
-    @dg.observable_source_asset(
-        key=topic_key(topic), required_resource_keys={source}, description=f"Kafka topic {topic}", tags={"dagster/kind/kafka": ""}
-    )
+
+def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection, description: str) -> dg.SourceAsset:
+    source = kafka_key(spec)
+
+    @dg.observable_source_asset(key=key, required_resource_keys={source}, description=description, tags={"dagster/kind/kafka": ""})
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-        found = getattr(context.resources, source).snapshot(topic)
-        return dg.ObserveResult(data_version=dg.DataVersion(f"{found.cluster_id}.{found.topic.topic_id}"), metadata=topic_metadata(found))
+        found = getattr(context.resources, source).snapshot(selection)
+        context.log.info("Observed %s", selection_text(selection))
+        return dg.ObserveResult(data_version=dg.DataVersion(data_version(found, selection)), metadata=topic_metadata(found))
 
     return observed
+
+
+def data_version(found: Snapshot, selection: Selection) -> str:
+    """Which topic this is, not what it holds: with end offsets in it, every partition of the table would turn stale at each new message.
+
+    Of a pattern only the cluster: a topic that is new to it changes nothing about the windows before.
+    """
+    if isinstance(selection, Pattern):
+        return found.cluster_id
+    return ".".join([found.cluster_id, *(info.topic_id for _, info in sorted(found.topics.items()))])
+
+
+def topic_metadata(found: Snapshot) -> dict[str, Value]:
+    """What an observation shows: what is there to read, per topic-partition, and which topics they are."""
+    splits = {split.tp: split for split in found.splits()}
+    return {
+        "cluster_id": found.cluster_id, "partitions": len(found.starts), "messages": sum(s.stop - s.start for s in splits.values()),
+        "end_offsets": dg.MetadataValue.table([_line(found, tp, splits.get(tp)) for tp in sorted(found.starts)], schema=_OFFSETS),
+        "end_offsets_digest": found.digest,
+        "topics": dg.MetadataValue.table([_topic_line(found, name) for name in sorted(found.topics)], schema=_TOPICS),
+    }  # fmt: skip
+
+
+_OFFSETS = dg.TableSchema(
+    [
+        dg.TableColumn("topic", "string"),
+        *(dg.TableColumn(name, "int") for name in ("partition", "start", "end")),
+        dg.TableColumn("messages", "int", description="offsets that can be read: an upper bound"),
+    ]
+)
+
+_TOPICS = dg.TableSchema([*(dg.TableColumn(name, "string") for name in ("topic", "topic_id")), dg.TableColumn("partitions", "int")])
+
+
+def _line(found: Snapshot, tp: TopicPartition, split: Split | None) -> dg.TableRecord:
+    messages = 0 if split is None else split.stop - split.start
+    return dg.TableRecord(
+        {"topic": tp.topic, "partition": tp.partition, "start": found.starts[tp], "end": found.ends[tp].offset, "messages": messages}
+    )
+
+
+def _topic_line(found: Snapshot, name: str) -> dg.TableRecord:
+    info = found.topics[name]
+    return dg.TableRecord({"topic": name, "topic_id": info.topic_id, "partitions": info.partitions})

@@ -1,10 +1,10 @@
-"""The Kafka source as a Dagster resource: what a topic holds now, and the splits that are there to read."""
+"""The Kafka source as a Dagster resource: what topics hold now, and the splits that are there to read."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import dagster as dg
 import msgspec
@@ -12,57 +12,66 @@ from pydantic import Field
 
 from ingest.broker.kafka import KafkaBroker
 from ingest.model import Boundary, Split, TopicPartition
+from ingest.plan.topics import discover
 from ingest.ports import Broker, Position, TopicInfo
+from ingest.source import Isolation, Selection
+from ingest.sourcespec import SourceSpec, TuningSpec
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A topic at one moment: offsets per topic-partition, the ends being the last stable ones."""
+    """Topics at one moment: offsets per topic-partition, the ends being the stable ones."""
 
     cluster_id: str
-    topic: TopicInfo
+    topics: dict[str, TopicInfo]
     starts: dict[TopicPartition, int]
     ends: dict[TopicPartition, Position]
 
     def splits(self, after: Boundary | None = None) -> tuple[Split, ...]:
-        """What can be read, from a boundary or else from the log's start, up to the last stable offsets.
+        """What can be read, from a boundary or else from the log's start, up to the stable ends.
 
-        One split per topic-partition that has any; lengths are offsets, transaction markers and all: an upper bound of the messages.
+        One split per topic-partition that has any; lengths are offsets, transaction markers and all: an upper bound of the messages. What
+        the boundary doesn't know is there from the log's start on.
         """
-        begins = {tp: max(start, after.offset(tp) if after else 0) for tp, start in self.starts.items()}
+        known = {} if after is None else after.cuts(self.starts)
+        begins = {tp: max(start, known[tp].offset if tp in known else 0) for tp, start in self.starts.items()}
         return tuple(
             Split(tp.topic, tp.partition, begin, self.ends[tp].offset, self.ends[tp].leader_epoch)
             for tp, begin in sorted(begins.items())
             if begin < self.ends[tp].offset
         )
 
-    def offsets(self, after: Boundary | None = None) -> int:
-        """How many offsets those splits hold: the lag, if a boundary is given."""
-        return sum(s.stop - s.start for s in self.splits(after))
-
     @property
     def digest(self) -> str:
-        """Equal exactly for equal ends of the same topic."""
-        ends = [f"{tp.partition}:{end.offset}" for tp, end in sorted(self.ends.items())]
-        return hashlib.sha256(" ".join([self.cluster_id, self.topic.topic_id, *ends]).encode()).hexdigest()[:16]
+        """Equal exactly for equal ends of the same topics."""
+        ids = [f"{name}:{info.topic_id}" for name, info in sorted(self.topics.items())]
+        ends = [f"{tp}:{end.offset}" for tp, end in sorted(self.ends.items())]
+        return hashlib.sha256(" ".join([self.cluster_id, *ids, *ends]).encode()).hexdigest()[:16]
 
 
-def snapshot(broker: Broker, topic: str) -> Snapshot:
-    """Ask a broker what a topic holds now.
+def snapshot(broker: Broker, selection: Selection) -> Snapshot:
+    """Ask a broker what a selection of topics holds now.
 
     Raises:
-        SpecError: there is no such topic.
+        SpecError: a topic or topic-partition that is named isn't there; a pattern matches nothing.
         UnreachableError: the cluster doesn't answer.
     """
-    info = broker.topic(topic)
-    tps = [TopicPartition(topic, partition) for partition in range(info.partitions)]
-    return Snapshot(broker.cluster_id(), info, broker.log_starts(tps), broker.stable_ends(tps))
+    found = discover(broker, selection, None, "fail")
+    return Snapshot(found.cluster_id, found.topics, broker.log_starts(found.tps), broker.stable_ends(found.tps))
 
 
 class KafkaSource(dg.ConfigurableResource[None]):
-    """A Kafka cluster to read from. `client` takes the librdkafka properties of a spec's `source.client`."""
+    """A Kafka cluster to read from; its fields are those of a spec's `source`."""
 
     bootstrap_servers: str
-    client: Mapping[str, Any] = Field(default_factory=dict)
+    isolation: str = Field(default="read_committed", description="read_committed or read_uncommitted: what counts as stable")
+    tuning: Mapping[str, Any] = Field(default_factory=dict, description="As under a spec's source.tuning")
+    client: Mapping[str, Any] = Field(default_factory=dict, description="librdkafka properties, as under a spec's source.client")
+
+    @classmethod
+    def of(cls, source: SourceSpec) -> Self:
+        """The resource of a spec's source."""
+        tuning = source.tuning.model_dump(exclude_none=True)
+        return cls(bootstrap_servers=source.bootstrap_servers, isolation=source.isolation, tuning=tuning, client=dict(source.client))
 
     def broker(self) -> Broker:
         """Answers questions about topics.
@@ -70,12 +79,14 @@ class KafkaSource(dg.ConfigurableResource[None]):
         Raises:
             SpecError: a client property is not one that may be set.
         """
-        return KafkaBroker(self.bootstrap_servers, self.client)
+        isolation = msgspec.convert(self.isolation, Isolation)
+        tuning = TuningSpec.model_validate(dict(self.tuning)).client()
+        return KafkaBroker(self.bootstrap_servers, self.client, isolation=isolation, tuning=tuning)
 
-    def snapshot(self, topic: str) -> Snapshot:
-        """See `snapshot`."""
-        return snapshot(self.broker(), topic)
+    def snapshot(self, selection: Selection) -> Snapshot:
+        """Offsets of all that is selected, now: see `snapshot`."""
+        return snapshot(self.broker(), selection)
 
-    def splits(self, topic: str, after: Boundary | None = None) -> tuple[Split, ...]:
+    def splits(self, selection: Selection, after: Boundary | None = None) -> tuple[Split, ...]:
         """What can be read now, from a boundary or from the log's start: see `Snapshot.splits`."""
-        return self.snapshot(topic).splits(after)
+        return self.snapshot(selection).splits(after)

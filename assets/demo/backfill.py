@@ -14,9 +14,9 @@ import dagster as dg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from assets.names import topic_key
+from assets.names import job_name, upstream_keys
 from assets.partitions import Stretch
-from assets.schedule import job_name, range_tags
+from assets.schedule import range_tags
 from ingest.spec import PipelineSpec
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -42,7 +42,7 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 
 def _observe(defs: dg.Definitions, spec: PipelineSpec, instance: dg.DagsterInstance) -> None:
     everything = defs.resolve_implicit_global_asset_job_def()
-    everything.execute_in_process(run_config=_QUIET, instance=instance, asset_selection=[topic_key(spec.source.topic)])
+    everything.execute_in_process(run_config=_QUIET, instance=instance, asset_selection=upstream_keys(spec))
 
 
 @contextmanager

@@ -13,9 +13,11 @@ from dagster.components.testing import create_defs_folder_sandbox
 from assets.component import Attributes, KafkaTable
 from assets.definitions import defs
 from assets.names import topic_key
-from assets.topic import topic_asset
+from assets.topic import topic_assets
 from ingest.errors import SpecError
+from ingest.source import Selection
 from ingest.spec import load_spec
+from resources.kafka import Snapshot, snapshot
 from tests.orchestration.world import TOPIC, World
 
 PROJECT = Path(__file__).parents[2]
@@ -96,7 +98,7 @@ def test_client_properties_never_reach_the_ui(world: World) -> None:
 def test_topic_is_observable(world: World) -> None:
     """An observation says which topic it is (its data version) and what it holds; more messages don't make it another one."""
     seen, key = [], topic_key(TOPIC)
-    observed = dg.Definitions([topic_asset(world.spec)], resources={"things_kafka": Source(world)})
+    observed = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": Source(world)})
     job = observed.resolve_implicit_global_asset_job_def()
     for hours in (2, 1):
         world.fill(hours, first=len(seen) * 2)
@@ -115,8 +117,5 @@ class Source:
     def __init__(self, world: World) -> None:
         self.broker = world.broker
 
-    def snapshot(self, topic: str) -> object:
-        from resources.kafka import snapshot
-
-        assert topic == TOPIC
-        return snapshot(self.broker, topic)
+    def snapshot(self, selection: Selection) -> Snapshot:
+        return snapshot(self.broker, selection)

@@ -14,7 +14,8 @@ import pytest
 
 from assets.factory import kafka_table
 from assets.partitions import Stretch, key_of
-from assets.schedule import job_name, range_tags
+from assets.names import job_name
+from assets.schedule import range_tags
 from ingest.assemble import assemble
 from ingest.testing.engine import LocalEngine
 from tests.broker.produce import Put, create_topic, produce

@@ -10,7 +10,8 @@ import dagster as dg
 
 from assets.factory import kafka_table
 from assets.partitions import Stretch, key_of
-from assets.schedule import job_name, range_tags
+from assets.names import job_name
+from assets.schedule import range_tags
 from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
 from ingest.decode.load import load_model
@@ -37,7 +38,8 @@ def hour(n: int, minute: int = 0) -> datetime:
 class World:
     """The topic, the table, and the clock that both windrow and the test read."""
 
-    def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
+    def __init__(self, folder: Path, instance: dg.DagsterInstance, **over: Any) -> None:
+        """`over`: sections of the spec instead of the usual ones."""
         self.instance = instance
         self.now = hour(100)
         self.broker = MemoryBroker()
@@ -51,6 +53,7 @@ class World:
                 "limits": {"max_dead_ratio": 0.5},
                 "sink": {"path": str(folder / "table")},
                 "state": str(folder / "state.db"),
+                **over,
             },
             Path(__file__).parent,
         )

@@ -1,0 +1,93 @@
+"""The table asset of micro-batches: a run commits what is waiting, batch by batch, and shows each receipt as a materialization.
+
+The asset has no partitions: which batches there will be, nobody knows beforehand. Where nothing is waiting, a run is green and shows
+nothing.
+"""
+
+# No postponed annotations here: Dagster reads those of the decorated function itself.
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets import reporting
+from assets.metadata import Value
+from assets.names import table_key, upstream_keys
+from assets.reporting import Assemble, definition_metadata, reported, request_id, told
+from ingest.batches import run_batch, run_batches
+from ingest.decode.columns import Columns
+from ingest.errors import SpecError
+from ingest.grid import parse_windows
+from ingest.parts import Pipeline, Request, Result
+from ingest.pipeline import run
+from ingest.source import selection_text
+from ingest.spec import PipelineSpec
+from resources.spark import Spark
+
+REFUSED = "batch"
+"""What the schedule is told to leave alone: all that comes, for a refused batch is in the way of the later ones."""
+
+
+class Batches(dg.Config):
+    """Which micro-batches a run commits."""
+
+    drain: bool = Field(default=True, description="Go on until all that was there when the run began is committed; false: one batch only.")
+    replay: str | None = Field(
+        default=None,
+        description="Replace these committed batches instead, from the same offsets: 3, batch-000000003, or 3/7 for 3 up to 7 without 7.",
+    )
+    accept_fewer: bool = Field(default=False, description="With replay: go on although fewer messages are left than were read before.")
+
+    def results(self, pipeline: Pipeline, request: str) -> Iterator[Result]:
+        """Run them; each result as soon as its batch is committed.
+
+        Raises:
+            SpecError: options that don't go together, or batches that don't exist.
+        """
+        if self.replay is not None:
+            return self._replayed(pipeline, self.replay, Request(request, replace=True, accept_fewer=self.accept_fewer))
+        if self.accept_fewer:
+            raise SpecError("accept_fewer is for replays only", "spec", "Name the batches under replay, or leave accept_fewer out.")
+        return run_batches(pipeline, Request(request)) if self.drain else _one(pipeline, Request(request))
+
+    def _replayed(self, pipeline: Pipeline, names: str, request: Request) -> Iterator[Result]:
+        if not self.drain:
+            raise SpecError("A replay drains nothing", "spec", "Leave drain out: each batch under replay is run.")
+        for window in parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names):
+            yield run(pipeline, window, request)
+
+
+def _one(pipeline: Pipeline, request: Request) -> Iterator[Result]:
+    result = run_batch(pipeline, request)
+    if result is not None:
+        yield result
+
+
+def batch_asset(spec: PipelineSpec, columns: Columns, assemble: Assemble) -> dg.AssetsDefinition:
+    """The asset of a pipeline's table. `columns`: of its schema."""
+
+    @dg.asset(
+        key=table_key(spec),
+        deps=upstream_keys(spec),
+        kinds={"kafka", "spark", "delta"},
+        retry_policy=reporting.RETRY,
+        output_required=False,
+        metadata=definition_metadata(spec, columns),
+        description=f"{selection_text(spec.source.selection())}: in micro-batches, exactly once",
+    )
+    def table(context: dg.AssetExecutionContext, config: Batches, spark: Spark) -> Iterator[Any]:
+        pipeline = assemble(spec, spark.engine())
+        what, refused = ("A micro-batch", REFUSED) if config.replay is None else (f"The replay of {config.replay}", None)
+        last: dict[str, Value] | None = None
+        with told(context, spec, what, refused):
+            for result in config.results(pipeline, request_id(context)):
+                last = reported(context, pipeline, result)
+                context.log_event(dg.AssetMaterialization(context.asset_key, metadata=last))
+        if last is None:
+            context.log.info("Nothing is waiting, or fewer messages than window.min_records: no micro-batch was cut.")
+        else:
+            yield dg.MaterializeResult(metadata=last)
+
+    return table

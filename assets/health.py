@@ -1,0 +1,102 @@
+"""The checks that warn: what was lost, whose hours are not over, and how long the topics will still hold what is unread.
+
+A warning never fails a run, nor does a cluster that doesn't answer: that is a warning, too.
+"""
+
+# No postponed annotations here: Dagster reads those of the decorated function itself.
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import dagster as dg
+
+from assets.hours import judged, newest_recorded
+from assets.metadata import Value
+from assets.names import table_key
+from assets.reporting import NEWEST, Assemble
+from ingest.completeness import Completeness
+from ingest.errors import WindrowError
+from ingest.headroom import headroom
+from ingest.parts import Pipeline
+from ingest.spec import PipelineSpec
+from ingest.windowspec import WindowSpec
+
+Judge = Callable[[Pipeline], tuple[bool, Mapping[str, Value]]]
+"""Whether all is well, and what to show."""
+
+_FEW = 20
+
+
+def health_checks(spec: PipelineSpec, assemble: Assemble) -> list[dg.AssetChecksDefinition]:
+    """The warning checks of a pipeline; micro-batches have no hours to be complete."""
+    checks = [
+        _check(spec, assemble, "loss", f"None of the newest {NEWEST} windows had to go on without messages that were gone", loss),
+        _check(spec, assemble, "headroom", "What is unread is still far from the topics' retention", room),
+    ]
+    if spec.window.is_batch:
+        return checks
+    promise = f"The hours of the newest {NEWEST} windows are over in every topic-partition, and nothing of them came late"
+    return [*checks, _check(spec, assemble, "completeness", promise, completeness)]
+
+
+def _check(spec: PipelineSpec, assemble: Assemble, name: str, description: str, judge: Judge) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=table_key(spec), name=name, description=description)
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        try:
+            passed, shown = judge(assemble(spec, None))
+        except WindrowError as error:
+            context.log.warning("The check %s was not made: %s", name, error)
+            passed, shown = False, {"unchecked": str(error)}
+        return dg.AssetCheckResult(passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata=dict(shown))
+
+    return check
+
+
+def loss(pipeline: Pipeline) -> tuple[bool, Mapping[str, Value]]:
+    """What the newest windows have lost, in the receipts' words."""
+    held = newest_recorded(pipeline, NEWEST)
+    lines = [f"{r.window.key}: {line}" for r in held for line in r.partial]
+    lost = sum(r.counts.skipped for r in held)
+    return not lines, {"windows": len(held), "skipped": lost, "lost": dg.MetadataValue.text(_shortened(lines))}
+
+
+def room(pipeline: Pipeline) -> tuple[bool, Mapping[str, Value]]:
+    """How long the topics will still hold what is unread."""
+    found = headroom(pipeline)
+    shown: dict[str, Value] = {"unread": found.what}
+    if found.do:
+        shown["do"] = found.do
+    if found.left is not None:
+        shown["seconds_left"] = round(found.left.total_seconds())
+    return found.level == "ok", shown
+
+
+def completeness(pipeline: Pipeline) -> tuple[bool, Mapping[str, Value]]:
+    """Which windows are open past their time or late, and who holds the watermark back."""
+    found = judged(pipeline, NEWEST)
+    late = [key for key, state in found.windows.items() if state.state == "late"]
+    overdue = [r.window.key for r in newest_recorded(pipeline, NEWEST) if is_overdue(found, r.window.key, r.window.hours, pipeline)]
+    shown: dict[str, Value] = {
+        "states": dg.MetadataValue.json({key: state.state for key, state in sorted(found.windows.items())}),
+        "overdue": dg.MetadataValue.text(_shortened(overdue)),
+        "late": dg.MetadataValue.json({key: found.windows[key].late_elsewhere for key in late}),
+        "holding": dg.MetadataValue.text(_shortened([str(tp) for tp in found.holding])),
+    }
+    if found.watermark is not None:
+        shown["watermark"] = dg.MetadataValue.timestamp(found.watermark)
+    return not late and not overdue, shown
+
+
+def is_overdue(found: Completeness, key: str, hours: tuple[datetime, datetime] | None, pipeline: Pipeline) -> bool:
+    """Whether a window's hours should be over everywhere by now, and aren't: nothing proves it, its delay and all patience being over."""
+    return hours is not None and found.windows[key].state == "open" and pipeline.now() > patience(pipeline.spec.window, hours[1])
+
+
+def patience(window: WindowSpec, end: datetime) -> datetime:
+    """Until when a window may be open."""
+    return end + window.delay + window.max_wait
+
+
+def _shortened(lines: list[str]) -> str:
+    more = [f"and {len(lines) - _FEW} more"] if len(lines) > _FEW else []
+    return "\n".join([*lines[:_FEW], *more]) or "nothing"

@@ -1,0 +1,30 @@
+"""Which windows' hours are over everywhere: `ingest.completeness` over what a pipeline's ledger holds of its newest windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingest.completeness import Completeness, judge
+from ingest.model import Receipt
+from ingest.parts import Pipeline
+
+
+def judged(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:
+    """The state of the newest committed windows, and of those in `more`.
+
+    The watermark is None also where it lies before the oldest of these boundaries: then none of these windows is complete either.
+
+    Raises:
+        UnreachableError: the ledger, or the cluster, which is asked for whether it stamps messages itself.
+    """
+    spec, ledger = pipeline.spec, pipeline.ledger
+    boundaries = ledger.newest(spec.id, newest + 1)
+    receipts = {r.window: r for r in (*newest_recorded(pipeline, newest), *more)}
+    names = sorted({seen.topic for boundary in boundaries[-1:] for seen in boundary.topics})
+    stamped = frozenset(name for name, info in pipeline.broker.topics(names).items() if info.append_time)
+    return judge(boundaries, list(receipts.values()), stamped, spec.window.idle)
+
+
+def newest_recorded(pipeline: Pipeline, newest: int) -> list[Receipt]:
+    """The ledger's copies of the receipts of the newest windows, in window order."""
+    return pipeline.ledger.recorded(pipeline.spec.id)[-newest:]

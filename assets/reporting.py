@@ -1,0 +1,78 @@
+"""What every run of a table asset does around windrow's own: its errors in Dagster's words, its receipts as metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+
+from assets.columns import declared_schema, lineage
+from assets.hours import judged
+from assets.metadata import Value, lag_metadata, state_metadata, window_metadata
+from assets.schedule import refused_tag
+from ingest.decode.columns import Columns
+from ingest.errors import RefusedError, UnreachableError, WindrowError
+from ingest.lag import lag
+from ingest.parts import Pipeline, Result
+from ingest.ports import Engine
+from ingest.spec import PipelineSpec
+
+Assemble = Callable[[PipelineSpec, Engine | None], Pipeline]
+
+RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
+"""For what may pass by itself; refused data is not tried again."""
+
+NEWEST = 48
+"""How many windows back the state of a window is told from."""
+
+
+def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value]:
+    """What is known of a table before any run."""
+    return {
+        "dagster/table_name": spec.id, "dagster/storage_kind": spec.sink.kind, "path": dg.MetadataValue.path(spec.sink_path()),
+        "dagster/column_schema": declared_schema(columns, spec.metadata),
+        "dagster/column_lineage": lineage(spec, [c.name for c in columns.columns]),
+    }  # fmt: skip
+
+
+def request_id(context: dg.AssetExecutionContext) -> str:
+    """The same for all retries of a run: they continue what it asked for, they don't ask again."""
+    return context.run.root_run_id or context.run.run_id
+
+
+def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result) -> dict[str, Value]:
+    """The receipt, and what is known beside it now.
+
+    The window is committed: a broker that doesn't answer now costs some figures, not the run.
+    """
+    receipt, spec = result.committed.receipt, pipeline.spec
+    if result.published is not None and result.published.failed:
+        context.log.warning("Group %s was not told: %s", result.published.group, "; ".join(result.published.why))
+    shown = window_metadata(spec, result)
+    try:
+        source = spec.source.origin(spec.window.grid)
+        shown |= lag_metadata(lag(pipeline.broker, source, receipt.plan.stop, pipeline.now()))
+        if not spec.window.is_batch:
+            shown |= state_metadata(judged(pipeline, NEWEST, [receipt]).windows[receipt.window.key])
+    except WindrowError as error:
+        context.log.warning("Lag and completeness are not shown: %s", error)
+    return shown
+
+
+@contextmanager
+def told(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refused: str | None) -> Iterator[None]:
+    """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry.
+
+    `refused`: what the schedule is to leave alone if this is refused. A window that isn't closed yet is not: it is asked for again.
+    """
+    try:
+        yield
+    except WindrowError as error:
+        if refused is not None and isinstance(error, RefusedError):
+            context.instance.add_run_tags(context.run.run_id, refused_tag(spec, refused))
+        raise dg.Failure(
+            f"{what}: {error}",
+            metadata={"window": what, "kind": type(error).__name__, "exit_code": error.exit_code},
+            allow_retries=isinstance(error, UnreachableError),
+        ) from None
