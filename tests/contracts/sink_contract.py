@@ -1,32 +1,22 @@
-"""What every sink promises. A subclass says how its sink is made, how its rows are read, and how a commit's answer gets lost."""
+"""What every sink promises of one commit: whole, once, in its own window only."""
 
 from __future__ import annotations
 
 import pickle
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from datetime import timedelta
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from ingest.errors import GridError, IdentityError, OverlapError, RefusedError, SpecError
-from ingest.grid import batch_at, window_at
-from ingest.metacolumns import DEFAULT, TYPES
-from ingest.model import Committed, Plan, TopicSeen
+from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
+from ingest.model import Committed
 from ingest.ports import AlreadyDone, Done, Sink, Unknown
-from ingest.testing.checker import Report, check
+from tests.contracts.sink_under_test import SinkUnderTest
 from tests.write.things import (
-    FIRST,
     PER_WINDOW,
     ROWS,
-    TOPIC,
     plan,
-    plan_of,
-    produced,
     receipt,
     stage,
     staged_receipt,
@@ -35,58 +25,9 @@ from tests.write.things import (
     with_digest,
 )
 
-RENAMED = {name: f"kafka {name}" for name in TYPES}
-"""Every metadata column there is, under names that need quotes."""
 
-REBORN = TopicSeen(TOPIC.topic, "topic-id-2", TOPIC.partitions)
-OTHER = TopicSeen("shop.returns", "topic-id-3", 1)
-
-
-class SinkContract(ABC):
+class SinkContract(SinkUnderTest):
     """Runs unchanged on every sink."""
-
-    @abstractmethod
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> Any:
-        """A sink whose table isn't there yet."""
-
-    @abstractmethod
-    def reopen(self, sink: Any) -> Any:
-        """A sink on the same table as another process would make it; the same object where there is only one process."""
-
-    @abstractmethod
-    def pieces(self, sink: Any) -> list[pa.Table]:
-        """All visible rows, cut as the checker wants them."""
-
-    @abstractmethod
-    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
-        """The next commit arrives, but its answer doesn't."""
-
-    @pytest.fixture
-    def sink(self, tmp_path: Path) -> Iterator[Any]:
-        """A prepared sink."""
-        made = self.make(tmp_path, ROWS)
-        made.prepare("ledger-1", "orders", "hourly")
-        return made
-
-    def report(self, sink: Any, numbers: list[int]) -> Report:
-        """The checker's word on windows that should be there."""
-        receipts = [c.receipt for c in sink.receipts()]
-        dead = [sink.read_dead(r.window) for r in receipts]
-        default = {sink.metadata[name]: column for name, column in DEFAULT.items() if name in sink.metadata}
-        pieces = [piece.rename_columns([default.get(c, c) for c in piece.column_names]) for piece in self.pieces(sink)]
-        return check(produced(numbers), pieces, dead, receipts, content="id")
-
-    def commit(self, sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
-        """Stage and commit a window with its dead letters."""
-        made, staged = staged_receipt(sink, number, generation, attempt)
-        sink.commit_dead(made.plan, attempt, staged)
-        return sink.commit(made, staged)
-
-    def commit_plan(self, sink: Any, planned: Plan, *, generation: int = 0, grid: str = "hourly") -> Any:
-        """Stage and commit any plan with its dead letters."""
-        staged = stage(sink, planned, generation, f"a{generation}")
-        sink.commit_dead(planned, f"a{generation}", staged)
-        return sink.commit(receipt(planned, staged, generation, f"a{generation}", grid=grid), staged)
 
     def test_nothing_is_there_before(self, sink: Any) -> None:
         """A prepared table holds no window, and asking changes nothing."""
@@ -160,111 +101,6 @@ class SinkContract(ABC):
             sink.commit(receipt(torn, staged, 0, "torn"), staged)
         assert isinstance(self.commit(sink, 1), Done)
         assert self.report(sink, [0, 1, 2]).ok
-
-    @pytest.mark.parametrize("committed_first", [0, 1])
-    @pytest.mark.parametrize(
-        ("topics", "cluster"),
-        [((REBORN,), "cluster"), ((REBORN, OTHER), "cluster"), ((REBORN,), "another"), ((OTHER,), "another")],
-        ids=["topic made anew", "topic made anew, another added", "cluster replaced", "all replaced"],
-    )
-    def test_a_rebase_is_a_legal_seam(self, sink: Any, topics: tuple[TopicSeen, ...], cluster: str, committed_first: int) -> None:
-        """Behind a rebase offsets begin anew: what has another id there is not held against the window before it, in either order."""
-        plans = [plan(sink, 0), plan_of(sink, window(1), (3, 5), topics, cluster)]
-        for planned in plans if committed_first == 0 else reversed(plans):
-            assert isinstance(self.commit_plan(sink, planned), Done)
-        assert self.report(sink, [0]).accounting == ()
-
-    def test_a_rebase_excuses_only_what_it_changed(self, sink: Any) -> None:
-        """Where one topic was made anew, another one that stayed the same still has to join on."""
-        self.commit_plan(sink, plan_of(sink, window(0), (0, 10), (TOPIC, OTHER)))
-        with pytest.raises(IdentityError, match=window(0).key) as refused:
-            self.commit_plan(sink, plan_of(sink, window(1), (12, 15), (REBORN, OTHER)))
-        assert (refused.value.topic, refused.value.partition, refused.value.offset) == (OTHER.topic, 0, 12)
-        assert isinstance(self.commit_plan(sink, plan_of(sink, window(1), (10, 15), (REBORN, OTHER))), Done)
-
-    @pytest.mark.parametrize(("one", "other"), [((TOPIC,), (TOPIC, OTHER)), ((TOPIC, OTHER), (TOPIC,))])
-    def test_a_topic_that_only_one_side_knows_is_refused(self, sink: Any, one: tuple[TopicSeen, ...], other: tuple[TopicSeen, ...]) -> None:
-        """Adjacent windows of one ledger share their boundary, topics included: one that comes or goes between them shows two ledgers."""
-        self.commit_plan(sink, plan_of(sink, window(0), (0, 10), one))
-        with pytest.raises(IdentityError, match="nowhere") as refused:
-            self.commit_plan(sink, plan_of(sink, window(1), (10, 20), other))
-        assert refused.value.topic == OTHER.topic
-
-    def test_micro_batches(self, tmp_path: Path) -> None:
-        """Micro-batches are windows like others: visible by key, replaced alone, joined on by number; nothing lies before the first."""
-        made = self.make(tmp_path, ROWS)
-        made.prepare("ledger-1", "orders", "batch")
-        plans = [plan_of(made, batch_at("orders", n), (10 * n, 10 * n + 10)) for n in range(3)]
-        for planned in plans:
-            assert isinstance(self.commit_plan(made, planned, grid="batch"), Done)
-        assert isinstance(self.commit_plan(made, plans[1], generation=1, grid="batch"), Done)
-        assert [c.receipt.window.start for c in self.reopen(made).receipts()] == [0, 1, 2]
-        assert self.reopen(made).look(batch_at("orders", 1)).receipt.generation == 1
-        assert {k for piece in self.pieces(made) for k in piece["_window"].to_pylist()} == {f"batch-00000000{n}" for n in range(3)}
-        torn = plan_of(made, batch_at("orders", 3), (31, 40))
-        with pytest.raises(IdentityError, match="batch-000000002"):
-            self.commit_plan(made, torn, grid="batch")
-        assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
-
-    def test_windows_of_unequal_length(self, tmp_path: Path) -> None:
-        """On a cron grid a window's neighbours are the grid's, however long they are: those are what it has to join on to."""
-        grid, made = "0 0,3 * * *", self.make(tmp_path, ROWS)
-        made.prepare("ledger-1", "orders", grid)
-        short = window_at("orders", grid, FIRST)
-        long = window_at("orders", grid, FIRST + timedelta(hours=3))
-        self.commit_plan(made, plan_of(made, long, (10, 20)), grid=grid)
-        for offsets in ((0, 9), (0, 12)):
-            with pytest.raises(RefusedError, match=long.key):
-                self.commit_plan(made, plan_of(made, short, offsets), grid=grid)
-        assert isinstance(self.commit_plan(made, plan_of(made, short, (0, 10)), grid=grid), Done)
-        following = window_at("orders", grid, FIRST + timedelta(hours=24))
-        with pytest.raises(IdentityError, match=long.key):
-            self.commit_plan(made, plan_of(made, following, (25, 30)), grid=grid)
-        assert self.report(made, [0, 1]).ok, str(self.report(made, [0, 1]))
-
-    def test_metadata_columns_by_any_name(self, tmp_path: Path) -> None:
-        """Under other names, the window's too, everything works as before: replacing takes one window; dead letters keep their names."""
-        made = self.make(tmp_path, ROWS, RENAMED)
-        made.prepare("ledger-1", "orders", "hourly")
-        for n in range(3):
-            self.commit(made, n)
-        assert isinstance(self.commit(made, 1, generation=1, attempt="b1"), Done)
-        self.reopen(made).prepare("ledger-1", "orders", "hourly")
-        assert [c.receipt.generation for c in self.reopen(made).receipts()] == [0, 1, 0]
-        assert {*ROWS.names, *RENAMED.values()} == set(self.pieces(made)[0].column_names)
-        assert {"_topic", "_partition", "_offset", "_timestamp", "_window"} <= set(made.read_dead(window(0)).column_names)
-        assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
-        assert {a for piece in self.pieces(made) for a in piece["kafka attempt"].to_pylist()} == {"a1", "b1"}
-
-    def test_metadata_columns_say_what_the_message_does(self, tmp_path: Path) -> None:
-        """Each column has its type, and the value of the message that the row came from; of two equal header keys the last counts."""
-        made = self.make(tmp_path, ROWS, RENAMED)
-        made.prepare("ledger-1", "orders", "hourly")
-        self.commit(made, 0)
-        piece = next(p for p in self.pieces(made) if p["kafka partition"][0].as_py() == 1)
-        assert {name: piece.schema.field(column).type for name, column in RENAMED.items()} == TYPES
-        row = {name: piece[column][1].as_py() for name, column in RENAMED.items()}
-        assert row == {
-            "topic": TOPIC.topic, "partition": 1, "offset": 1, "timestamp": FIRST + timedelta(milliseconds=1),
-            "timestamp-type": "CreateTime", "headers": [("h", None)],
-            "header-list": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}], "leader-epoch": 7,
-            "key": None, "value-size": 2, "attempt": "a1", "window": window(0).key,
-        }  # fmt: skip
-
-    @pytest.mark.parametrize(
-        ("metadata", "says"),
-        [
-            (DEFAULT | {"key": "Amount"}, r"column amount .* metadata key \(Amount\)"),
-            (DEFAULT | {"key": "_Offset"}, "metadata offset and key"),
-            (DEFAULT | {"serial": "s"}, "metadata serial"),
-            ({n: c for n, c in DEFAULT.items() if n != "window"}, "metadata window can't be left out"),
-            (DEFAULT | {"key": ""}, "metadata key"),
-        ],
-    )
-    def test_metadata_columns_that_cannot_be(self, tmp_path: Path, metadata: Mapping[str, str], says: str) -> None:
-        """A name that is taken, unknown or left out is refused before anything is made; a clash names both sides."""
-        with pytest.raises(SpecError, match=says):
-            self.make(tmp_path, ROWS, metadata)
 
     def test_an_overlap_is_refused(self, sink: Any) -> None:
         """A range that another window holds is refused, naming that window, topic-partition and offset; nothing is written."""

@@ -1,4 +1,4 @@
-"""The sink contract on the Delta sink and on its twin in memory."""
+"""The sink contracts on the Delta sink and on its twin in memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from ingest.testing.sink import MemorySink
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink
 from tests.contracts.sink_contract import SinkContract
+from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.write.things import delta_pieces
 
 
-class TestMemorySink(SinkContract):
+class TestMemorySink(SinkContract, SinkGridsContract, SinkMetadataContract):
     """In memory."""
 
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> MemorySink:
@@ -35,7 +37,7 @@ class TestMemorySink(SinkContract):
         yield
 
 
-class TestDeltaSink(SinkContract):
+class TestDeltaSink(SinkContract, SinkGridsContract, SinkMetadataContract):
     """On real Delta tables."""
 
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaSink:

@@ -23,7 +23,7 @@ from ingest.tablerows import delta_rows
 from ingest.verify import Held
 from ingest.write.delta import DeltaSink
 from ingest.write.metadata import last_headers
-from tests.contracts.sink_contract import RENAMED
+from tests.contracts.sink_metadata_contract import RENAMED
 from tests.write.things import ROWS, TOPIC, staged_paths, staged_receipt, window
 
 HEADER = st.tuples(st.sampled_from(["", "a", "b", "ä"]), st.none() | st.binary(max_size=2))

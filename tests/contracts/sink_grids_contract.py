@@ -1,0 +1,91 @@
+"""What every sink promises of windows beside each other: on any grid, as micro-batches, behind a rebase."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.errors import IdentityError, RefusedError
+from ingest.grid import batch_at, window_at
+from ingest.model import TopicSeen
+from ingest.ports import Done
+from tests.contracts.sink_under_test import SinkUnderTest
+from tests.write.things import (
+    FIRST,
+    ROWS,
+    TOPIC,
+    plan,
+    plan_of,
+    window,
+)
+
+REBORN = TopicSeen(TOPIC.topic, "topic-id-2", TOPIC.partitions)
+OTHER = TopicSeen("shop.returns", "topic-id-3", 1)
+
+
+class SinkGridsContract(SinkUnderTest):
+    """Runs unchanged on every sink."""
+
+    @pytest.mark.parametrize("committed_first", [0, 1])
+    @pytest.mark.parametrize(
+        ("topics", "cluster"),
+        [((REBORN,), "cluster"), ((REBORN, OTHER), "cluster"), ((REBORN,), "another"), ((OTHER,), "another")],
+        ids=["topic made anew", "topic made anew, another added", "cluster replaced", "all replaced"],
+    )
+    def test_a_rebase_is_a_legal_seam(self, sink: Any, topics: tuple[TopicSeen, ...], cluster: str, committed_first: int) -> None:
+        """Behind a rebase offsets begin anew: what has another id there is not held against the window before it, in either order."""
+        plans = [plan(sink, 0), plan_of(sink, window(1), (3, 5), topics, cluster)]
+        for planned in plans if committed_first == 0 else reversed(plans):
+            assert isinstance(self.commit_plan(sink, planned), Done)
+        assert self.report(sink, [0]).accounting == ()
+
+    def test_a_rebase_excuses_only_what_it_changed(self, sink: Any) -> None:
+        """Where one topic was made anew, another one that stayed the same still has to join on."""
+        self.commit_plan(sink, plan_of(sink, window(0), (0, 10), (TOPIC, OTHER)))
+        with pytest.raises(IdentityError, match=window(0).key) as refused:
+            self.commit_plan(sink, plan_of(sink, window(1), (12, 15), (REBORN, OTHER)))
+        assert (refused.value.topic, refused.value.partition, refused.value.offset) == (OTHER.topic, 0, 12)
+        assert isinstance(self.commit_plan(sink, plan_of(sink, window(1), (10, 15), (REBORN, OTHER))), Done)
+
+    @pytest.mark.parametrize(("one", "other"), [((TOPIC,), (TOPIC, OTHER)), ((TOPIC, OTHER), (TOPIC,))])
+    def test_a_topic_that_only_one_side_knows_is_refused(self, sink: Any, one: tuple[TopicSeen, ...], other: tuple[TopicSeen, ...]) -> None:
+        """Adjacent windows of one ledger share their boundary, topics included: one that comes or goes between them shows two ledgers."""
+        self.commit_plan(sink, plan_of(sink, window(0), (0, 10), one))
+        with pytest.raises(IdentityError, match="nowhere") as refused:
+            self.commit_plan(sink, plan_of(sink, window(1), (10, 20), other))
+        assert refused.value.topic == OTHER.topic
+
+    def test_micro_batches(self, tmp_path: Path) -> None:
+        """Micro-batches are windows like others: visible by key, replaced alone, joined on by number; nothing lies before the first."""
+        made = self.make(tmp_path, ROWS)
+        made.prepare("ledger-1", "orders", "batch")
+        plans = [plan_of(made, batch_at("orders", n), (10 * n, 10 * n + 10)) for n in range(3)]
+        for planned in plans:
+            assert isinstance(self.commit_plan(made, planned, grid="batch"), Done)
+        assert isinstance(self.commit_plan(made, plans[1], generation=1, grid="batch"), Done)
+        assert [c.receipt.window.start for c in self.reopen(made).receipts()] == [0, 1, 2]
+        assert self.reopen(made).look(batch_at("orders", 1)).receipt.generation == 1
+        assert {k for piece in self.pieces(made) for k in piece["_window"].to_pylist()} == {f"batch-00000000{n}" for n in range(3)}
+        torn = plan_of(made, batch_at("orders", 3), (31, 40))
+        with pytest.raises(IdentityError, match="batch-000000002"):
+            self.commit_plan(made, torn, grid="batch")
+        assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
+
+    def test_windows_of_unequal_length(self, tmp_path: Path) -> None:
+        """On a cron grid a window's neighbours are the grid's, however long they are: those are what it has to join on to."""
+        grid, made = "0 0,3 * * *", self.make(tmp_path, ROWS)
+        made.prepare("ledger-1", "orders", grid)
+        short = window_at("orders", grid, FIRST)
+        long = window_at("orders", grid, FIRST + timedelta(hours=3))
+        self.commit_plan(made, plan_of(made, long, (10, 20)), grid=grid)
+        for offsets in ((0, 9), (0, 12)):
+            with pytest.raises(RefusedError, match=long.key):
+                self.commit_plan(made, plan_of(made, short, offsets), grid=grid)
+        assert isinstance(self.commit_plan(made, plan_of(made, short, (0, 10)), grid=grid), Done)
+        following = window_at("orders", grid, FIRST + timedelta(hours=24))
+        with pytest.raises(IdentityError, match=long.key):
+            self.commit_plan(made, plan_of(made, following, (25, 30)), grid=grid)
+        assert self.report(made, [0, 1]).ok, str(self.report(made, [0, 1]))

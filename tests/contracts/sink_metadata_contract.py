@@ -1,0 +1,71 @@
+"""What every sink promises of metadata columns: any of them, under any name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import SpecError
+from ingest.metacolumns import DEFAULT, TYPES
+from ingest.ports import Done
+from tests.contracts.sink_under_test import SinkUnderTest
+from tests.write.things import (
+    FIRST,
+    ROWS,
+    TOPIC,
+    window,
+)
+
+RENAMED = {name: f"kafka {name}" for name in TYPES}
+"""Every metadata column there is, under names that need quotes."""
+
+
+class SinkMetadataContract(SinkUnderTest):
+    """Runs unchanged on every sink."""
+
+    def test_metadata_columns_by_any_name(self, tmp_path: Path) -> None:
+        """Under other names, the window's too, everything works as before: replacing takes one window; dead letters keep their names."""
+        made = self.make(tmp_path, ROWS, RENAMED)
+        made.prepare("ledger-1", "orders", "hourly")
+        for n in range(3):
+            self.commit(made, n)
+        assert isinstance(self.commit(made, 1, generation=1, attempt="b1"), Done)
+        self.reopen(made).prepare("ledger-1", "orders", "hourly")
+        assert [c.receipt.generation for c in self.reopen(made).receipts()] == [0, 1, 0]
+        assert {*ROWS.names, *RENAMED.values()} == set(self.pieces(made)[0].column_names)
+        assert {"_topic", "_partition", "_offset", "_timestamp", "_window"} <= set(made.read_dead(window(0)).column_names)
+        assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
+        assert {a for piece in self.pieces(made) for a in piece["kafka attempt"].to_pylist()} == {"a1", "b1"}
+
+    def test_metadata_columns_say_what_the_message_does(self, tmp_path: Path) -> None:
+        """Each column has its type, and the value of the message that the row came from; of two equal header keys the last counts."""
+        made = self.make(tmp_path, ROWS, RENAMED)
+        made.prepare("ledger-1", "orders", "hourly")
+        self.commit(made, 0)
+        piece = next(p for p in self.pieces(made) if p["kafka partition"][0].as_py() == 1)
+        assert {name: piece.schema.field(column).type for name, column in RENAMED.items()} == TYPES
+        row = {name: piece[column][1].as_py() for name, column in RENAMED.items()}
+        assert row == {
+            "topic": TOPIC.topic, "partition": 1, "offset": 1, "timestamp": FIRST + timedelta(milliseconds=1),
+            "timestamp-type": "CreateTime", "headers": [("h", None)],
+            "header-list": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}], "leader-epoch": 7,
+            "key": None, "value-size": 2, "attempt": "a1", "window": window(0).key,
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("metadata", "says"),
+        [
+            (DEFAULT | {"key": "Amount"}, r"column amount .* metadata key \(Amount\)"),
+            (DEFAULT | {"key": "_Offset"}, "metadata offset and key"),
+            (DEFAULT | {"serial": "s"}, "metadata serial"),
+            ({n: c for n, c in DEFAULT.items() if n != "window"}, "metadata window can't be left out"),
+            (DEFAULT | {"key": ""}, "metadata key"),
+        ],
+    )
+    def test_metadata_columns_that_cannot_be(self, tmp_path: Path, metadata: Mapping[str, str], says: str) -> None:
+        """A name that is taken, unknown or left out is refused before anything is made; a clash names both sides."""
+        with pytest.raises(SpecError, match=says):
+            self.make(tmp_path, ROWS, metadata)

@@ -1,0 +1,70 @@
+"""What the contract suites of sinks stand on: how a sink is made, how its rows are read, how a commit's answer gets lost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.metacolumns import DEFAULT
+from ingest.model import Plan
+from ingest.testing.checker import Report, check
+from tests.write.things import (
+    ROWS,
+    produced,
+    receipt,
+    stage,
+    staged_receipt,
+)
+
+
+class SinkUnderTest(ABC):
+    """One kind of sink."""
+
+    @abstractmethod
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> Any:
+        """A sink whose table isn't there yet."""
+
+    @abstractmethod
+    def reopen(self, sink: Any) -> Any:
+        """A sink on the same table as another process would make it; the same object where there is only one process."""
+
+    @abstractmethod
+    def pieces(self, sink: Any) -> list[pa.Table]:
+        """All visible rows, cut as the checker wants them."""
+
+    @abstractmethod
+    def no_answer(self, sink: Any) -> AbstractContextManager[None]:
+        """The next commit arrives, but its answer doesn't."""
+
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> Iterator[Any]:
+        """A prepared sink."""
+        made = self.make(tmp_path, ROWS)
+        made.prepare("ledger-1", "orders", "hourly")
+        return made
+
+    def report(self, sink: Any, numbers: list[int]) -> Report:
+        """The checker's word on windows that should be there."""
+        receipts = [c.receipt for c in sink.receipts()]
+        dead = [sink.read_dead(r.window) for r in receipts]
+        default = {sink.metadata[name]: column for name, column in DEFAULT.items() if name in sink.metadata}
+        pieces = [piece.rename_columns([default.get(c, c) for c in piece.column_names]) for piece in self.pieces(sink)]
+        return check(produced(numbers), pieces, dead, receipts, content="id")
+
+    def commit(self, sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
+        """Stage and commit a window with its dead letters."""
+        made, staged = staged_receipt(sink, number, generation, attempt)
+        sink.commit_dead(made.plan, attempt, staged)
+        return sink.commit(made, staged)
+
+    def commit_plan(self, sink: Any, planned: Plan, *, generation: int = 0, grid: str = "hourly") -> Any:
+        """Stage and commit any plan with its dead letters."""
+        staged = stage(sink, planned, generation, f"a{generation}")
+        sink.commit_dead(planned, f"a{generation}", staged)
+        return sink.commit(receipt(planned, staged, generation, f"a{generation}", grid=grid), staged)
