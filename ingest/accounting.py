@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ingest.errors import AccountingError, DeadLetterLimitError
 from ingest.model import Counts, Plan, SplitCounts, label_text
+from ingest.plan.splits import doubts
 from ingest.ports import Staged
 
 SHOWN = 20
@@ -96,13 +97,7 @@ def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
         for s in splits
         if s.skipped
     ]
-    for boundary, part in ((plan.start, "first"), (plan.stop, "last")):
-        found += [
-            f"{m.topic}[{m.partition}]: may have lost its {part} messages: what was left of the log began at or after "
-            f"{label_text(boundary.label)}, at offset {m.offset}"
-            for m in boundary.marks
-            if m.how == "log_start"
-        ]
+    found += [f"{tp} {words}" for tp, (_, words) in doubts(plan).items()]
     return tuple(found)
 
 

@@ -20,11 +20,13 @@ from ingest.crashpoints import crash_point
 from ingest.errors import GridError
 from ingest.freezing import refuse_changed_grid
 from ingest.grid import batch_at
-from ingest.model import Boundary, TopicPartition
+from ingest.model import Boundary, Plan, TopicPartition
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
-from ingest.pipeline import run
+from ingest.pipeline import preview, run
 from ingest.plan.batches import first_boundary, next_batch
+from ingest.plan.splits import make_plan
 from ingest.plan.topics import discover
+from ingest.tiling import clamped
 
 
 def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Result | None:
@@ -37,8 +39,7 @@ def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress
         RefusedError, UnreachableError: as `pipeline.run`; a refused batch is in the way of all later ones until it is committed.
     """
     spec = pipeline.spec
-    if not spec.window.is_batch:
-        raise GridError(f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches", "plan", "Name the window to run.")
+    _refuse_windows_in_time(pipeline)
     refuse_changed_grid(pipeline)
     pipeline.sink.refuse_other(pipeline.ledger.identity(), spec.id, spec.window.grid)
     number = pipeline.ledger.assigned(spec.id, request.id)
@@ -46,7 +47,6 @@ def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress
         number = _next(pipeline)
         if number is None:
             return None
-        crash_point("assign.before")
         number = pipeline.ledger.assign(spec.id, request.id, number)
     return run(pipeline, batch_at(spec.id, number), request, progress)
 
@@ -68,6 +68,39 @@ def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progre
             return
 
 
+def preview_next(pipeline: Pipeline) -> Plan | None:
+    """The plan of the micro-batch that a new request would run now; None if fewer than `min_records` offsets are waiting. Freezes nothing.
+
+    Raises:
+        GridError: the pipeline's windows are not micro-batches.
+        RefusedError, SpecError, UnreachableError: as `run_batch`.
+    """
+    spec, ledger = pipeline.spec, pipeline.ledger
+    _refuse_windows_in_time(pipeline)
+    if pipeline.sink.binding() is not None:
+        pipeline.sink.refuse_other(ledger.identity(), spec.id, spec.window.grid)
+    source = spec.source.origin(spec.window.grid)
+    newest = (ledger.newest(spec.id) or [first_boundary(pipeline.broker, source, 0)])[-1]
+    label = int(str(newest.label))
+    if _is_uncommitted(pipeline, label - 1):
+        return preview(pipeline, batch_at(spec.id, label - 1))
+    lower = ledger.opening(spec.id, label) or newest
+    cut = next_batch(pipeline.broker, source, lower, label + 1, spec.window.max_records, spec.window.min_records)
+    if cut is None:
+        return None
+    return make_plan(batch_at(spec.id, label), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
+
+
+def _refuse_windows_in_time(pipeline: Pipeline) -> None:
+    spec = pipeline.spec
+    if not spec.window.is_batch:
+        raise GridError(f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches", "plan", "Name the window to run.")
+
+
+def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
+    return number >= 0 and pipeline.sink.look(batch_at(pipeline.spec.id, number)) is None
+
+
 def _next(pipeline: Pipeline) -> int | None:
     """The lowest batch that isn't committed, cut now if there is none."""
     spec, ledger = pipeline.spec, pipeline.ledger
@@ -76,7 +109,7 @@ def _next(pipeline: Pipeline) -> int | None:
     if not newest:
         newest = ledger.freeze(spec.id, [first_boundary(pipeline.broker, source, 0)])
     label = int(str(newest[-1].label))
-    if label > 0 and pipeline.sink.look(batch_at(spec.id, label - 1)) is None:
+    if _is_uncommitted(pipeline, label - 1):
         return label - 1
     lower = ledger.opening(spec.id, label) or newest[-1]
     cut = next_batch(pipeline.broker, source, lower, label + 1, spec.window.max_records, spec.window.min_records)

@@ -14,6 +14,7 @@ from ingest.parts import Pipeline, Progress, ignore
 from ingest.plan.batches import first_boundary
 from ingest.plan.resolve import resolve
 from ingest.source import AtLabel
+from ingest.tiling import clamped
 
 _PATIENCE_SECONDS = 1.0
 """How often an open transaction is looked at again."""
@@ -94,7 +95,7 @@ def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Bounda
         raise _not_begun(pipeline, label)
     below, above = pipeline.ledger.neighbours(pipeline.spec.id, label)
     found = next(b for b in _candidates(pipeline, label, ignore, wait_for_open=False) if b.label == label)
-    return found.clamped(lower or below, above)
+    return clamped(found, lower or below, above)
 
 
 def _not_begun(pipeline: Pipeline, number: int) -> SpecError:

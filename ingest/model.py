@@ -7,13 +7,12 @@ when it is made and when it is read back from JSON.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Literal, TypeVar
 
 import msgspec
-
-from ingest.errors import IdentityError, UnreachableError
 
 T = TypeVar("T")
 
@@ -52,6 +51,10 @@ def instant(moment: datetime) -> str:
 def label_text(label: Label) -> str:
     """The one text form of a label: an instant, or `batch-000000007`, which sorts as the numbers do."""
     return instant(label) if isinstance(label, datetime) else f"batch-{label:09d}"
+
+
+def _ascending(values: Sequence[TopicPartition] | Sequence[str]) -> bool:
+    return all(a < b for a, b in pairwise(values))  # type: ignore[operator]  # of one kind
 
 
 def _require_label(name: str, label: Label) -> None:
@@ -121,10 +124,13 @@ class Boundary(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Marks are sorted, each topic-partition is cut once and begins at or before its cut."""
         _require_label("label", self.label)
-        for tps in ([m.tp for m in self.marks], [m.tp for m in self.begins], [t.topic for t in self.topics]):
-            if sorted(set(tps)) != tps:
-                msg = f"topics, marks and begins of boundary {label_text(self.label)} must be sorted and unique"
-                raise ValueError(msg)
+        if not (
+            _ascending([m.tp for m in self.marks])
+            and _ascending([m.tp for m in self.begins])
+            and _ascending([t.topic for t in self.topics])
+        ):
+            msg = f"topics, marks and begins of boundary {label_text(self.label)} must be sorted and unique"
+            raise ValueError(msg)
         cuts = self.by_tp()
         if any(b.tp not in cuts or b.offset > cuts[b.tp].offset for b in self.begins):
             msg = f"a begin of boundary {label_text(self.label)} lies behind its cut, or has none"
@@ -158,106 +164,6 @@ class Boundary(msgspec.Struct, frozen=True):
         known = self.by_tp()
         found = {tp: known.get(tp) or self._later(tp) for tp in tps}
         return {tp: mark for tp, mark in found.items() if mark is not None}
-
-    def clamped(self, lower: Boundary | None, upper: Boundary | None) -> Boundary:
-        """This boundary moved between its frozen neighbours, so that windows tile. Pure.
-
-        What only the lower neighbour knows is taken over from it. What the upper neighbour doesn't know is left out: it is not read before
-        some later boundary. A partition that the upper neighbour has at 0 is at 0 here: it belongs, whole, to a later window.
-
-        Raises:
-            IdentityError: a neighbour is of another cluster, or of another topic of the same name.
-            UnreachableError: a neighbour was frozen meanwhile that doesn't know a topic-partition of this boundary, so where that begins
-                was not asked; run it again.
-        """
-        for neighbour in (lower, upper):
-            if neighbour is not None:
-                refuse_other(self, neighbour)
-        here = self.by_tp() if lower is None else _carried(lower) | self.by_tp()
-        topics = self.by_topic() if lower is None else _seen(lower, self)
-        if upper is not None:
-            above = upper.cuts(here)
-            here = {tp: _below(mark, above[tp].offset) for tp, mark in here.items() if tp in above}
-            topics = {name: seen for name, seen in topics.items() if name in upper.by_topic()}
-        begins = {b.tp: _below(b, here[b.tp].offset) for b in self.begins if b.tp in here}
-        if lower is not None:
-            below = lower.cuts(here)
-            self._refuse_unasked(here.keys() - below.keys() - begins.keys())
-            here = {tp: _above(mark, below[tp]) if tp in below else mark for tp, mark in here.items()}
-            begins = {tp: begin for tp, begin in begins.items() if tp not in below}
-        return Boundary.of(self.label, self.cluster_id, topics.values(), here.values(), begins.values())
-
-    def _refuse_unasked(self, tps: Iterable[TopicPartition]) -> None:
-        """Race:  1 A asks the cluster; nothing is frozen below.  2 B, with an older spec, freezes one that lacks a topic.  3 A freezes."""
-        for tp in sorted(tps):
-            what = f"While {label_text(self.label)} was resolved, an earlier boundary was frozen that doesn't know this topic-partition"
-            raise UnreachableError(what, "freeze", "Run the window again.", tp.topic, tp.partition)
-
-
-def refuse_other(here: Boundary, there: Boundary) -> None:
-    """Hold two boundaries of one pipeline against each other. Pure.
-
-    Raises:
-        IdentityError: they are of different clusters, or of different topics of the same name.
-    """
-    do = "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean."
-    texts = f"The boundaries {label_text(there.label)} and {label_text(here.label)}"
-    if here.cluster_id != there.cluster_id:
-        raise IdentityError(f"{texts} are of two clusters, {there.cluster_id} and {here.cluster_id}", "plan", do)
-    known = there.by_topic()
-    for seen in here.topics:
-        if seen.topic in known and known[seen.topic].topic_id != seen.topic_id:
-            raise IdentityError(
-                f"{texts} are of two topics with ids {known[seen.topic].topic_id} and {seen.topic_id}", "plan", do, seen.topic
-            )
-
-
-def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark, Mark]]:
-    """Per topic-partition of `stop` where the window between two boundaries begins and ends, in order. Pure.
-
-    What `start` doesn't know begins where `stop` says; if that doesn't say it, it was left out of `start` on purpose and isn't read before.
-
-    Raises:
-        ValueError: `stop` cuts below `start`: they were not frozen by one ledger.
-    """
-    known, begins = start.cuts(m.tp for m in stop.marks), {b.tp: b for b in stop.begins}
-    found = {m.tp: (known.get(m.tp) or begins.get(m.tp) or m, m) for m in stop.marks}
-    for tp, (low, high) in found.items():
-        if high.offset < low.offset:
-            msg = f"the boundaries of {tp} are inverted: {low.offset}..{high.offset}"
-            raise ValueError(msg)
-    return found
-
-
-def _seen(lower: Boundary, here: Boundary) -> dict[str, TopicSeen]:
-    """The topics of both, each with the most partitions that were seen."""
-    found = lower.by_topic()
-    for seen in here.topics:
-        most = max(seen.partitions, found[seen.topic].partitions if seen.topic in found else 0)
-        found[seen.topic] = msgspec.structs.replace(seen, partitions=most)
-    return found
-
-
-def _carried(lower: Boundary) -> dict[TopicPartition, Mark]:
-    return {m.tp: msgspec.structs.replace(m, how="removed") for m in lower.marks}
-
-
-def _above(mark: Mark, below: Mark) -> Mark:
-    """One mark moved to at least `below`.
-
-    A log start found exactly at a neighbour's proven cut lost nothing, so it stops being a `log_start`.
-    """
-    proven = below.offset == mark.offset and below.how != "log_start" and mark.how == "log_start"
-    if mark.offset < below.offset or proven:
-        return msgspec.structs.replace(below, how="clamped")
-    return mark
-
-
-def _below(mark: Mark, high: int) -> Mark:
-    """One mark moved to at most `high`. One that is moved down from a log start still is one: what lay before it is gone."""
-    if mark.offset <= high:
-        return mark
-    return Mark(mark.topic, mark.partition, high, "log_start" if mark.how == "log_start" else "clamped")
 
 
 class Window(msgspec.Struct, frozen=True, order=True):

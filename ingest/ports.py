@@ -314,14 +314,16 @@ class Ledger(Protocol):
     def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         """Freeze under one serialized transaction; what is frozen now, in label order.
 
-        Per boundary: read its frozen neighbours, clamp (`Boundary.clamped`), insert. What is there already stays and is returned.
+        Per boundary: read its frozen neighbours, clamp (`tiling.clamped`), insert. What is there already stays and is returned.
         """
 
-    def rebase(self, pipeline: str, opening: Boundary) -> Boundary:
-        """Record that from the highest frozen label on the source is another one: put-if-absent; the opening that is there.
+    def rebase(self, pipeline: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
+        """Record that from the highest frozen label on the source is another one, in place of the opening that the caller has seen there.
+
+        Compare and set: `instead_of` is None where none was recorded. Idempotent.
 
         Raises:
-            RefusedError: the label is not the highest frozen one.
+            RefusedError: the label is not the highest frozen one, or another opening is there than was seen.
         """
 
     def rebased(self, pipeline: str) -> list[Boundary]:

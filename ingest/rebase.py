@@ -7,7 +7,6 @@ committed as partial where the loss policy says to go on.
 from __future__ import annotations
 
 from ingest.errors import SpecError
-from ingest.model import Boundary
 from ingest.parts import Pipeline
 from ingest.plan.rebase import Rebase, opening
 from ingest.source import Initializer
@@ -27,12 +26,15 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
     return opening(pipeline.broker, spec.source.origin(spec.window.grid), now, start)
 
 
-def rebase(pipeline: Pipeline, start: Initializer | None) -> Boundary:
+def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
     """Record it: windows that start at the newest frozen boundary, or later, are of the source as it is now.
 
     Raises:
         SpecError: as `propose`.
         RefusedError: a later boundary was frozen, or another rebase recorded there, meanwhile.
     """
-    proposed = propose(pipeline, start).opening
-    return pipeline.ledger.rebase(pipeline.spec.id, proposed)
+    before = pipeline.ledger.rebased(pipeline.spec.id)
+    proposed = propose(pipeline, start)
+    instead_of = before[-1] if before and before[-1].label == proposed.opening.label else None
+    pipeline.ledger.rebase(pipeline.spec.id, proposed.opening, instead_of)
+    return proposed

@@ -72,8 +72,10 @@ def _restore(pipeline: str, ledger: Ledger, frozen: Frozen) -> None:
         opening = frozen.openings.get(boundary.label)
         if opening is not None or boundary is frozen.boundaries[-1]:
             _same(stretch, ledger.freeze(pipeline, stretch))
-            _same([opening] if opening else [], [ledger.rebase(pipeline, opening)] if opening else [])
             stretch = []
+            if opening is not None:
+                known = [o for o in ledger.rebased(pipeline) if o.label == opening.label]
+                _same([opening], known) if known else ledger.rebase(pipeline, opening)
 
 
 def _same(wanted: Sequence[Boundary], there: Sequence[Boundary]) -> None:

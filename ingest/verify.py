@@ -13,9 +13,10 @@ from typing import Literal
 import msgspec
 
 from ingest.errors import RefusedError, UnreachableError
-from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, TopicPartition, Window, between, covered, label_text
+from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, TopicPartition, Window, covered, label_text
 from ingest.ports import Broker, Ledger, Sink, TopicInfo
 from ingest.seams import difference, same_source, torn
+from ingest.tiling import between
 
 Level = Literal["wrong", "unchecked", "info"]
 About = Literal["receipts", "windows", "ledger", "table", "topic"]

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, Table, func, select
 
 from ingest.ledger.tables import BOUNDARIES, NUMBERS, OPENINGS, sortable
 from ingest.model import Boundary, Label
+from ingest.tiling import clamped
 
 
 class Frozen:
@@ -42,17 +43,17 @@ class Frozen:
         """The one that is there; else this one, clamped between its neighbours, which is there from now on.
 
         Raises:
-            IdentityError, UnreachableError: see `Boundary.clamped`.
+            IdentityError, UnreachableError: see `tiling.clamped`.
         """
         text = sortable(boundary.label)
         held = self._at(text)
         if held is not None:
             return held
-        clamped = boundary.clamped(*self.neighbours(boundary.label))
+        moved = clamped(boundary, *self.neighbours(boundary.label))
         insort(self._order, text)
-        self._known[text] = clamped
-        self.added.append(clamped)
-        return clamped
+        self._known[text] = moved
+        self.added.append(moved)
+        return moved
 
     def _opened(self, text: str) -> Boundary | None:
         row = self._openings.get(text)

@@ -119,26 +119,31 @@ class SqlLedger:
                 connection.execute(insert(BOUNDARIES), rows)
             return found
 
-    def rebase(self, pipeline: str, opening: Boundary) -> Boundary:
-        """Record that from the highest frozen label on the source is another one: put-if-absent; the opening that is there.
+    def rebase(self, pipeline: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
+        """Record that from the highest frozen label on the source is another one, in place of the opening that the caller has seen there.
 
         In the transaction that excludes freezing: a boundary that is frozen meanwhile would be of the old source, behind the new one.
 
         Raises:
-            RefusedError: the label is not the highest frozen one.
+            RefusedError: the label is not the highest frozen one, or another opening is there than was seen.
         """
         key, highest = _label(pipeline, opening.label), select(BOUNDARIES.c.label).where(BOUNDARIES.c.pipeline == pipeline)
         with self._writing(pipeline) as connection:
             held = self._value(_get(connection, OPENINGS, key), Boundary)
-            if held is not None:
-                return held
+            if held == opening:
+                return
+            if held != instead_of:
+                raise RefusedError(
+                    f"Another rebase of {pipeline} is recorded at {label_text(opening.label)}", "ledger", "Look again: windrow rebase SPEC."
+                )
             if connection.execute(highest.order_by(BOUNDARIES.c.label.desc()).limit(1)).scalar() != key["label"]:
                 raise RefusedError(
                     f"The source of {pipeline} can only be replaced at its highest frozen boundary, not at {label_text(opening.label)}",
                     "ledger", "Another run froze one meanwhile, or nothing is frozen yet. Look again: windrow rebase SPEC.",
                 )  # fmt: skip
-            connection.execute(insert(OPENINGS).values(**key, value=to_json(opening)))
-            return opening
+            values = {"value": to_json(opening)}
+            put = insert(OPENINGS).values(**key) if held is None else update(OPENINGS).where(_at(OPENINGS, key))
+            connection.execute(put.values(**values))
 
     def rebased(self, pipeline: str) -> list[Boundary]:
         """The openings that were recorded by rebases, in label order."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ingest.errors import DataLossError, IdentityError
-from ingest.model import Boundary, Mark, Plan, Split, TopicPartition, Window, between, label_text, refuse_other
+from ingest.model import Boundary, Mark, Plan, Split, TopicPartition, Window, label_text
 from ingest.ports import Position
+from ingest.tiling import between, refuse_other
 
 _WAY_OUT = "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's retention if windows come too late."
 
@@ -116,7 +117,7 @@ def doubts(plan: Plan) -> dict[TopicPartition, tuple[Mark, str]]:
 
     A mark that is a `log_start` cut the log somewhere below what was left when it was resolved. Where the window begins it may have lost
     its first messages, where it ends its last ones. A mark that is 0 lost nothing, and neither did one that the lower neighbour proved
-    (`Boundary.clamped`). Of a topic that isn't read any more nothing is asked.
+    (`tiling.clamped`). Of a topic that isn't read any more nothing is asked.
     """
     found = {}
     for tp, (low, high) in between(plan.start, plan.stop).items():

@@ -32,7 +32,7 @@ def discover(broker: Broker, selection: Selection, lower: Boundary | None, on_re
     """Ask the cluster for what the source selects.
 
     A topic was removed if the source still selects it, the lower boundary reads it, and the cluster doesn't have it any more. One that is
-    merely not selected any more is nobody's concern here: `Boundary.clamped` carries it on.
+    merely not selected any more is nobody's concern here: `tiling.clamped` carries it on.
 
     Args:
         broker: the cluster.

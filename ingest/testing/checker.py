@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 
 from ingest.metacolumns import DEFAULT
-from ingest.model import Boundary, Plan, Receipt, TopicPartition, between, covered
+from ingest.model import Boundary, Plan, Receipt, TopicPartition, covered
+from ingest.tiling import between
 
 Place = tuple[TopicPartition, int]
 """A message: its topic-partition and offset."""

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import IdentityError, SpecError
-from ingest.model import Boundary, TopicPartition, between
+from ingest.model import Boundary, TopicPartition
 from ingest.plan.batches import first_boundary, next_batch
 from ingest.source import Earliest, Given, Latest, Pattern, Source, Topics
 from ingest.testing.broker import MemoryBroker
+from ingest.tiling import between, clamped
 
 ALL = Source(Pattern("t.*"), Earliest())
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -34,7 +35,7 @@ def fill(broker: MemoryBroker, tp: TopicPartition, count: int) -> None:
 def taken(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition, tuple[int, int]]:
     """The ranges of a batch that is not empty."""
     assert upper is not None
-    return {tp: (a.offset, b.offset) for tp, (a, b) in between(lower, upper.clamped(lower, None)).items() if a.offset < b.offset}
+    return {tp: (a.offset, b.offset) for tp, (a, b) in between(lower, clamped(upper, lower, None)).items() if a.offset < b.offset}
 
 
 @settings(deadline=None, max_examples=50)
@@ -63,7 +64,7 @@ def test_batches_tile_while_topics_and_partitions_come(counts: list[int], most: 
         assert most is None or sum(b - a for a, b in ranges.values()) <= most
         for tp, found in ranges.items():
             read.setdefault(tp, []).append(found)
-        lower, label = cut.clamped(lower, None), label + 1
+        lower, label = clamped(cut, lower, None), label + 1
     tps = [TopicPartition(t.topic, p) for t in broker.topics(broker.names()).values() for p in range(t.partitions)]
     left = 0
     for tp, end in broker.stable_ends(tps).items():

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.ledger import SqlLedger, open_ledger
-from ingest.model import Boundary, Plan, TopicPartition, between
+from ingest.model import Boundary, Plan, TopicPartition
 from ingest.source import AtLabel, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
 from ingest.testing.broker import MemoryBroker
+from ingest.tiling import between, clamped
 from tests.plan.logs import HOUR, LABELS, START, TOPIC, Event, ShortChunks, alone, by_definition, freeze, logs, offset, plan, write
 
 HOURS = range(len(LABELS) - 1)
@@ -187,10 +188,10 @@ def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
     source = Source(Topics((TOPIC, NEW)))
     third, fourth = (alone(broker, LABELS[h], lower, None, source) for h in (3, 4))
     assert [b.offset for b in (*third.begins, *fourth.begins)] == [200, 300]
-    clamped = third.clamped(lower, None)
-    assert [b.offset for b in clamped.begins] == [200]
-    assert fourth.clamped(clamped, None).begins == ()
-    assert isinstance(clamped, Boundary)
+    moved = clamped(third, lower, None)
+    assert [b.offset for b in moved.begins] == [200]
+    assert clamped(fourth, moved, None).begins == ()
+    assert isinstance(moved, Boundary)
 
 
 def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:

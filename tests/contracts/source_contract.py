@@ -1,0 +1,384 @@
+"""What the whole source promises, whatever it reads from: the module of an implementation supplies the fixture `desk`.
+
+The cases are those of Flink's source suites (one split, many splits, restart, more splits than workers, idle partitions, growing ones) and
+the traps that other readers fell into. Every case ends with the checker's verdict.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ingest.errors import DataLossError, IdentityError, NotClosedError
+from ingest.model import TopicPartition, Window
+from ingest.pipeline import Request, preview, run
+from ingest.rebase import propose, rebase
+from ingest.source import Earliest
+from tests.contracts.logs import at
+from tests.contracts.source_desk import FIRST, HOUR, DyingEngine, InterruptedRunError, SourceDesk, hour, minutes
+
+
+class SourceContract:
+    """The promises, on topics of their own."""
+
+    # ------------------------------------------------------------------------------------------------------------------ splits
+
+    def test_a_single_split(self, desk: SourceDesk) -> None:
+        """One topic-partition, one split, every message once."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0, 1, 59, 61))
+        desk.run(desk.pipeline({"topic": tp.topic}), 0, 1)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_many_splits(self, desk: SourceDesk) -> None:
+        """More splits than partitions, and than workers: balanced, none empty, together exactly the window."""
+        topic = desk.logs.topic(2)
+        for p, count in enumerate((23, 5)):
+            desk.send(TopicPartition(topic, p), *minutes(*range(count)))
+        (result,) = desk.run(desk.pipeline({"topic": topic, "split_records": 4}), 0)
+        sizes = [s.stop - s.start for s in result.committed.receipt.plan.splits]
+        assert sorted(sizes) == [2, 3, 3, 4, 4, 4, 4, 4]
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_a_restart_in_mid_window(self, desk: SourceDesk) -> None:
+        """A run that dies after some splits were staged leaves nothing visible; the next one reads the same offsets, though more came."""
+        topic = desk.logs.topic(2)
+        for p in range(2):
+            desk.send(TopicPartition(topic, p), *minutes(*range(10)))
+        desk.engine = DyingEngine(after=3)
+        source = {"topic": topic, "split_records": 4}
+        with pytest.raises(InterruptedRunError):
+            desk.run(desk.pipeline(source), 0)
+        planned = preview(desk.pipeline(source), hour(0))
+        assert not list(desk.pipeline(source).sink.receipts())
+        for p in range(2):
+            desk.send(TopicPartition(topic, p), *minutes(30, 65))  # the first too late for the frozen boundary: the next window has it
+        first, second = desk.run(desk.pipeline(source), 0, 1)
+        assert first.committed.receipt.plan == planned
+        assert second.committed.receipt.counts.late == 2
+        assert desk.verdict().ok, str(desk.verdict())
+
+    # -------------------------------------------------------------------------------------------------------------- partitions
+
+    def test_idle_partitions(self, desk: SourceDesk) -> None:
+        """Partitions without a message, in one window or in all, neither hold anything up nor lose anything."""
+        topic = desk.logs.topic(3)
+        desk.send(TopicPartition(topic, 0), *minutes(0, 10, 130))
+        desk.send(TopicPartition(topic, 1), *minutes(70))
+        desk.run(desk.pipeline({"topic": topic}), 0, 1, 2, 3)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_growing_partitions(self, desk: SourceDesk) -> None:
+        """A partition that is added between windows is read from 0 by exactly one window, in whatever order windows are run."""
+        topic = desk.logs.topic(1)
+        desk.send(TopicPartition(topic, 0), *minutes(0, 70, 130, 190))
+        pipeline = desk.pipeline({"topic": topic})
+        desk.run(pipeline, 0)
+        desk.logs.cluster.add_partitions(topic, 3)
+        desk.send(TopicPartition(topic, 1), *minutes(10, 75, 135))
+        desk.send(TopicPartition(topic, 2), *minutes(140))
+        desk.run(pipeline, 2, 1, 3)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_chosen_partitions(self, desk: SourceDesk) -> None:
+        """Only the chosen topic-partitions are read; one that is chosen later begins where `start` says, not with its history."""
+        topic = desk.logs.topic(3)
+        for p in range(3):
+            desk.send(TopicPartition(topic, p), *minutes(5, 65, 125))
+        desk.run(desk.pipeline({"partitions": {topic: [0]}}), 0, 1)
+        desk.run(desk.pipeline({"partitions": {topic: [0, 2]}}), 2)
+        assert desk.verdict({TopicPartition(topic, 1): {0, 1, 2}, TopicPartition(topic, 2): {0, 1}}).ok, str(desk.verdict())
+
+    # ------------------------------------------------------------------------------------------------------------------ topics
+
+    def test_several_topics(self, desk: SourceDesk) -> None:
+        """A list of topics is one table; equal offsets of two topics are two messages."""
+        topics = [desk.logs.topic(2), desk.logs.topic(1)]
+        for topic in topics:
+            desk.send(TopicPartition(topic, 0), *minutes(0, 61))
+        desk.run(desk.pipeline({"topic": topics}), 1, 0)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    @pytest.mark.parametrize(("start", "missing"), [("label", 2), ("earliest", 0), ("latest", 3)])
+    def test_a_topic_that_is_new_to_the_spec(self, desk: SourceDesk, start: str, missing: int) -> None:
+        """It begins where `start` says: with the window's own hours, with all its history, or with what comes from now on."""
+        old, new = desk.logs.topic(1), desk.logs.topic(1)
+        desk.send(TopicPartition(old, 0), *minutes(0, 61, 125))
+        desk.send(TopicPartition(new, 0), *minutes(0, 61, 125))
+        desk.run(desk.pipeline({"topic": old, "start": "label"}), 0, 1)
+        both = {"topic": [old, new], "start": start}
+        desk.run(desk.pipeline(both), 2)
+        desk.send(TopicPartition(new, 0), *minutes(185))
+        desk.run(desk.pipeline(both), 3)
+        assert desk.verdict({TopicPartition(new, 0): set(range(missing))}).ok, str(desk.verdict())
+
+    def test_a_pattern_finds_topics_as_they_come(self, desk: SourceDesk) -> None:
+        """A topic that begins to match is read from the next window on."""
+        first = desk.logs.topic(1)
+        desk.send(TopicPartition(first, 0), *minutes(0, 61))
+        desk.run(desk.pipeline({"topic_pattern": f"{first}.*"}), 0)
+        second = desk.logs.topic(1)
+        desk.send(TopicPartition(second, 0), *minutes(65))
+        desk.run(desk.pipeline({"topic_pattern": f"{first}|{second}"}), 1)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_a_removed_topic(self, desk: SourceDesk) -> None:
+        """A topic that is gone fails the next window with its name; with `on_removed: drop` the others go on."""
+        kept, gone = desk.logs.topic(1), desk.logs.topic(1)
+        for topic in (kept, gone):
+            desk.send(TopicPartition(topic, 0), *minutes(0))
+        source = {"topic_pattern": f"{kept}|{gone}"}
+        desk.run(desk.pipeline(source), 0)
+        desk.logs.cluster.delete(gone)
+        desk.send(TopicPartition(kept, 0), *minutes(61))
+        with pytest.raises(DataLossError, match=gone):
+            desk.run(desk.pipeline(source), 1)
+        desk.run(desk.pipeline(source | {"on_removed": "drop"}), 1)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_a_recreated_topic(self, desk: SourceDesk) -> None:
+        """A topic that was made anew is refused by name; after a rebase it is read from 0, and what was committed stays."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0, 1))
+        pipeline = desk.pipeline({"topic": tp.topic})
+        desk.run(pipeline, 0)
+        before = desk.sent.pop(tp)
+        desk.logs.recreate(tp.topic)
+        desk.send(tp, *minutes(61, 62, 63))
+        with pytest.raises(IdentityError, match="rebase"):
+            desk.run(pipeline, 1)
+        dry = propose(pipeline, None)
+        assert propose(pipeline, None) == dry, "a dry run records nothing"
+        with pytest.raises(IdentityError):
+            desk.run(pipeline, 1)
+        rebase(pipeline, None)
+        (result,) = desk.run(pipeline, 1)
+        assert [(s.start, s.stop) for s in result.committed.receipt.plan.splits] == [(0, 3)]
+        assert desk.sink is not None
+        assert sorted(i for piece in desk.sink.pieces() for i in piece["id"].to_pylist()) == sorted(
+            [*before.values(), *desk.sent[tp].values()]
+        )
+
+    # -------------------------------------------------------------------------------------------------------- what is invisible
+
+    def test_markers_and_aborted_messages(self, desk: SourceDesk) -> None:
+        """Markers and aborted runs, at both ends of a window too, are passed over and counted; committed messages are all there."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0))
+        desk.logs.transaction(tp, *desk.things(*minutes(0, 1)), commit=False)
+        sent = desk.things(*minutes(2, 3))
+        desk.note(tp, desk.logs.end(tp), sent)
+        desk.logs.transaction(tp, *sent, commit=True)
+        desk.send(tp, *minutes(61))
+        desk.logs.transaction(tp, *desk.things(*minutes(62, 63)), commit=False)
+        first, second = desk.run(desk.pipeline({"topic": tp.topic}), 0, 1)
+        assert desk.verdict().ok, str(desk.verdict())
+        assert [r.committed.receipt.counts.aborted for r in (first, second)] == [2, 2]
+
+    def test_an_open_transaction_delays_a_window(self, desk: SourceDesk) -> None:
+        """Until `max_wait` is over the window waits; then it ends at what is stable and says so; the rest comes in the next one."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0))
+        running = desk.logs.cluster.begin(tp.topic)
+        hidden = desk.things(*minutes(1))
+        running.send(tp, hidden)
+        desk.logs._mirror(tp, hidden, seen=True)
+        desk.now = FIRST + timedelta(hours=1, minutes=5)
+        pipeline = desk.pipeline({"topic": tp.topic}, {"grid": "hourly", "start": FIRST, "delay": "5m", "max_wait": "3m"})
+        (result,) = desk.run(pipeline, 0)
+        assert desk.now >= FIRST + timedelta(hours=1, minutes=8)
+        assert [m.how for m in result.committed.receipt.plan.stop.marks] == ["open"]
+        assert "transaction" in result.committed.receipt.warnings[0]
+        running.end(commit=True)
+        desk.logs._log(tp).append(None)
+        desk.note(tp, 1, hidden)
+        desk.send(tp, *minutes(61))
+        desk.now = at(24 * HOUR)
+        (late,) = desk.run(pipeline, 1)
+        assert late.committed.receipt.counts.late == 1
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_read_uncommitted_by_choice(self, desk: SourceDesk) -> None:
+        """Every message is a row, aborted and undecided ones among them, up to the high watermark."""
+        tp = desk.logs.partition()
+        aborted, undecided = desk.things(*minutes(0, 1)), desk.things(*minutes(2))
+        desk.note(tp, 0, aborted)
+        desk.logs.transaction(tp, *aborted, commit=False)
+        desk.note(tp, 3, undecided)
+        with desk.logs.open_transaction(tp, *undecided):
+            window = {"grid": "hourly", "start": FIRST}
+            desk.run(desk.pipeline({"topic": tp.topic, "isolation": "read_uncommitted"}, window), 0)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_compacted_away(self, desk: SourceDesk) -> None:
+        """Gaps that compaction leaves, at both ends too, hold nothing up and are no loss."""
+        tp = desk.logs.compacted()
+        for n in range(4):
+            desk.send(tp, *minutes(n), key=b"k")
+            desk.send(tp, *minutes(n), key=b"%d" % n)
+        desk.logs.compact(tp)
+        left = {m.offset for m in desk.logs.seen(tp, 0, desk.logs.end(tp))}
+        gone = {o for o in desk.sent[tp] if o not in left}
+        desk.run(desk.pipeline({"topic": tp.topic, "split_records": 3}), 0)
+        assert gone
+        assert desk.verdict({tp: gone}).ok, str(desk.verdict())
+
+    # -------------------------------------------------------------------------------------------------------------------- loss
+
+    def test_an_expired_start(self, desk: SourceDesk) -> None:
+        """What retention took fails the window by name; with `on_loss: skip` it goes on, counts it, and its receipt says partial."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0, 1, 2, 61, 62, 121))
+        pipeline = desk.pipeline({"topic": tp.topic})
+        desk.run(pipeline, 0, 2)
+        desk.logs.cluster.delete_before(tp, 4)
+        with pytest.raises(DataLossError, match="4"):
+            desk.run(pipeline, 1)
+        (result,) = desk.run(desk.pipeline({"topic": tp.topic, "on_loss": "skip"}), 1)
+        receipt = result.committed.receipt
+        assert (receipt.counts.skipped, receipt.counts.read) == (1, 1)
+        assert receipt.partial
+        assert desk.verdict({tp: {3}}).ok, str(desk.verdict())
+
+    def test_a_log_that_expired_whole(self, desk: SourceDesk) -> None:
+        """A topic-partition whose whole log is gone refuses a new pipeline's windows; with `on_loss: skip` they go on, partial."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0, 1, 2))
+        desk.logs.cluster.delete_before(tp, 3)
+        with pytest.raises(DataLossError):
+            desk.run(desk.pipeline({"topic": tp.topic}), 0)
+        (result,) = desk.run(desk.pipeline({"topic": tp.topic, "on_loss": "skip"}), 0)
+        assert result.committed.receipt.partial
+        assert desk.verdict({tp: {0, 1, 2}}).ok, str(desk.verdict())
+
+    # ----------------------------------------------------------------------------------------------------------------- windows
+
+    def test_micro_batches(self, desk: SourceDesk) -> None:
+        """From the last boundary to what is stable, at most `max_records` and fair; too few make no batch; a request is one batch."""
+        topic = desk.logs.topic(2)
+        one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        desk.send(one, *minutes(*range(10)))
+        desk.send(two, *minutes(0, 1))
+        pipeline = desk.pipeline({"topic": topic}, {"grid": "batch", "max_records": 6, "min_records": 2})
+        first = desk.batch(pipeline, "a")
+        assert first is not None
+        assert [(s.partition, s.start, s.stop) for s in first.committed.receipt.plan.splits] == [(0, 0, 4), (1, 0, 2)]
+        again = desk.batch(pipeline, "a")
+        assert again is not None
+        assert again.recovered
+        assert desk.batch(pipeline, "b") is not None
+        assert desk.batch(pipeline, "c") is None
+        desk.send(two, *minutes(2, 3))
+        last = desk.batch(pipeline, "d")
+        assert last is not None
+        assert last.committed.receipt.window == Window("things", 2, 3)
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_a_micro_batch_ends_before_an_open_transaction(self, desk: SourceDesk) -> None:
+        """It ends at the last stable offset; what was open comes in a later one."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0))
+        pipeline = desk.pipeline({"topic": tp.topic}, {"grid": "batch"})
+        with desk.logs.open_transaction(tp, *desk.things(*minutes(1))):
+            first = desk.batch(pipeline, "a")
+            assert first is not None
+            assert first.committed.receipt.counts.read == 1
+        desk.send(tp, *minutes(2))
+        desk.batch(pipeline, "b")
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_a_refused_micro_batch_is_in_the_way(self, desk: SourceDesk) -> None:
+        """The lowest uncommitted batch comes first: no later one is cut before it is committed."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0))
+        desk.engine = DyingEngine(after=0)
+        pipeline = desk.pipeline({"topic": tp.topic}, {"grid": "batch"})
+        with pytest.raises(InterruptedRunError):
+            desk.batch(pipeline, "a")
+        desk.send(tp, *minutes(1))
+        other = desk.batch(pipeline, "b")
+        assert other is not None
+        assert other.committed.receipt.window == Window("things", 0, 1)
+        assert other.committed.receipt.counts.read == 1
+        assert desk.batch(pipeline, "c") is not None
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_a_cron_grid(self, desk: SourceDesk) -> None:
+        """Windows between the ticks of a cron expression tile like hours do."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0, 14, 15, 29, 31, 59))
+        pipeline = desk.pipeline({"topic": tp.topic}, {"grid": "*/15 * * * *", "start": FIRST})
+        quarters = [Window("things", FIRST + timedelta(minutes=15 * n), FIRST + timedelta(minutes=15 * n + 15)) for n in range(4)]
+        for n in (2, 0, 3, 1):
+            run(pipeline, quarters[n], Request(f"q{n}"))
+        assert desk.verdict().ok, str(desk.verdict())
+
+    def test_an_open_window_is_not_yet(self, desk: SourceDesk) -> None:
+        """A window whose end and delay are not over is not run."""
+        tp = desk.logs.partition()
+        desk.now = FIRST + timedelta(minutes=61)
+        with pytest.raises(NotClosedError):
+            desk.run(desk.pipeline({"topic": tp.topic}), 0)
+
+    # -------------------------------------------------------------------------------------------------------------- positions
+
+    @pytest.mark.parametrize(
+        ("start", "missing"),
+        [
+            ("earliest", 0),
+            ("latest", 4),
+            ({"timestamp": at(60_000 * 2).isoformat()}, 2),
+            ({"offsets": {0: 3}}, 3),
+            ({"offsets": "partition:0,offset:1"}, 1),
+            ({"committed": "nobody", "reset": "earliest"}, 0),
+        ],
+    )
+    @pytest.mark.parametrize("grid", ["hourly", "batch"])
+    def test_where_a_pipeline_begins(self, desk: SourceDesk, start: object, missing: int, grid: str) -> None:
+        """Each position of the first boundary is resolved once; whichever window runs first, nothing before it is ever read."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0, 1, 2, 3))
+        source = {"topic": tp.topic, "start": start}
+        if grid == "batch":
+            pipeline = desk.pipeline(source, {"grid": "batch"})
+            desk.batch(pipeline, "a")
+            desk.send(tp, *minutes(70))
+            desk.batch(pipeline, "b")
+        else:
+            pipeline = desk.pipeline(source)
+            desk.run(pipeline, 1)
+            desk.send(tp, *minutes(130))
+            desk.run(pipeline, 0, 2)
+        assert desk.verdict({tp: set(range(missing))}).ok, str(desk.verdict())
+
+    def test_beginning_where_a_group_has_committed(self, desk: SourceDesk) -> None:
+        """A consumer group's offsets are read once, for the first boundary; publishing to a group never moves the pipeline."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0, 1, 2))
+        group = f"readers-of-{tp.topic}"
+        desk.broker_at("read_committed").publish(group, {tp: 2})
+        source = {"topic": tp.topic, "start": {"committed": group}, "publish_group": group}
+        pipeline = desk.pipeline(source, {"grid": "batch"})
+        first = desk.batch(pipeline, "a")
+        assert first is not None
+        assert first.published is not None
+        assert (first.published.succeeded, first.published.failed) == (1, 0)
+        assert desk.broker_at("read_committed").committed(group, [tp]) == {tp: 3}
+        desk.broker_at("read_committed").publish(group, {tp: 0})
+        desk.send(tp, *minutes(3))
+        desk.batch(pipeline, "b")
+        assert desk.verdict({tp: {0, 1}}).ok, str(desk.verdict())
+
+    def test_a_rebase_may_begin_elsewhere(self, desk: SourceDesk) -> None:
+        """The new topic is read from where the rebase says."""
+        tp = desk.logs.partition()
+        desk.send(tp, *minutes(0))
+        pipeline = desk.pipeline({"topic": tp.topic})
+        desk.run(pipeline, 0)
+        desk.logs.recreate(tp.topic)
+        desk.sent.clear()
+        desk.send(tp, *minutes(61, 62))
+        rebase(pipeline, Earliest())
+        (result,) = desk.run(pipeline, 1)
+        assert result.committed.receipt.counts.read == 2

@@ -1,0 +1,31 @@
+"""Random layouts of logs, each read to its end, and the checker's verdict over each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.layouts import Layout
+from tests.source.test_contract import kafka_desk, memory_desk
+
+BLOCK = 50
+
+
+@pytest.mark.parametrize("block", range(1000 // BLOCK))
+def test_a_thousand_layouts_in_memory(block: int, tmp_path: Path) -> None:
+    """Data, markers, aborted runs, gaps and open transactions in any mixture: nothing lost, nothing twice, and every read ends."""
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        layout = Layout(memory_desk(tmp_path / str(seed)), seed, steps=8)
+        layout.desk.folder.mkdir()
+        layout.read()
+        assert layout.desk.verdict(layout.gone).ok, f"seed {seed}: {layout.desk.verdict(layout.gone)}"
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("seed", range(5000, 5050))
+def test_fifty_layouts_on_kafka(seed: int, kafka: str, tmp_path: Path) -> None:
+    """The same on real Kafka, where a read that waits for a message that never comes fails after the reader's stall limit."""
+    layout = Layout(kafka_desk(kafka, tmp_path), seed, steps=4)
+    layout.read()
+    assert layout.desk.verdict().ok, f"seed {seed}: {layout.desk.verdict()}"
