@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ingest.broker.client import consumer_properties
 from ingest.broker.kafka import KafkaBroker
 from ingest.decode.columns import Columns
@@ -11,7 +13,7 @@ from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
 from ingest.ledger.sql import open_ledger
 from ingest.parts import Pipeline
-from ingest.ports import Engine, Reader, ReadPlan
+from ingest.ports import Broker, Engine, Reader, ReadPlan
 from ingest.read.kafka import KafkaReader
 from ingest.spec import PipelineSpec
 from ingest.write.delta import DeltaSink
@@ -24,19 +26,25 @@ def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+    broker, reader = connect(spec)
+    return Pipeline(
+        spec=spec,
+        columns=columns,
+        decoder=JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown),
+        broker=broker,
+        reader=reader,
+        ledger=open_ledger(spec.state_url()),
+        sink=DeltaSink(spec.sink_path(), columns.arrow_schema, spec.metadata),
+        engine=engine or SparkEngine(local_session),
+    )
+
+
+def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
+    """The pipeline's cluster, and readers of its topics: all that a look at them needs."""
     source, tuning = spec.source, spec.source.tuning
     properties = consumer_properties(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
         return KafkaReader(properties, plan, **tuning.reader())
 
-    return Pipeline(
-        spec=spec,
-        columns=columns,
-        decoder=JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown),
-        broker=KafkaBroker(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client()),
-        reader=reader,
-        ledger=open_ledger(spec.state_url()),
-        sink=DeltaSink(spec.sink_path(), columns.arrow_schema, spec.metadata),
-        engine=engine or SparkEngine(local_session),
-    )
+    return KafkaBroker(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client()), reader

@@ -104,9 +104,7 @@ def _first(batches: Generator[pa.RecordBatch], limit: int | None) -> Iterator[pa
 def write_messages(batches: Iterable[pa.RecordBatch], path: Path) -> int:
     """Write messages to a file that is there whole or not at all, replacing one of that name; how many.
 
-    `.parquet` has the columns of `MESSAGES`. `.jsonl` has one object a line with the same names: the timestamp as an ISO instant with
-    milliseconds, outside the years 1 to 9999 as epoch milliseconds; headers as a list of `{"key", "value"}` in order; keys and values as
-    text where the bytes are UTF-8, else as `{"base64": "..."}`, which no text can be taken for; null where there is none.
+    `.parquet` has the columns of `MESSAGES`. `.jsonl` has one of `documents` a line.
 
     Raises:
         SpecError: the name ends otherwise, or its folder isn't there.
@@ -139,9 +137,19 @@ def _write_jsonl(batches: Iterable[pa.RecordBatch], path: Path) -> int:
     count = 0
     with path.open("x", encoding="utf-8") as file:
         for batch in batches:
-            file.writelines(json.dumps(_document(message), ensure_ascii=False) + "\n" for message in _messages(batch))
+            file.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents(batch))
             count += batch.num_rows
     return count
+
+
+def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Messages as JSON has them, under the names of `MESSAGES`.
+
+    The timestamp is an ISO instant with milliseconds, outside the years 1 to 9999 epoch milliseconds; headers are a list of `{"key",
+    "value"}` in order; keys and values are text where the bytes are UTF-8, else `{"base64": "..."}`, which no text can be taken for; null
+    where there is none.
+    """
+    return [_document(message) for message in _messages(batch)]
 
 
 def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:

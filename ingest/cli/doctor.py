@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -18,10 +18,11 @@ from rich.text import Text
 from ingest.assemble import assemble
 from ingest.broker.embedded import java_problem
 from ingest.errors import RefusedError, UnreachableError, WindrowError
-from ingest.model import TopicPartition, instant
-from ingest.pipeline import Pipeline
-from ingest.grid import labels_between, step
-from ingest.ports import Bound, TopicInfo
+from ingest.headroom import headroom
+from ingest.model import Boundary, TopicPartition
+from ingest.parts import Pipeline
+from ingest.plan.topics import discover
+from ingest.ports import Bound, Broker, TopicInfo
 from ingest.spec import load_spec
 
 PACKAGES = ("assets", "ingest", "resources")
@@ -82,10 +83,16 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     yield broker
     if broker.level == "fail":
         return
-    rights = attempt("rights", lambda: _rights(pipeline))
-    yield rights
-    if "fail" not in {state.level, sink.level, rights.level}:
+    rights = list(_rights(pipeline, ledger=state.level == "ok"))
+    yield from rights
+    if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
         yield attempt("retention", lambda: _retention(pipeline))
+
+
+def _newest(pipeline: Pipeline) -> Boundary | None:
+    """From where the next window goes on: a topic that it knows may be gone, where the spec says so."""
+    newest = pipeline.ledger.newest(pipeline.spec.id)
+    return (pipeline.ledger.opening(pipeline.spec.id, newest[-1].label) or newest[-1]) if newest else None
 
 
 def attempt(name: str, check: Callable[[], Check]) -> Check:
@@ -200,54 +207,27 @@ def sink_check(bound: Bound | None, pipeline: str, grid: str, ledger: str | None
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
 
 
-def _rights(pipeline: Pipeline) -> Check:
-    """Describe and read, by doing both: the first message of the first topic-partition that has any."""
-    topic = pipeline.broker.topic(pipeline.spec.source.topic)
-    tps = [TopicPartition(topic.topic, p) for p in range(topic.partitions)]
-    starts, ends = pipeline.broker.log_starts(tps), pipeline.broker.stable_ends(tps)
-    filled = next((tp for tp in tps if starts[tp] < ends[tp].offset), None)
+def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
+    """Describe and read, by doing both, for each topic: the first message of its first topic-partition that has any."""
+    source, broker = pipeline.spec.source, pipeline.broker
+    try:
+        found = discover(broker, source.selection(), _newest(pipeline) if ledger else None, source.on_removed)
+        starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
+    except WindrowError as error:
+        yield failed("rights", error)
+        return
+    for topic in found.topics.values():
+        filled = next((tp for tp in found.tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset), None)
+        yield attempt("rights", partial(_readable, broker, topic, filled, 0 if filled is None else starts[filled]))
+
+
+def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, start: int) -> Check:
     if filled is None:
         return Check("rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried")
-    next(iter(pipeline.broker.stamps(filled, starts[filled], starts[filled] + 1)), None)
+    next(iter(broker.stamps(filled, start, start + 1)), None)
     return Check("rights", "ok", f"{topic.topic} ({topic.partitions} partitions) may be described and read")
 
 
 def _retention(pipeline: Pipeline) -> Check:
-    spec = pipeline.spec
-    committed = {c.receipt.window.start for c in pipeline.sink.receipts()}
-    oldest = oldest_open(spec.window.start, spec.window.grid, committed, pipeline.now())
-    topic = pipeline.broker.topic(spec.source.topic)
-    boundary = None if oldest is None else pipeline.ledger.boundary(spec.id, oldest)
-    marks = () if boundary is None else boundary.marks
-    starts = pipeline.broker.log_starts([m.tp for m in marks])
-    return retention(topic, oldest, step(spec.window.grid), pipeline.now(), [m.tp for m in marks if m.offset < starts[m.tp]])
-
-
-def oldest_open(start: datetime, grid: str, committed: set[datetime], now: datetime) -> datetime | None:
-    """The start of the oldest window that is over and not committed."""
-    length = step(grid)
-    labels = labels_between(grid, start - length, now - length)
-    return next((label for label in labels if label not in committed), None)
-
-
-def retention(topic: TopicInfo, oldest: datetime | None, length: timedelta, now: datetime, gone: Sequence[TopicPartition]) -> Check:
-    """Whether the topic still holds the oldest open window, and for how long. `gone`: where its frozen start is below the log's."""
-    name, code = "retention", RefusedError.exit_code
-    if oldest is None:
-        return Check(name, "ok", "every window that is over is committed")
-    window = f"the oldest open window, {instant(oldest)},"
-    fix = "Run it soon, raise the topic's retention.ms, or move window.start if its data isn't wanted."
-    if gone:
-        return Check(name, "fail", f"{window} has lost its beginning in {', '.join(map(str, gone))}", fix, code)
-    if topic.retention_ms is None:
-        return Check(name, "ok", f"{window} does not expire by time")
-    left = oldest + timedelta(milliseconds=topic.retention_ms) - now
-    if left < timedelta(0):
-        return Check(name, "warn", f"{window} is older than the topic's retention; messages may be gone", fix)
-    if left < 2 * length:
-        return Check(name, "warn", f"{window} begins to expire in {_hours(left)}", fix)
-    return Check(name, "ok", f"{window} is there for {_hours(left)} more")
-
-
-def _hours(span: timedelta) -> str:
-    return f"{span / timedelta(hours=1):.1f} h"
+    found = headroom(pipeline)
+    return Check("retention", found.level, found.what, found.do, RefusedError.exit_code if found.level == "fail" else 0)

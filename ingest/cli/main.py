@@ -15,6 +15,7 @@ from dotenv import load_dotenv
 
 from ingest.cli.output import telling
 from ingest.errors import SpecError
+from ingest.source import Isolation
 
 app = typer.Typer(
     name="windrow", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -26,9 +27,15 @@ broker_app = typer.Typer(no_args_is_help=True, help="A real single-node Kafka fo
 app.add_typer(broker_app, name="broker")
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The pipeline's YAML file.", show_default=False)]
-WindowText = Annotated[
-    str, typer.Option("--window", metavar="W", help="The instant at which the window starts, or START/END on the grid.", show_default=False)
+_W = "The instant at which the window starts, or the micro-batch's number or name; START/END for several."
+WindowText = Annotated[str, typer.Option("--window", metavar="W", help=_W, show_default=False)]
+NextOrWindow = Annotated[
+    str | None, typer.Option("--window", metavar="W", help=f"{_W} Left out: the next micro-batch.", show_default=False)
 ]
+RequestText = Annotated[
+    str | None, typer.Option("--request", help="The same text makes a repeated command one and the same.", show_default=False)
+]
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
 
@@ -54,23 +61,32 @@ def prepare(
 
 
 @app.command()
-def plan(spec: Spec, window: WindowText, json: Json = False, debug: Debug = False) -> None:
+def plan(spec: Spec, window: NextOrWindow = None, json: Json = False, debug: Debug = False) -> None:
     """Show what a run would read, and how each offset was found; freezes and writes nothing."""
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.commands import show_plan  # noqa: PLC0415
+        from ingest.cli.running import show_plan  # noqa: PLC0415
 
         show_plan(output, spec, window)
 
 
 @app.command()
-def run(spec: Spec, window: WindowText, json: Json = False, debug: Debug = False) -> None:
-    """Commit windows, exactly once; one that is committed already is only reported."""
+def run(
+    spec: Spec,
+    window: NextOrWindow = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Micro-batches until all that is stable now is committed.")] = False,
+    request: RequestText = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Commit windows, or the next micro-batch, exactly once; one that is committed already is only reported."""
+    if drain and window:
+        raise typer.BadParameter("--drain and --window exclude each other")
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.commands import run_windows  # noqa: PLC0415
+        from ingest.cli.running import run_windows  # noqa: PLC0415
 
-        run_windows(output, spec, window)
+        run_windows(output, spec, window, drain=drain, request=request)
 
 
 @app.command()
@@ -78,16 +94,80 @@ def replay(
     spec: Spec,
     window: WindowText,
     accept_fewer: Annotated[bool, typer.Option("--accept-fewer", help="Replace although messages are gone since.")] = False,
-    request: Annotated[str | None, typer.Option(help="The same text makes a repeated replay one and the same.", show_default=False)] = None,
+    request: RequestText = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Replace committed windows: the same offsets again, with today's schema. A window that isn't committed yet is committed."""
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.commands import run_windows  # noqa: PLC0415
+        from ingest.cli.running import replay_windows  # noqa: PLC0415
 
-        run_windows(output, spec, window, replace=True, accept_fewer=accept_fewer, request=request)
+        replay_windows(output, spec, window, accept_fewer=accept_fewer, request=request)
+
+
+@app.command()
+def rebase(
+    spec: Spec,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="POSITION", help="Where what is new begins (default: offset 0; a new cluster needs one).", show_default=False),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Record it.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what going on means after a topic was made anew or the cluster replaced, and with --yes record it.
+
+    What a POSITION can be is said by: windrow peek --help
+    """
+    with telling(json=json, debug=debug) as output:
+        _look(spec)
+        from ingest.cli.running import rebase_pipeline  # noqa: PLC0415
+
+        rebase_pipeline(output, spec, start, yes=yes)
+
+
+@app.command()
+def peek(
+    spec: Spec,
+    start: Annotated[str, typer.Option(metavar="POSITION", help="Where to begin.")] = "earliest",
+    stop: Annotated[str, typer.Option(metavar="POSITION", help="Where to end; what is there is not shown any more.")] = "latest",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many messages (default: 20; with --out all).", show_default=False)
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Only this one of the pipeline's topics.", show_default=False)] = None,
+    isolation: Annotated[Isolation | None, typer.Option(help="Other than the spec's.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a .parquet or .jsonl file.", show_default=False)] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show messages as they are in the topics, keys and values too; touches neither table nor ledger.
+
+    A POSITION is earliest, latest, an instant (timestamp:2026-01-02T03:00:00Z or, in epoch milliseconds, timestamp:1767322800000), what a
+    consumer group has committed (committed:GROUP), or offsets of one topic ('partition:0,offset:42;partition:1,offset:300'). After it
+    ?fail, ?earliest or ?latest says what if there is no answer, as in committed:GROUP?earliest
+    """
+    with telling(json=json, debug=debug) as output:
+        _look(spec)
+        from ingest.cli.looking import Look, peek_messages  # noqa: PLC0415
+
+        peek_messages(output, spec, Look(start, stop, limit, topic, isolation, out))
+
+
+@app.command()
+def lag(
+    spec: Spec,
+    publish: Annotated[bool, typer.Option("--publish", help="Tell source.publish_group where the newest window ends.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show how far the table is behind the topics, in messages and in time."""
+    with telling(json=json, debug=debug) as output:
+        _look(spec)
+        from ingest.cli.looking import show_lag  # noqa: PLC0415
+
+        show_lag(output, spec, publishing=publish)
 
 
 @app.command()
@@ -108,7 +188,7 @@ def show(
         raise typer.BadParameter("--attempt goes with --window")
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.commands import show_dead, show_windows  # noqa: PLC0415
+        from ingest.cli.showing import show_dead, show_windows  # noqa: PLC0415
 
         if dead:
             show_dead(output, spec, window, attempt, limit, payload=payload)
@@ -118,10 +198,10 @@ def show(
 
 @app.command()
 def verify(spec: Spec, json: Json = False, debug: Debug = False) -> None:
-    """Hold the table's receipts against ledger, rows and topic."""
+    """Hold the table's receipts against ledger, rows and topics."""
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.commands import verify_all  # noqa: PLC0415
+        from ingest.cli.showing import verify_all  # noqa: PLC0415
 
         verify_all(output, spec)
 
@@ -137,12 +217,12 @@ def doctor(
     if rebuild_ledger and spec is None:
         raise typer.BadParameter("--rebuild-ledger needs SPEC")
     with telling(json=json, debug=debug) as output:
-        from ingest.cli import commands  # noqa: PLC0415
+        from ingest.cli import showing  # noqa: PLC0415
 
         if rebuild_ledger and spec is not None:
-            commands.rebuild_ledger(output, spec)
+            showing.rebuild_ledger(output, spec)
         else:
-            commands.run_doctor(output, spec)
+            showing.run_doctor(output, spec)
 
 
 @broker_app.command("run")
@@ -156,7 +236,7 @@ def broker_run(
 ) -> None:
     """Run it in the foreground until Ctrl-C."""
     with telling(json=json, debug=debug) as output:
-        from ingest.cli.commands import default_folder, run_broker  # noqa: PLC0415
+        from ingest.cli.serving import default_folder, run_broker  # noqa: PLC0415
 
         run_broker(output, folder or default_folder(), port)
 

@@ -10,7 +10,10 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from ingest.model import Committed, Mark, Plan, TopicPartition, Window, instant
+from ingest.lag import Lag, Published
+from ingest.model import Boundary, Committed, Counts, Plan, Receipt, TopicPartition, Window, instant, label_text
+from ingest.peek import PRINTED
+from ingest.tiling import between
 from ingest.verify import Finding
 
 
@@ -38,28 +41,21 @@ class PlannedWindow(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One window that a run or replay ended with."""
+    """One window that a run or replay ended with. `published`: what came of telling the consumer group, where there was one to tell."""
 
     recovered: bool
     committed: Committed
+    published: Published | None = None
 
 
 def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> PlannedWindow:
     """A plan with one line per topic-partition, those without a message too."""
-    start, stop = plan.start.by_tp(), plan.stop.by_tp()
     pieces = Counter(s.tp for s in plan.splits)
-    partitions = []
-    for tp in sorted({*start, *stop}):
-        low, high = _cut(start.get(tp), tp), _cut(stop.get(tp), tp)
-        length = high.offset - low.offset
-        partitions.append(PlannedPartition(tp.topic, tp.partition, low.offset, high.offset, length, pieces[tp], low.how, high.how))
-    window = plan.window
-    return PlannedWindow(window.key, instant(window.end), tuple(frozen), plan.digest, tuple(partitions))
-
-
-def _cut(mark: Mark | None, tp: TopicPartition) -> Mark:
-    """A boundary is total: what it doesn't list is cut at 0."""
-    return Mark(tp.topic, tp.partition, 0, "clamped") if mark is None else mark
+    partitions = tuple(
+        PlannedPartition(tp.topic, tp.partition, low.offset, high.offset, high.offset - low.offset, pieces[tp], low.how, high.how)
+        for tp, (low, high) in between(plan.start, plan.stop).items()
+    )
+    return PlannedWindow(plan.window.key, label_text(plan.window.end), tuple(frozen), plan.digest, partitions)
 
 
 def plan_table(plan: PlannedWindow) -> Table:
@@ -76,40 +72,77 @@ def plan_table(plan: PlannedWindow) -> Table:
     return table
 
 
-def run_table(runs: Iterable[Run]) -> Table:
+def run_table(runs: Sequence[Run]) -> Table:
     """One line per window that was run."""
+    receipts = [run.committed.receipt for run in runs]
     table = Table("window", "outcome", "offsets")
-    for name in ("read", "written", "dead", "invisible", "seconds", "version"):
+    counted = _counted(receipts)
+    for name in (*counted, "seconds", "version"):
         table.add_column(name, justify="right")
-    for run in runs:
-        receipt = run.committed.receipt
-        c = receipt.counts
+    several = _several(receipts)
+    for run, r in zip(runs, receipts, strict=True):
         outcome = "committed already" if run.recovered else "committed"
-        numbers = (f"{n:,}" for n in (c.read, c.valid, c.dead, c.invisible))
-        table.add_row(receipt.window.key, outcome, offsets(receipt.plan), *numbers, f"{receipt.seconds:.1f}", _version(run.committed))
+        numbers = (_number(r.counts, name) for name in counted)
+        table.add_row(r.window.key, outcome, offsets(r.plan, several), *numbers, f"{r.seconds:.1f}", _version(run.committed))
     return table
 
 
-def window_table(committed: Iterable[Committed]) -> Table:
+def run_notes(runs: Iterable[Run]) -> list[Text]:
+    """What a person should know of windows that were run: what they lost, what is odd, and what a consumer group did not take."""
+    return [line for run in runs for line in _notes(run)]
+
+
+def _notes(run: Run) -> list[Text]:
+    receipt = run.committed.receipt
+    lines = [Text(f"{receipt.window.key}: partial: {lost}", style="yellow") for lost in receipt.partial]
+    lines += [Text(f"{receipt.window.key}: {warning}", style="yellow") for warning in receipt.warnings]
+    return lines + (published_lines(run.published) if run.published is not None and run.published.failed else [])
+
+
+def window_table(committed: Sequence[Committed]) -> Table:
     """One line per committed window."""
+    receipts = [one.receipt for one in committed]
     table = Table("window", "offsets")
-    for name in ("read", "written", "dead", "invisible", "generation", "version"):
+    counted, partial = _counted(receipts), any(r.partial for r in receipts)
+    for name in (*counted, "generation", "version"):
         table.add_column(name, justify="right")
-    table.add_column("committed from")
-    for one in committed:
-        r, c = one.receipt, one.receipt.counts
-        numbers = (f"{n:,}" for n in (c.read, c.valid, c.dead, c.invisible, r.generation))
-        table.add_row(r.window.key, offsets(r.plan), *numbers, _version(one), instant(r.staged_at.replace(microsecond=0)))
+    for name in ("committed from", *(("partial",) if partial else ())):
+        table.add_column(name)
+    several = _several(receipts)
+    for one, r in zip(committed, receipts, strict=True):
+        numbers = (*(_number(r.counts, name) for name in counted), f"{r.generation:,}", _version(one))
+        lost = ("\n".join(r.partial),) if partial else ()
+        table.add_row(r.window.key, offsets(r.plan, several), *numbers, instant(r.staged_at.replace(microsecond=0)), *lost)
     return table
 
 
-def offsets(plan: Plan) -> str:
-    """`0: 10..20  1: 5..9`, from the first split's start to the last one's stop."""
+_ALWAYS, _SOMETIMES = ("read", "written", "dead", "invisible"), ("dropped", "skipped", "late", "early")
+
+
+def _counted(receipts: Sequence[Receipt]) -> tuple[str, ...]:
+    """The counters worth a column: the last ones only if some window has any."""
+    return (*_ALWAYS, *(name for name in _SOMETIMES if any(getattr(r.counts, name) for r in receipts)))
+
+
+def _number(counts: Counts, name: str) -> str:
+    return f"{getattr(counts, 'valid' if name == 'written' else name):,}"
+
+
+def _several(receipts: Iterable[Receipt]) -> bool:
+    """Whether offsets need a topic beside them."""
+    return len({t.topic for r in receipts for t in r.plan.stop.topics}) > 1
+
+
+def offsets(plan: Plan, several: bool) -> str:
+    """`0: 10..20  1: 5..9`, from the first split's start to the last one's stop; with `several` topics a line for each that has any."""
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for s in plan.splits:
         low, high = ranges.get(s.tp, (s.start, s.stop))
         ranges[s.tp] = (min(low, s.start), max(high, s.stop))
-    return "  ".join(f"{tp.partition}: {low}..{high}" for tp, (low, high) in sorted(ranges.items())) or "empty"
+    lines: dict[str, list[str]] = {}
+    for tp, (low, high) in sorted(ranges.items()):
+        lines.setdefault(tp.topic, []).append(f"{tp.partition}: {low}..{high}")
+    return "\n".join((f"{topic}  " if several else "") + "  ".join(parts) for topic, parts in lines.items()) or "empty"
 
 
 def _version(committed: Committed) -> str:
@@ -164,3 +197,47 @@ def finding_line(finding: Finding) -> Text:
     style = {"wrong": "red", "unchecked": "yellow", "info": "dim"}[finding.level]
     where = finding.about if finding.window is None else f"{finding.about} {finding.window}"
     return Text(f"{finding.level:9} {where}: {finding.what}. {finding.do}".rstrip(), style=style)
+
+
+def message_table(rows: Iterable[Sequence[str]]) -> Table:
+    """One line per message, from what `ingest.peek.printable` made safe."""
+    table = Table(*PRINTED)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def lag_table(lag: Lag) -> Table:
+    """One line per topic-partition, and their total."""
+    lost = ("lost",) if lag.lost else ()
+    table = Table("topic-partition")
+    for name in ("unread from", "end", "records", "seconds", *lost):
+        table.add_column(name, justify="right")
+    for p in lag.partitions:
+        numbers = (f"{p.start:,}", f"{p.end:,}", f"{p.records:,}", f"{p.seconds:,.0f}", *((f"{p.lost:,}",) if lost else ()))
+        table.add_row(str(TopicPartition(p.topic, p.partition)), *numbers)
+    table.add_section()
+    table.add_row("total", "", "", f"{lag.records:,}", f"{lag.seconds:,.0f}", *((f"{lag.lost:,}",) if lost else ()))
+    return table
+
+
+def published_lines(published: Published) -> list[Text]:
+    """What a consumer group took, and why not all."""
+    taken = f"Group {published.group} has the offsets of {published.succeeded} topic-partitions"
+    if not published.failed:
+        return [Text(f"{taken}.")]
+    return [Text(f"{taken}, and not those of {published.failed}:", style="yellow"), *(Text(f"  {why}") for why in published.why)]
+
+
+def opening_table(opening: Boundary) -> Table:
+    """Where windows go on, one line per topic-partition, or per topic that begins with all its partitions at offset 0."""
+    table = Table("topic-partition", "topic id")
+    table.add_column("offset", justify="right")
+    table.add_column("found by")
+    marks = opening.by_tp().values()
+    for seen in opening.topics:
+        for m in (m for m in marks if m.topic == seen.topic):
+            table.add_row(str(m.tp), seen.topic_id, f"{m.offset:,}", m.how)
+        if seen.partitions == 0:
+            table.add_row(f"{seen.topic} (all)", seen.topic_id, "0", "its start")
+    return table

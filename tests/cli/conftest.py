@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ingest.assemble import assemble
-from ingest.cli import commands, doctor
+from ingest.cli import doctor, looking, running, showing
 from ingest.cli.main import app
 from ingest.model import TopicPartition, instant
-from ingest.pipeline import Pipeline
-from ingest.ports import Engine, ReadPlan
+from ingest.parts import Pipeline
+from ingest.ports import Engine, Reader, ReadPlan
 from ingest.spec import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
@@ -26,12 +26,14 @@ from ingest.testing.reader import MemoryReader
 START = datetime(2026, 1, 5, tzinfo=UTC)
 SPEC = """\
 id: things
-source: {bootstrap_servers: "127.0.0.1:1", topic: shop.things}
-window: {grid: hourly, start: 2026-01-05T00:00:00Z}
+source: {bootstrap_servers: "127.0.0.1:1", SOURCE}
+window: {WINDOW}
 decode: {schema: "schema.py:Thing"}
 limits: {max_dead_ratio: 0.6}
 sink: {path: lake/things}
 """
+TOPIC = "topic: shop.things"
+HOURLY = "grid: hourly, start: 2026-01-05T00:00:00Z"
 SCHEMA = """\
 import pandera.polars as pa
 import polars as pl
@@ -55,6 +57,10 @@ class Stage:
         """SPEC."""
         return str(self.folder / "things.yaml")
 
+    def write(self, source: str = TOPIC, window: str = HOURLY) -> None:
+        """The spec, with these settings of its source and its windows."""
+        Path(self.spec).write_text(SPEC.replace("SOURCE", source).replace("WINDOW", window))
+
     def produce(self, hour: int, *values: bytes | None) -> None:
         """One message after the other, a second apart, alternating between two topic-partitions."""
         for i, value in enumerate(values):
@@ -63,12 +69,17 @@ class Stage:
 
     def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
         """The real pipeline, but for Kafka and Spark."""
-        whole = assemble(spec, engine or LocalEngine())
+        broker, reader = self.connect(spec)
+        return replace(assemble(spec, engine or LocalEngine()), broker=broker, reader=reader, now=lambda: self.now, sleep=self.sleep)
 
-        def reader(plan: ReadPlan) -> MemoryReader:
-            return MemoryReader(self.broker, plan)
+    def connect(self, spec: PipelineSpec) -> tuple[MemoryBroker, Callable[[ReadPlan], Reader]]:
+        """The cluster in memory, at the spec's isolation level, and readers of it."""
+        broker = self.broker.at(spec.source.isolation)
+        return broker, lambda plan: MemoryReader(broker, plan)
 
-        return replace(whole, broker=self.broker, reader=reader, now=lambda: self.now)
+    def sleep(self, seconds: float) -> None:
+        """Time passes."""
+        self.now += timedelta(seconds=seconds)
 
     def call(self, *arguments: str) -> Result:
         """Run the command in this process."""
@@ -87,20 +98,20 @@ def hour(n: int) -> str:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """Two hours of five messages each, one of them poison, and an idle third."""
     for name in ("DAGSTER_HOME", "WINDROW_STATE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "things.yaml").write_text(SPEC)
     (tmp_path / "schema.py").write_text(SCHEMA)
     broker = MemoryBroker()
     broker.create_topic("shop.things", partitions=2, retention_ms=None)
     made = Stage(tmp_path, broker)
+    made.write()
     made.produce(0, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
     made.produce(1, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
     made.produce(3, b'{"id": 9}', b'{"id": 9}')
-    faked: Callable[..., Pipeline] = made.assemble
-    monkeypatch.setattr(commands, "assemble", faked)
-    monkeypatch.setattr(doctor, "assemble", faked)
+    for module in (doctor, looking, running, showing):
+        monkeypatch.setattr(module, "assemble", made.assemble)
+    monkeypatch.setattr(looking, "connect", made.connect)
     return made

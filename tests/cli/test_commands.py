@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ingest.cli import commands
+from ingest.cli import running
 from ingest.errors import UnreachableError
 from ingest.model import TopicPartition
 from tests.cli.conftest import START, Stage, hour
@@ -21,14 +21,14 @@ ROOT = Path(__file__).parents[2]
 PLAN = """
 import sys
 from pathlib import Path
-from ingest.cli import commands
+from ingest.cli import running
 from ingest.testing.broker import MemoryBroker
 from tests.cli.conftest import Stage
 
 broker = MemoryBroker()
 broker.create_topic("shop.things", partitions=2)
 stage = Stage(Path(sys.argv[1]), broker)
-commands.assemble = stage.assemble
+running.assemble = stage.assemble
 result = stage.call("plan", stage.spec, "--window", "2026-01-05T00:00:00Z")
 assert result.exit_code == 0, result.output
 assert "dagster" not in sys.modules
@@ -159,7 +159,18 @@ def test_wrong_window_is_usage(stage: Stage, window: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run"], ["fly"], ["show", "x.yaml", "--payload"], ["doctor", "--rebuild-ledger"], ["show", "x", "--limit", "0"]]
+    "arguments",
+    [
+        ["run"],
+        ["fly"],
+        ["replay", "x.yaml"],
+        ["run", "x.yaml", "--drain", "--window", "7"],
+        ["show", "x.yaml", "--payload"],
+        ["doctor", "--rebuild-ledger"],
+        ["show", "x", "--limit", "0"],
+        ["peek", "x", "--limit", "0"],
+        ["peek", "x", "--isolation", "serializable"],
+    ],
 )
 def test_wrong_usage(stage: Stage, arguments: list[str]) -> None:
     """Wrong arguments end with 2, too."""
@@ -180,7 +191,7 @@ def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise KeyError("secret-payload")
 
-    monkeypatch.setattr(commands, "run", broken)
+    monkeypatch.setattr(running, "run", broken)
     result = stage.call("run", stage.spec, "--window", hour(0), "--json")
     assert result.exit_code == 70
     assert json.loads(result.stdout)["error"] == {"kind": "KeyError", "exit_code": 70}
@@ -197,13 +208,13 @@ def test_help_names_the_exit_codes(stage: Stage) -> None:
 
 def test_prints_of_libraries_stay_off_stdout(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a library prints while it works, stdout is one JSON document."""
-    real = commands.run
+    real = running.run
 
     def chatty(*arguments: Any) -> Any:
         print("warming up")
         return real(*arguments)
 
-    monkeypatch.setattr(commands, "run", chatty)
+    monkeypatch.setattr(running, "run", chatty)
     assert stage.json("run", stage.spec, "--window", hour(0))["windows"]
 
 
@@ -299,7 +310,7 @@ def test_verify_says_what_it_could_not_check(stage: Stage, monkeypatch: pytest.M
     def down(*_: Any) -> None:
         raise UnreachableError("the cluster does not answer", "verify", "Start it.")
 
-    monkeypatch.setattr(stage.broker, "topic", down)
+    monkeypatch.setattr(stage.broker, "topics", down)
     assert "nothing is wrong; 1 thing could not be checked" in stage.call("verify", stage.spec).stdout
 
 
@@ -308,10 +319,10 @@ def test_version(stage: Stage) -> None:
     assert stage.call("--version").stdout == f"windrow {metadata.version('windrow')}\n"
 
 
-@pytest.mark.parametrize("command", ["plan", "run", "replay", "show", "verify"])
+@pytest.mark.parametrize("command", ["plan", "run", "replay", "rebase", "peek", "lag", "show", "verify"])
 def test_mistyped_spec_loads_nothing(command: str) -> None:
     """A spec that isn't there is told before anything heavy is loaded, with 2."""
-    arguments = [command, "nosuch.yaml", *(["--window", hour(0)] if command in {"plan", "run", "replay"} else [])]
+    arguments = [command, "nosuch.yaml", *(["--window", hour(0)] if command == "replay" else [])]
     code = (
         "import sys; from typer.testing import CliRunner; from ingest.cli.main import app; "
         f"r = CliRunner().invoke(app, {arguments!r}); print(r.exit_code, 'nosuch.yaml' in r.stderr, 'pyarrow' in sys.modules)"
@@ -343,10 +354,10 @@ def test_env_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (stage.folder / "from-environment").is_dir()
 
 
-@pytest.mark.parametrize("work", ["import ingest.cli.main", "import ingest.cli.commands"])
+@pytest.mark.parametrize("work", ["import ingest.cli.main", "from ingest.cli import looking, running, serving, showing"])
 def test_needs_no_dagster(work: str) -> None:
     """Neither the command line nor any command imports Dagster; `--help` doesn't even load Arrow, Spark or Kafka."""
-    heavy = "{'pyarrow', 'polars', 'pyspark', 'confluent_kafka', 'deltalake'}" if work.endswith("main") else "set()"
+    heavy = "{'pyarrow', 'polars', 'pyspark', 'confluent_kafka', 'deltalake'}" if work.endswith(".main") else "set()"
     code = f"import sys; {work}; print(sorted(({{'dagster', 'dagster_pyspark', 'assets', 'resources'}} | {heavy}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ingest.cli import doctor
-from ingest.cli.doctor import Check, clashes, exit_code, java, oldest_open, pins, retention, sink_check
+from ingest.cli.doctor import Check, clashes, exit_code, java, pins, sink_check
 from ingest.errors import UnreachableError
 from ingest.model import TopicPartition
-from ingest.ports import TopicInfo
 from ingest.write.table import Binding
-from tests.cli.conftest import START, Stage, hour
-
-HOUR = timedelta(hours=1)
+from tests.cli.conftest import Stage, hour
 
 
 @pytest.fixture(autouse=True)
@@ -200,34 +196,6 @@ def test_clashes() -> None:
     hidden = clashes(mine, {**places, "resources": other})
     assert hidden.what == "resources would be imported from /elsewhere"
     assert {taken.level, hidden.level} == {"fail"}
-
-
-def test_oldest_open() -> None:
-    """The first window that is over and not committed, from the pipeline's start on."""
-    now = START + timedelta(hours=3, minutes=30)
-    assert oldest_open(START, "hourly", set(), now) == START
-    assert oldest_open(START, "hourly", {START, START + 2 * HOUR}, now) == START + HOUR
-    assert oldest_open(START, "hourly", {START + i * HOUR for i in range(3)}, now) is None
-    assert oldest_open(START, "hourly", set(), START) is None
-
-
-@pytest.mark.parametrize(
-    ("kept", "age", "level"),
-    [(None, 1000, "ok"), (48, 10, "ok"), (11, 10, "warn"), (9, 10, "warn")],
-)
-def test_retention(kept: int | None, age: int, level: str) -> None:
-    """It warns before the oldest open window begins to expire, and after."""
-    topic = TopicInfo("t", "id", 1, compacted=False, retention_ms=None if kept is None else kept * 3_600_000)
-    assert retention(topic, START, HOUR, START + age * HOUR, []).level == level
-
-
-def test_retention_took_it() -> None:
-    """Where a frozen start is already gone, it fails, naming the topic-partition."""
-    topic = TopicInfo("t", "id", 1, compacted=False, retention_ms=None)
-    check = retention(topic, START, HOUR, START, [TopicPartition("t", 0)])
-    assert (check.level, check.exit_code) == ("fail", 1)
-    assert "t[0]" in check.what
-    assert retention(topic, None, HOUR, START, []).level == "ok"
 
 
 def test_frozen_start_that_expired(stage: Stage) -> None:

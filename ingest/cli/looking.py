@@ -1,0 +1,160 @@
+"""`peek` and `lag`: what the topics hold, and what of it is not in the table. Loaded only when a command runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from rich.text import Text
+
+from ingest.assemble import assemble, connect
+from ingest.cli import render
+from ingest.cli.output import Output
+from ingest.errors import SpecError, UnreachableError
+from ingest.lag import Lag, Published, lag, newest_committed, publish
+from ingest.peek import documents, peek, printable, write_messages
+from ingest.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
+from ingest.spec import PipelineSpec, load_spec
+
+LIMIT = 20
+"""So many messages are printed if nothing is said; to a file all are written."""
+
+
+class Bytes(msgspec.Struct, frozen=True):
+    """What is no UTF-8, in base64."""
+
+    base64: str
+
+
+class Header(msgspec.Struct, frozen=True):
+    """One of a message's headers."""
+
+    key: str
+    value: str | Bytes | None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message of `peek`. `timestamp`: an ISO instant, outside the years 1 to 9999 epoch milliseconds; null where there is none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: str | int | None
+    timestamp_type: str
+    key: str | Bytes | None
+    value: str | Bytes | None
+    headers: list[Header]
+    leader_epoch: int | None
+
+
+class Peeked(msgspec.Struct):
+    """The document of `peek`. `left_out`: whether there are more beyond the limit."""
+
+    pipeline: str
+    messages: list[Message]
+    left_out: bool
+
+
+class Written(msgspec.Struct):
+    """The document of `peek --out`: how many messages the file holds."""
+
+    pipeline: str
+    file: str
+    messages: int
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What `peek` was asked for, as it was typed."""
+
+    start: str
+    stop: str
+    limit: int | None
+    topic: str | None
+    isolation: Isolation | None
+    out: Path | None
+
+
+def peek_messages(output: Output, path: Path, look: Look) -> None:
+    """Messages between two positions, to the screen or to a file. Touches neither table nor ledger."""
+    spec = _at_isolation(load_spec(path), look.isolation)
+    source = Source(_narrowed(spec.source.selection(), look.topic))
+    names = spec.source.topic_names() if look.topic is None else (look.topic,)
+    start, stop = parse_initializer(look.start, names), parse_initializer(look.stop, names)
+    broker, reader = connect(spec)
+    if look.out is not None:
+        count = write_messages(peek(broker, reader, source, start, stop, look.limit), look.out)
+        output.show(Written(spec.id, str(look.out), count), Text(f"{look.out} holds {count:,} messages."))
+        return
+    limit = look.limit or LIMIT
+    _print(output, spec.id, peek(broker, reader, source, start, stop, limit + 1), limit)
+
+
+def _print(output: Output, pipeline: str, found: Iterator[pa.RecordBatch], limit: int) -> None:
+    """At most so many messages; one more was read, to know whether there are more."""
+    batches = list(found)
+    messages = msgspec.convert([d for batch in batches for d in documents(batch)][:limit], list[Message])
+    more = sum(batch.num_rows for batch in batches) > limit
+    rows = [row for batch in batches for row in printable(batch)][:limit]
+    left = [Text("There are more, which are not shown (--limit)")] if more else []
+    table = render.message_table(rows) if rows else Text("There are no messages between these positions.")
+    output.show(Peeked(pipeline, messages, left_out=more), table, *left)
+
+
+def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSpec:
+    if isolation is None:
+        return spec
+    return spec.model_copy(update={"source": spec.source.model_copy(update={"isolation": isolation})})
+
+
+def _narrowed(selection: Selection, topic: str | None) -> Selection:
+    """The part of a selection that is one topic's."""
+    if topic is None:
+        return selection
+    if isinstance(selection, Partitions):
+        tps = tuple(tp for tp in selection.tps if tp.topic == topic)
+        if tps:
+            return Partitions(tps)
+    elif selection.matches(topic) if isinstance(selection, Pattern) else topic in selection.names:
+        return Topics((topic,))
+    raise SpecError(
+        f"Topic {topic} is not among those that the pipeline reads: {selection_text(selection)}", "spec", "Name one of these with --topic."
+    )
+
+
+class Behind(msgspec.Struct):
+    """The document of `lag`. `window`: the newest committed one, up to whose end all is in the table; null if there is none yet.
+
+    `published`: with `--publish`, what came of it; null without, and where nothing is committed.
+    """
+
+    pipeline: str
+    window: str | None
+    lag: Lag
+    published: Published | None = None
+
+
+def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
+    """What is unread, by topic-partition; with `publishing` the consumer group is told where the newest window ends."""
+    spec = load_spec(path)
+    group = spec.source.publish_group
+    if publishing and group is None:
+        what = f"Pipeline {spec.id} names no consumer group to publish to"
+        raise SpecError(what, "spec", "Set source.publish_group in the spec.")
+    pipeline = assemble(spec)
+    newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
+    reached = None if newest is None else newest.plan.stop
+    found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
+    behind = Behind(spec.id, None if newest is None else newest.window.key, found)
+    if publishing and group is not None and reached is not None:
+        behind.published = publish(pipeline.broker, group, reached)
+        output.exit_code = UnreachableError.exit_code if behind.published.failed else 0
+    upto = "Nothing is committed yet" if newest is None else f"Committed up to the end of window {newest.window.key}"
+    output.show(behind, render.lag_table(found), Text(f"{upto}."), *_told(behind.published, publishing=publishing))
+
+
+def _told(published: Published | None, *, publishing: bool) -> list[Text]:
+    if published is None:
+        return [Text("So nothing was published.")] if publishing else []
+    return render.published_lines(published)

@@ -1,0 +1,181 @@
+"""`plan`, `run`, `replay` and `rebase`: what goes on with a pipeline. Loaded only when a command runs: `--help` stays quick."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from rich.progress import Progress as Bars
+from rich.text import Text
+
+from ingest.assemble import assemble
+from ingest.batches import preview_next, run_batch, run_batches
+from ingest.cli import render
+from ingest.cli.output import Output
+from ingest.cli.windows import named
+from ingest.errors import SpecError
+from ingest.model import Boundary, Plan, Window, label_text
+from ingest.parts import Pipeline, Progress, Request, Result
+from ingest.pipeline import preview, refuse_open, run
+from ingest.rebase import propose, rebase
+from ingest.source import parse_initializer
+from ingest.spec import PipelineSpec, load_spec
+
+
+class Plans(msgspec.Struct):
+    """The document of `plan`. `plans` is empty if the next micro-batch was asked for and nothing is waiting."""
+
+    pipeline: str
+    plans: list[render.PlannedWindow]
+
+
+def show_plan(output: Output, path: Path, text: str | None) -> None:
+    """What a run would read: of the windows that are named, or of the next micro-batch. Freezes nothing."""
+    spec = load_spec(path)
+    windows = named(spec, text)
+    pipeline = assemble(spec)
+    plans = Plans(spec.id, [])
+    output.show(plans)
+    for plan in _next_plan(pipeline) if windows is None else _plans(pipeline, windows):
+        plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window)))
+        output.show(plans, render.plan_table(plans.plans[-1]))
+    if not plans.plans:
+        output.show(plans, _nothing(spec))
+
+
+def _plans(pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Plan]:
+    for window in windows:
+        refuse_open(pipeline, window)
+        yield preview(pipeline, window)
+
+
+def _next_plan(pipeline: Pipeline) -> list[Plan]:
+    plan = preview_next(pipeline)
+    return [] if plan is None else [plan]
+
+
+def _frozen(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
+    ledger = pipeline.ledger
+    found: list[Literal["start", "end", "plan"]] = []
+    if ledger.boundary(window.pipeline, window.start) is not None:
+        found.append("start")
+    if ledger.boundary(window.pipeline, window.end) is not None:
+        found.append("end")
+    if ledger.plan(window) is not None:
+        found.append("plan")
+    return found
+
+
+class Runs(msgspec.Struct):
+    """The document of `run` and `replay`: the windows that are committed now, in order; the error that stopped the rest stands beside.
+
+    `windows` is empty if the next micro-batch was asked for and nothing is waiting.
+    """
+
+    pipeline: str
+    windows: list[render.Run]
+
+
+def run_windows(output: Output, path: Path, text: str | None, *, drain: bool = False, request: str | None = None) -> None:
+    """The windows that are named, or the next micro-batch; with `drain` micro-batches until what is stable now is committed."""
+    spec = load_spec(path)
+    if drain and not spec.window.is_batch:
+        what = f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
+        raise SpecError(what, "spec", "Name the windows with --window START/END.")
+    windows, asked = named(spec, text), _request(request)
+    pipeline = assemble(spec)
+    if windows is None:
+        _commit(output, spec, _batches(output, pipeline, asked, drain=drain))
+    else:
+        _commit(output, spec, _each(output, pipeline, windows, asked))
+
+
+def replay_windows(output: Output, path: Path, text: str, *, accept_fewer: bool, request: str | None) -> None:
+    """The same offsets again, with today's schema."""
+    spec = load_spec(path)
+    windows = named(spec, text) or []
+    asked = msgspec.structs.replace(_request(request), replace=True, accept_fewer=accept_fewer)
+    _commit(output, spec, _each(output, assemble(spec), windows, asked))
+
+
+def _request(text: str | None) -> Request:
+    return Request(text or f"command-{uuid.uuid4().hex}")
+
+
+def _each(output: Output, pipeline: Pipeline, windows: Sequence[Window], asked: Request) -> Iterator[Result]:
+    for window in windows:
+        with _bar(output, window.key) as progress:
+            result = run(pipeline, window, asked, progress)
+        yield result
+
+
+def _batches(output: Output, pipeline: Pipeline, asked: Request, *, drain: bool) -> Iterator[Result]:
+    with _bar(output, pipeline.spec.id) as progress:
+        if drain:
+            yield from run_batches(pipeline, asked, progress)
+        elif (result := run_batch(pipeline, asked, progress)) is not None:
+            yield result
+
+
+def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> None:
+    """One after the other; the first that fails ends it, those before it stay committed and are told."""
+    runs = Runs(spec.id, [])
+    output.show(runs)
+    try:
+        for result in results:
+            runs.windows.append(render.Run(result.recovered, result.committed, result.published))
+        if not runs.windows:
+            output.show(runs, _nothing(spec))
+    finally:
+        if runs.windows:
+            output.show(runs, render.run_table(runs.windows), *render.run_notes(runs.windows))
+
+
+def _nothing(spec: PipelineSpec) -> Text:
+    least = spec.window.min_records
+    return Text("Nothing is waiting" + (f": there are fewer than {least:,} new offsets." if least > 1 else "."))
+
+
+@contextmanager
+def _bar(output: Output, name: str) -> Iterator[Callable[[Progress], None]]:
+    """A progress bar on stderr that goes away when that is done; none where stderr is no terminal."""
+    with Bars(console=output.stderr, transient=True, disable=output.json or not output.stderr.is_terminal) as bars:
+        tasks = {
+            "boundary": bars.add_task(f"{name}  looking for the boundaries (messages)", total=None, visible=False),
+            "transaction": bars.add_task(f"{name}  waiting for an open transaction (seconds)", total=None, visible=False),
+            "split": bars.add_task(f"{name}  reading (splits)", total=None, visible=False),
+        }
+
+        def progress(at: Progress) -> None:
+            for step, task in tasks.items():
+                if step == at.step:
+                    bars.update(task, completed=at.done, total=at.total or None, visible=True)
+                else:
+                    bars.update(task, visible=False)
+
+        yield progress
+
+
+class Rebased(msgspec.Struct):
+    """The document of `rebase`: what changed, and the opening from which windows go on; without `recorded` it is only a proposal."""
+
+    pipeline: str
+    changes: tuple[str, ...]
+    opening: Boundary
+    recorded: bool
+
+
+def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool) -> None:
+    """What going on with another topic or cluster means; recorded only if `yes`."""
+    spec = load_spec(path)
+    begin = None if start is None else parse_initializer(start, spec.source.topic_names())
+    pipeline = assemble(spec)
+    found = rebase(pipeline, begin) if yes else propose(pipeline, begin)
+    label = label_text(found.opening.label)
+    end = f"Recorded: windows from {label} on go on from here." if yes else f"Nothing was recorded; add --yes to go on so from {label}."
+    lines = [Text(change) for change in found.changes]
+    output.show(Rebased(spec.id, found.changes, found.opening, recorded=yes), *lines, render.opening_table(found.opening), Text(end))
