@@ -32,7 +32,7 @@ from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.plan.splits import make_plan, refuse_other_identity
 from ingest.ports import AlreadyDone, ReadPlan, Staged, Unknown
 from ingest.readable import asked, loss_policy, readable_splits, with_the_gone
-from ingest.source import OnLoss
+from ingest.source import OnLoss, selection_text, selects
 from ingest.spec import PipelineSpec
 from ingest.task import Hours, SplitTask
 
@@ -120,7 +120,7 @@ def _freeze_plan(pipeline: Pipeline, window: Window, found: Committed | None, pr
     frozen = freeze_boundary(pipeline, window.start, progress)
     stop = freeze_boundary(pipeline, window.end, progress)
     start = pipeline.ledger.opening(pipeline.spec.id, window.start) or frozen
-    plan = make_plan(window, start, stop, pipeline.sink.identity, pipeline.spec.source.split_records)
+    plan = _as_specified(pipeline, make_plan(window, start, stop, pipeline.sink.identity, pipeline.spec.source.split_records))
     crash_point("plan.before")
     plan = pipeline.ledger.freeze_plan(plan)
     crash_point("plan.after")
@@ -128,11 +128,23 @@ def _freeze_plan(pipeline: Pipeline, window: Window, found: Committed | None, pr
 
 
 def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
-    """A frozen plan that isn't committed yet must still be for the spec's table. Its topics stay: what was frozen is read."""
+    """What was frozen for a window that isn't committed yet must still be what the spec reads, into the spec's table.
+
+    Raises:
+        IdentityError: it was planned for another table, or for messages that the spec doesn't select any more.
+    """
     if plan.sink != pipeline.sink.identity:
         raise IdentityError(
-            f"Window {plan.window.key} was planned into {plan.sink}; the spec now names {pipeline.sink.identity}", "plan",
+            f"Window {plan.window.key} was planned for {plan.sink}; the spec now names {pipeline.sink.identity}", "plan",
             "Set sink.path back, or begin a pipeline with another id for the new table.",
+        )  # fmt: skip
+    selection = pipeline.spec.source.selection()
+    other = next((s for s in plan.splits if not selects(selection, s.tp)), None)
+    if other is not None:
+        raise IdentityError(
+            f"Window {plan.window.key} was planned for messages that the spec doesn't select any more ({selection_text(selection)})", "plan",
+            "Set the source back until this window is committed, or begin a pipeline with another id.",
+            other.topic, other.partition, other.start,
         )  # fmt: skip
     return plan
 
@@ -152,7 +164,7 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
         return _as_specified(pipeline, known)
     start = pipeline.ledger.opening(spec.id, window.start) or foreseen(pipeline, window.start, None)
     stop = pipeline.ledger.boundary(spec.id, window.end) or foreseen(pipeline, window.end, start)
-    return make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records)
+    return _as_specified(pipeline, make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records))
 
 
 def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss: OnLoss) -> SplitTask:

@@ -50,6 +50,13 @@ class Partitions(msgspec.Struct, frozen=True, tag="partitions"):
 Selection = Topics | Pattern | Partitions
 
 
+def selects(selection: Selection, tp: TopicPartition) -> bool:
+    """Whether a topic-partition is selected."""
+    if isinstance(selection, Partitions):
+        return tp in selection.tps
+    return selection.matches(tp.topic) if isinstance(selection, Pattern) else tp.topic in selection.names
+
+
 def selection_text(selection: Selection) -> str:
     """For people."""
     if isinstance(selection, Pattern):
