@@ -142,7 +142,7 @@ def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
     other = next((s for s in plan.splits if not selects(selection, s.tp)), None)
     if other is not None:
         raise IdentityError(
-            f"Window {plan.window.key} was planned for messages that the spec doesn't select any more ({selection_text(selection)})", "plan",
+            f"Window {plan.window.key} was planned for what the spec doesn't select any more: now {selection_text(selection)}", "plan",
             "Set the source back until this window is committed, or begin a pipeline with another id.",
             other.topic, other.partition, other.start,
         )  # fmt: skip

@@ -1,0 +1,220 @@
+"""What a run over a source does with batches, loss, rebases, late messages and groups, on the in-memory cluster."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ingest.batches import run_batch, run_batches
+from ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
+from ingest.errors import DataLossError, GridError, IdentityError, SpecError
+from ingest.model import TopicPartition, Window, label_text
+from ingest.pipeline import Request, preview, run
+from ingest.rebase import rebase
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.reader import MemoryReader
+from tests.contracts.logs import Logs, MemoryCluster
+from tests.contracts.source_desk import FIRST, HOUR, SourceDesk, hour, minutes
+
+BATCH = {"grid": "batch"}
+
+
+@pytest.fixture
+def cluster() -> MemoryBroker:
+    """A new one."""
+    return MemoryBroker()
+
+
+@pytest.fixture
+def desk(cluster: MemoryBroker, tmp_path: Path) -> SourceDesk:
+    """On the cluster."""
+    logs = Logs(MemoryCluster(cluster))
+    return SourceDesk(logs, cluster.at, lambda isolation, plan: MemoryReader(cluster.at(isolation), plan), tmp_path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_a_batch_that_dies_anywhere_is_run_once(desk: SourceDesk, point: CrashPoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever crash point ends the first try, its retry and the next request leave every message once, in batches without a hole."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 2))
+    pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
+    monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise:{desk.folder / 'died'}")
+    with pytest.raises(CrashError):
+        run_batch(pipeline, Request("a"))
+    desk.send(tp, *minutes(3))
+    for request in ("a", "a", "b"):
+        run_batch(pipeline, Request(request))
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_run_of_batches_is_bounded(desk: SourceDesk) -> None:
+    """It ends at what was stable when it began, though messages keep coming; its retry reports the same batches and goes on."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(*range(10)))
+    pipeline = desk.pipeline({"topic": tp.topic}, BATCH | {"max_records": 4})
+    first = []
+    for result in run_batches(pipeline, Request("a")):
+        first.append(result.committed.receipt.window.start)
+        desk.send(tp, *minutes(20, 21, 22, 23))
+    assert first[:3] == [0, 1, 2]
+    assert len(first) <= 5
+    again = list(run_batches(pipeline, Request("a")))
+    assert [r.recovered for r in again[: len(first)]] == [True] * len(first)
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_batches_and_windows_in_time_are_not_mixed(desk: SourceDesk) -> None:
+    """A batch can't be run on a grid in time, nor an hour on batches, nor a batch by a name that was not cut."""
+    tp = desk.logs.partition()
+    with pytest.raises(GridError):
+        run_batch(desk.pipeline({"topic": tp.topic}), Request("a"))
+    batches = desk.pipeline({"topic": tp.topic}, BATCH)
+    with pytest.raises(GridError):
+        run(batches, hour(0), Request("a"))
+    with pytest.raises(SpecError, match="batch-000000003"):
+        run(batches, Window("things", 3, 4), Request("a"))
+    with pytest.raises(SpecError, match="batch-000000003"):
+        preview(batches, Window("things", 3, 4))
+
+
+def test_a_batch_is_replayed_by_name(desk: SourceDesk) -> None:
+    """The same offsets again, as another generation."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
+    desk.batch(pipeline, "a")
+    again = run(pipeline, Window("things", 0, 1), Request("r", replace=True))
+    assert again.committed.receipt.generation == 1
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+# -------------------------------------------------------------------------------------------------------------------------- loss
+
+
+def test_a_replay_never_skips_unless_told(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """The spec's `on_loss: skip` is not for rows that are there already: replacing them with fewer takes --accept-fewer."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 2))
+    pipeline = desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
+    desk.run(pipeline, 0)
+    cluster.delete_records(tp, 2)
+    with pytest.raises(DataLossError):
+        run(pipeline, hour(0), Request("r", replace=True))
+    result = run(pipeline, hour(0), Request("r", replace=True, accept_fewer=True))
+    assert (result.committed.receipt.counts.read, result.committed.receipt.counts.skipped) == (1, 2)
+    assert desk.verdict({tp: {0, 1}}).ok, str(desk.verdict())
+
+
+def test_a_truncated_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """What an unclean election cut off a frozen plan is a loss; with `on_loss: skip` the rest is read and the receipt says partial."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 2, 3))
+    pipeline = desk.pipeline({"topic": tp.topic})
+    pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
+    cluster.truncate(tp, 2)
+    with pytest.raises(DataLossError, match="truncated"):
+        desk.run(pipeline, 0)
+    (result,) = desk.run(desk.pipeline({"topic": tp.topic, "on_loss": "skip"}), 0)
+    assert (result.committed.receipt.counts.read, result.committed.receipt.counts.skipped) == (2, 2)
+    assert result.committed.receipt.partial
+
+
+def test_a_plan_whose_topic_is_gone(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """Frozen and then deleted: refused; with `on_removed: drop` its offsets are skipped, counted, and the other topic's are read."""
+    one, two = desk.logs.topic(1), desk.logs.topic(1)
+    for topic in (one, two):
+        desk.send(TopicPartition(topic, 0), *minutes(0, 1))
+    source = {"topic": [one, two]}
+    pipeline = desk.pipeline(source)
+    pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
+    cluster.delete_topic(two)
+    with pytest.raises(IdentityError, match=two):
+        desk.run(pipeline, 0)
+    (result,) = desk.run(desk.pipeline(source | {"on_removed": "drop"}), 0)
+    assert result.committed.receipt.counts.skipped == 2
+    assert desk.verdict({TopicPartition(two, 0): {0, 1}}).ok, str(desk.verdict())
+
+
+def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """Its messages are gone with the old topic: refused; with `on_loss: skip`, and only after the rebase, it is committed as partial."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline, skipping = desk.pipeline({"topic": tp.topic}), desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
+    plan = preview(pipeline, hour(0))
+    pipeline.ledger.freeze(pipeline.spec.id, [plan.start, plan.stop])
+    pipeline.ledger.freeze_plan(plan)
+    cluster.recreate_topic(tp.topic)
+    with pytest.raises(IdentityError):
+        desk.run(skipping, 0)
+    rebase(pipeline, None)
+    with pytest.raises(IdentityError):
+        desk.run(pipeline, 0)
+    (result,) = desk.run(skipping, 0)
+    assert (result.committed.receipt.counts.read, result.committed.receipt.counts.skipped) == (0, 2)
+    assert result.committed.receipt.partial
+
+
+def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """A second rebase before any window went on from the first takes its place."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0))
+    pipeline = desk.pipeline({"topic": tp.topic})
+    desk.run(pipeline, 0)
+    for _ in range(2):
+        cluster.recreate_topic(tp.topic)
+        rebase(pipeline, None)
+    cluster.produce(tp, b'{"id": 77, "name": null}', timestamp=FIRST + timedelta(minutes=70))
+    (result,) = desk.run(pipeline, 1)
+    assert result.committed.receipt.counts.valid == 1
+
+
+# ------------------------------------------------------------------------------------------------------------------------- hours
+
+
+def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:
+    """By the hours that their timestamps lie in; what is older than the pipeline's first window counts to that one."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(130, 70, 5, -600, 500))
+    desk.send(tp, *minutes(*range(121, 150)))
+    pipeline = desk.pipeline({"topic": tp.topic})
+    (result,) = desk.run(pipeline, 2)
+    receipt = result.committed.receipt
+    assert receipt.counts.valid == 34
+    late = {key: n for s in receipt.splits for key, n in s.late_by}
+    assert (receipt.counts.late, receipt.counts.early) == (3, 1)
+    assert late == {label_text(hour(0).start): 2, label_text(hour(1).start): 1}
+
+
+def test_only_the_newest_window_is_published(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """A backfill of older windows doesn't move the group back, and a group that refuses costs nothing but a count."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 61, 125))
+    pipeline = desk.pipeline({"topic": tp.topic, "publish_group": "watchers"})
+    newest, older = desk.run(pipeline, 1, 0)
+    assert newest.published is not None
+    assert newest.published.succeeded == 1
+    assert older.published is None
+    assert cluster.committed("watchers", [tp]) == {tp: 2}
+    cluster.refuse_publish("watchers", "consumers are at work in the group")
+    (refused,) = desk.run(pipeline, 2)
+    assert refused.published is not None
+    assert (refused.published.succeeded, refused.published.failed) == (0, 1)
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_daily_window_of_a_year(desk: SourceDesk) -> None:
+    """A grid is its ticks: windows need not be equally long."""
+    tp = desk.logs.partition()
+    months = [Window("things", FIRST.replace(month=m, day=1, hour=0), FIRST.replace(month=m + 1, day=1, hour=0)) for m in (1, 2)]
+    begun = {"grid": "0 0 1 * *", "start": months[0].start}
+    desk.send(tp, *(int((w.start - FIRST).total_seconds() * 1000) + 26 * HOUR for w in months))
+    desk.now = FIRST + timedelta(days=120)
+    pipeline = desk.pipeline({"topic": tp.topic}, begun)
+    for n, window in enumerate(reversed(months)):
+        run(pipeline, window, Request(f"m{n}"))
+    assert desk.verdict().ok, str(desk.verdict())
