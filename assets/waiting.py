@@ -28,7 +28,7 @@ AT_ONCE = 50
 """How many runs a tick asks for, the oldest windows first; the next tick goes on."""
 
 Target: TypeAlias = (
-    str | dg.AssetsDefinition | dg.AssetSelection | dg.JobDefinition | dg.UnresolvedAssetJobDefinition | list[dg.AssetsDefinition]
+    "str | dg.AssetsDefinition | dg.AssetSelection | dg.JobDefinition | dg.UnresolvedAssetJobDefinition | list[dg.AssetsDefinition]"
 )
 """What to run: assets or a job, on partitions like the table's (`partitions_of(spec.window)`)."""
 

@@ -28,7 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
+    """One on disk: a schedule opens its own."""
+    with dg.instance_for_test() as made:
         yield made
 
 

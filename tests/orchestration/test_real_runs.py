@@ -13,8 +13,8 @@ import dagster as dg
 import pytest
 
 from assets.factory import kafka_table
-from assets.partitions import Stretch, key_of
 from assets.names import job_name
+from assets.partitions import Stretch, key_of
 from assets.schedule import range_tags
 from ingest.assemble import assemble
 from ingest.testing.engine import LocalEngine

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from assets.schedule import CATCH_UP
-from tests.orchestration.world import World, hour
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    """One on disk: a schedule opens its own."""
-    with dg.instance_for_test() as made:
-        yield made
+from assets.schedule import CATCH_UP, REFUSED_TAG
+from ingest.model import TopicPartition
+from tests.orchestration.ticks import ask
+from tests.orchestration.world import START, TOPIC, World, hour
 
 
 def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:
     """The ranges that a tick asks for, or why it asks for none."""
-    schedule = world.defs.resolve_schedule_def("things_closed")
-    repository = world.defs.get_repository_def()
-    with dg.build_schedule_context(instance=world.instance, scheduled_execution_time=at, repository_def=repository) as context:
-        data = schedule.evaluate_tick(context)
-    if data.skip_message is not None:
-        return data.skip_message
-    requests = data.run_requests or []
-    return [(r.tags["dagster/asset_partition_range_start"], r.tags["dagster/asset_partition_range_end"]) for r in requests]
+    found = ask(world, "things_closed", at)
+    if isinstance(found, str):
+        return found
+    return [(r.tags["dagster/asset_partition_range_start"], r.tags["dagster/asset_partition_range_end"]) for r in found]
 
 
 def done(world: World, *hours: int) -> None:
@@ -82,3 +73,53 @@ def test_what_it_asks_for_can_be_run(world: World) -> None:
     assert tick(world, hour(3, 5)) == [(world.key(0), world.key(2))]
     assert world.run(0, 2).success
     assert tick(world, hour(3, 5)) == "No closed window is waiting."
+
+
+@pytest.fixture
+def quarters(tmp_path: Path, instance: dg.DagsterInstance) -> World:
+    """A pipeline of a quarter of an hour, but not around every hour's end."""
+    return World(tmp_path, instance, window={"grid": "5-50/15 * * * *", "start": hour(0, 5), "delay": "2m", "max_wait": "0s"})
+
+
+def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
+    """After an outage of the schedule one tick asks for all windows since, and its run leaves no hole: the checker finds nothing wrong."""
+    world = quarters
+    world.fill(8)
+    world.now = hour(1, 40)
+    assert world.run_range("2026-01-05-00:05", "2026-01-05-01:20").success
+    world.now = hour(7, 37)
+    [(first, last)] = tick(world, world.now)
+    assert (first, last) == ("2026-01-05-01:35", "2026-01-05-07:20")
+    assert world.run_range(first, last).success
+    assert len(world.green()) == 30
+    assert tick(world, world.now) == "No closed window is waiting."
+    held = [c.receipt for c in world.sink.receipts()]
+    assert [r.window.end for r in held[:-1]] == [r.window.start for r in held[1:]]
+    behind = {tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) < 7 * 60 + 35} for tp, offsets in world.sent.items()}
+    before = {tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) >= 5} for tp, offsets in behind.items()}
+    world.sent = before
+    assert world.verdict().ok, world.verdict()
+
+
+def test_a_window_that_waits_for_a_transaction_is_not_refused(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A window that can't be cut yet, for a transaction is open, fails with one sentence, and the next tick asks for it again."""
+    window = {"grid": "hourly", "start": START, "delay": "5m", "max_wait": "24h"}
+    world = World(tmp_path, instance, window=window)
+    world.fill(1)
+    world.broker.produce(TopicPartition(TOPIC, 0), b"{}", timestamp=hour(0, 59), transaction=world.broker.transaction())
+    world.impatient = True
+    world.now = hour(1, 5)
+    result = world.run(0)
+    assert not result.success
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert REFUSED_TAG not in run.tags
+    assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
+
+
+def test_a_window_run_too_early_is_asked_for_when_it_closes(world: World) -> None:
+    """ "Not yet" is no refusal."""
+    world.fill(2)
+    world.now = hour(1)
+    assert not world.run(0).success
+    assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]

@@ -9,18 +9,20 @@ from typing import Any
 import dagster as dg
 
 from assets.factory import kafka_table
-from assets.partitions import Stretch, key_of
 from assets.names import job_name
+from assets.partitions import Stretch, key_of
 from assets.schedule import range_tags
 from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
 from ingest.decode.load import load_model
+from ingest.errors import OpenTransactionError
 from ingest.ledger.sql import open_ledger
 from ingest.model import TopicPartition, Window
 from ingest.pipeline import Pipeline
 from ingest.ports import Engine, Reader, ReadPlan
 from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.broker import MemoryBroker
+from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
 from ingest.testing.sink import MemorySink
@@ -44,7 +46,20 @@ class World:
         self.now = hour(100)
         self.broker = MemoryBroker()
         self.broker.create_topic(TOPIC, partitions=PARTITIONS)
-        self.spec: PipelineSpec = parse_spec(
+        self.spec = self.spec_of(folder, **over)
+        columns = Columns.of(load_model(self.spec.decode.schema_, self.spec.folder))
+        self.columns = columns
+        self.sink = MemorySink("things", columns.arrow_schema, self.spec.metadata)
+        self.sent: dict[TopicPartition, dict[int, object]] = {}
+        self.attempts = 0
+        self.impatient = False
+        self.kept: list[Reader] = []
+        self.defs = kafka_table(self.spec, self.assemble)
+
+    @staticmethod
+    def spec_of(folder: Path, **over: Any) -> PipelineSpec:
+        """The usual spec, with sections of it replaced."""
+        return parse_spec(
             {
                 "id": "things",
                 "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
@@ -57,12 +72,6 @@ class World:
             },
             Path(__file__).parent,
         )
-        columns = Columns.of(load_model(self.spec.decode.schema_, self.spec.folder))
-        self.columns = columns
-        self.sink = MemorySink("things", columns.arrow_schema)
-        self.attempts = 0
-        self.kept: list[Reader] = []
-        self.defs = kafka_table(self.spec, self.assemble)
 
     def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
         """What the asset and the check open instead of the real thing."""
@@ -77,8 +86,14 @@ class World:
         decoder = JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
         return Pipeline(
             spec=spec, columns=self.columns, decoder=decoder, broker=self.broker, reader=reader, ledger=open_ledger(spec.state_url()),
-            sink=self.sink, engine=LocalEngine(), now=lambda: self.now,
+            sink=self.sink, engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
         )  # fmt: skip
+
+    def sleep(self, seconds: float) -> None:
+        """Time passes for the pipeline alone; an impatient world is not one to wait in."""
+        if self.impatient:
+            raise OpenTransactionError("A transaction is open", "plan", "Come back.")
+        self.now += timedelta(seconds=seconds)
 
     def fill(self, hours: int, first: int = 0, per_hour: int = 60) -> None:
         """`hours` hours from the first on: messages in turn over the partitions, evenly over each hour."""
@@ -86,21 +101,56 @@ class World:
             for i in range(per_hour):
                 self.send(n, i * 60 // per_hour, b'{"id": %d}' % (n * per_hour + i), i % PARTITIONS)
 
-    def send(self, n: int, minute: int, value: bytes | None, partition: int = 0) -> int:
+    def send(self, n: int, minute: int, value: bytes | None, partition: int = 0, topic: str = TOPIC) -> int:
         """One message."""
-        return self.broker.produce(TopicPartition(TOPIC, partition), value, timestamp=hour(n, minute))
+        tp = TopicPartition(topic, partition)
+        offset = self.broker.produce(tp, value, timestamp=hour(n, minute))
+        self.sent.setdefault(tp, {})[offset] = None
+        return offset
+
+    def verdict(self) -> Report:
+        """The checker's over all that was sent and all that the table says."""
+        receipts = [c.receipt for c in self.sink.receipts()]
+        dead = [self.sink.read_dead(r.window) for r in receipts]
+        return check(self.sent, self.sink.pieces(), dead, receipts, metadata=self.spec.metadata)
 
     def key(self, n: int) -> str:
         """The n-th partition key."""
         return key_of(self.spec.window, hour(n))
 
+    def minute_of(self, tp: TopicPartition, offset: int) -> int:
+        """The minute of the pipeline's time in which a message is stamped."""
+        [entry] = self.broker.fetch(tp, offset, offset + 1)[0]
+        return (entry.timestamp - int(START.timestamp() * 1000)) // 60_000
+
     def run(self, first: int, last: int | None = None, **config: Any) -> dg.ExecuteInProcessResult:
-        """The windows first..last in one run, both included."""
-        tags = range_tags(Stretch(self.key(first), self.key(first if last is None else last)))
+        """The hours first..last in one run, both included."""
+        return self.run_range(self.key(first), self.key(first if last is None else last), **config)
+
+    def run_range(self, first: str, last: str, **config: Any) -> dg.ExecuteInProcessResult:
+        """The windows of these partition keys and all between, in one run."""
+        tags = range_tags(Stretch(first, last))
         ops = {"ops": {"things": {"config": config}}} if config else {}
         return self.defs.resolve_job_def(job_name(self.spec)).execute_in_process(
             instance=self.instance, tags=tags, raise_on_error=False, run_config=ops
         )
+
+    def relax(self, **limits: Any) -> None:
+        """Other limits from now on."""
+        self.spec = self.spec.model_copy(update={"limits": self.spec.limits.model_copy(update=limits)})
+        self.defs = kafka_table(self.spec, self.assemble)
+
+    def batches(self, **config: Any) -> dg.ExecuteInProcessResult:
+        """One run of a pipeline of micro-batches."""
+        job = self.defs.resolve_job_def(job_name(self.spec))
+        ops = {"ops": {"things": {"config": config}}} if config else {}
+        return job.execute_in_process(instance=self.instance, raise_on_error=False, run_config=ops)
+
+    def shown(self) -> list[dict[str, Any]]:
+        """What Dagster shows of the table, the oldest event first: plain values."""
+        events = self.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[::-1]
+        held = [r.asset_materialization.metadata for r in events if r.asset_materialization is not None]
+        return [{name: value.value for name, value in metadata.items()} for metadata in held]
 
     def green(self) -> set[str]:
         """The partitions that Dagster shows as materialized."""
