@@ -1,0 +1,129 @@
+"""FLINK.md compares with what is there: its settings, modules, commands and names exist, and no option of Flink's is left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from ingest.cli.main import app
+from ingest.spec import METADATA
+from tests.shape.test_modules import PACKAGES, modules
+from tests.spec.test_settings import FIELDS
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "FLINK.md").read_text(encoding="utf-8")
+SETTING = re.compile(r"(source|window|decode|limits|sink|metadata|state|id)(\.[a-z_-]+)*")
+NAMES = """
+connector topic topic-pattern properties.bootstrap.servers properties.group.id properties.* format value.format key.format key.fields
+key.fields-prefix value.fields-include scan.startup.mode earliest-offset latest-offset group-offsets timestamp specific-offsets
+scan.startup.specific-offsets scan.startup.timestamp-millis scan.bounded.mode scan.bounded.specific-offsets
+scan.bounded.timestamp-millis scan.topic-partition-discovery.interval scan.parallelism partition headers header-list leader-epoch offset
+timestamp-type value.<key> sink.delivery-guarantee sink.semantic sink.transactional-id-prefix sink.transaction-naming-strategy
+sink.partitioner sink.parallelism sink.buffer-flush.max-rows sink.buffer-flush.interval transaction.timeout.ms upsert-kafka
+RetriableException ProducerFencedException InvalidTxnStateException UnknownProducerIdException pendingRecords currentEmitEventTimeLag
+watermarkLag sourceIdleTime KafkaSourceReader.commitsSucceeded KafkaSourceReader.commitsFailed KafkaSourceReader.committedOffsets
+KafkaSourceReader.currentOffsets currentSendTime KafkaDatasetFacet TypeDatasetFacet setTopics setTopicPattern setPartitions
+setStartingOffsets setBounded setUnbounded(stop) OffsetsInitializer.earliest() OffsetsInitializer.latest()
+OffsetsInitializer.timestamp(ms) OffsetsInitializer.committedOffsets([OffsetResetStrategy]) client.id.prefix
+partition.discovery.interval.ms register.consumer.metrics commit.offsets.on.checkpoint setRackIdSupplier EARLIEST=-2 LATEST=-1
+COMMITTED=-3 NO_STOPPING_OFFSET topic-partition SplitEnumerator OffsetsInitializer.offsets(map,[strategy]) SourceReader SplitReader
+SourceSplit SourceEvent Boundedness withIdleness
+"""
+"""What the connector's tables and builder offer, its committer's outcomes, its metrics, and the parts of a source."""
+
+HEADS = ("Flink", "Flink's committer")
+FLIP_27 = ("split assignment", "threading model", "checkpoint", "failover", "watermark alignment", "split discovery", "metrics")
+"""Parts without a class of their own."""
+
+
+def rows() -> list[list[str]]:
+    """The cells of every row of every table, without the heads."""
+    lines = [[cell.strip() for cell in line[1:-1].split("|")] for line in TEXT.splitlines() if line.startswith("|")]
+    return [cells for cells in lines if set("".join(cells)) - {"-"} and cells[0] not in HEADS]
+
+
+def spans(text: str) -> list[str]:
+    """What stands in code formatting."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def sources() -> str:
+    """All code of the three packages."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in modules(*PACKAGES))
+
+
+def exists(setting: str) -> bool:
+    """Whether a spec has this setting, or this section."""
+    section, _, name = setting.partition(".")
+    if section == "metadata" and name:
+        return name in METADATA
+    return any(known == setting or known.startswith(f"{setting}.") for known in FIELDS)
+
+
+def command_mistake(span: str) -> str | None:
+    """What of `windrow ...` isn't there."""
+    command: Any = get_command(app)  # a click command or group
+    for word in span.split()[1:]:
+        if word.startswith("--"):
+            if not any(word in parameter.opts for parameter in command.params):
+                return word
+        elif hasattr(command, "commands"):
+            if word not in command.commands:
+                return word
+            command = command.commands[word]
+    return None
+
+
+def test_every_row_has_three_cells() -> None:
+    """Flink's word, windrow's, and how or why not; an absence always has its reason."""
+    found = rows()
+    assert len(found) > 80
+    assert [cells for cells in found if len(cells) != 3 or not cells[0] or not cells[1]] == []
+    assert [cells for cells in found if cells[1] == "none" and not cells[2]] == []
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_every_option_stands_there(name: str) -> None:
+    """Each is in the first column of some row."""
+    assert any(name in spans(cells[0]) for cells in rows())
+
+
+def test_every_part_of_a_source_stands_there() -> None:
+    """Those that are no class's name are said in words."""
+    firsts = [cells[0] for cells in rows()]
+    assert [part for part in FLIP_27 if not any(part in first for first in firsts)] == []
+
+
+def test_what_windrow_has_is_there() -> None:
+    """Each setting, path, command and name in the second column exists."""
+    code, wrong = sources(), []
+    for span in (span for cells in rows() for span in spans(cells[1])):
+        name = span.partition(":")[0]
+        if SETTING.fullmatch(name):
+            good = exists(name)
+        elif span.startswith("windrow "):
+            good = command_mistake(span) is None
+        elif "/" in span:
+            good = (ROOT / span).exists()
+        else:
+            good = re.search(rf"\b{re.escape(span)}\b", code) is not None
+        wrong += [] if good else [span]
+    assert wrong == []
+
+
+def test_what_the_reasons_name_is_there() -> None:
+    """Settings of a section, paths and commands elsewhere in the page exist too."""
+    reasons = [span for cells in rows() for span in spans(cells[2])]
+    assert [s for s in reasons if re.fullmatch(r"(source|window|decode|limits|metadata)\.[a-z_.-]+", s) and not exists(s)] == []
+    assert [s for s in reasons if s.startswith("windrow ") and command_mistake(s) is not None] == []
+    assert [s for s in spans(TEXT) if re.match(r"(ingest|assets|resources)/", s) and not (ROOT / s).exists()] == []
+
+
+def test_the_page_travels_and_is_found() -> None:
+    """It is in the source distribution, and the README leads to it."""
+    assert '"FLINK.md"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert "(FLINK.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
