@@ -53,7 +53,7 @@ def label_text(label: Label) -> str:
     return instant(label) if isinstance(label, datetime) else f"batch-{label:09d}"
 
 
-def _ascending(values: Sequence[TopicPartition] | Sequence[str]) -> bool:
+def _ascending(values: Sequence[tuple[str, int]] | Sequence[str]) -> bool:
     return all(a < b for a, b in pairwise(values))  # type: ignore[operator]  # of one kind
 
 
@@ -125,13 +125,13 @@ class Boundary(msgspec.Struct, frozen=True):
         """Marks are sorted, each topic-partition is cut once and begins at or before its cut."""
         _require_label("label", self.label)
         if not (
-            _ascending([m.tp for m in self.marks])
-            and _ascending([m.tp for m in self.begins])
+            _ascending([(m.topic, m.partition) for m in self.marks])
+            and _ascending([(m.topic, m.partition) for m in self.begins])
             and _ascending([t.topic for t in self.topics])
         ):
             msg = f"topics, marks and begins of boundary {label_text(self.label)} must be sorted and unique"
             raise ValueError(msg)
-        cuts = self.by_tp()
+        cuts = self.by_tp() if self.begins else {}
         if any(b.tp not in cuts or b.offset > cuts[b.tp].offset for b in self.begins):
             msg = f"a begin of boundary {label_text(self.label)} lies behind its cut, or has none"
             raise ValueError(msg)

@@ -24,7 +24,7 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
     for neighbour in (lower, upper):
         if neighbour is not None:
             refuse_other(boundary, neighbour)
-    here = boundary.by_tp() if lower is None else _carried(lower) | boundary.by_tp()
+    here = boundary.by_tp() if lower is None else _carried(lower, boundary.by_tp())
     topics = boundary.by_topic() if lower is None else _seen(lower, boundary)
     if upper is not None:
         above = upper.cuts(here)
@@ -90,8 +90,9 @@ def _seen(lower: Boundary, here: Boundary) -> dict[str, TopicSeen]:
     return found
 
 
-def _carried(lower: Boundary) -> dict[TopicPartition, Mark]:
-    return {m.tp: msgspec.structs.replace(m, how="removed") for m in lower.marks}
+def _carried(lower: Boundary, here: dict[TopicPartition, Mark]) -> dict[TopicPartition, Mark]:
+    """What is here, after what only the lower neighbour knows."""
+    return {tp: msgspec.structs.replace(m, how="removed") for tp, m in lower.by_tp().items() if tp not in here} | here
 
 
 def _above(mark: Mark, below: Mark) -> Mark:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, func, select
+from sqlalchemy import Connection, Row, Select, Table, Text, bindparam, func, select
 
 from ingest.ledger.tables import BOUNDARIES, NUMBERS, OPENINGS, sortable
 from ingest.model import Boundary, Label
@@ -71,8 +72,13 @@ def _alike(one: str, other: str) -> bool:
 
 def _read(connection: Connection, table: Table, pipeline: str, low: str, high: str) -> dict[str, Row[Any]]:
     """One statement: the labels from `low` to `high`, with the nearest outside."""
-    ours = table.c.pipeline == pipeline
+    return {row.label: row for row in connection.execute(_around(table), {"ours": pipeline, "low": low, "high": high})}
+
+
+@cache
+def _around(table: Table) -> Select[Any]:
+    """Made once: to put it together takes longer than to run it."""
+    ours, low, high = table.c.pipeline == bindparam("ours"), bindparam("low", type_=Text), bindparam("high", type_=Text)
     below = select(func.max(table.c.label)).where(ours, table.c.label < low).scalar_subquery()
     above = select(func.min(table.c.label)).where(ours, table.c.label > high).scalar_subquery()
-    rows = select(table).where(ours, table.c.label >= func.coalesce(below, low), table.c.label <= func.coalesce(above, high))
-    return {row.label: row for row in connection.execute(rows)}
+    return select(table).where(ours, table.c.label >= func.coalesce(below, low), table.c.label <= func.coalesce(above, high))

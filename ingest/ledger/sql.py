@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, insert, select, update
 
 from ingest.errors import IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
@@ -254,12 +255,18 @@ def _at(table: Table, key: Key) -> ColumnElement[bool]:
 
 
 def _get(connection: Connection, table: Table, key: Key) -> Row[Any] | None:
-    return connection.execute(select(table).where(_at(table, key))).first()
+    return connection.execute(_by(table, tuple(key)), key).first()
+
+
+@cache
+def _by(table: Table, names: tuple[str, ...]) -> Select[Any]:
+    """Made once: to put a statement together takes longer than to run it."""
+    return select(table).where(and_(*(table.c[name] == bindparam(name) for name in names)))
 
 
 def _put_if_absent(connection: Connection, table: Table, key: Key, rest: Mapping[str, object]) -> Row[Any] | None:
     """The row that was there under the key; None if there was none and it was put there now. Inside a writing transaction."""
     held = _get(connection, table, key)
     if held is None:
-        connection.execute(insert(table).values(**key, **rest))
+        connection.execute(insert(table), {**key, **rest})
     return held

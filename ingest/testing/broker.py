@@ -144,7 +144,7 @@ class MemoryBroker:
         while start < stop:
             entries, start = self.fetch(tp, start, stop, size)
             size = min(2 * size, _CHUNK)
-            visible = [e for e in entries if e.visible]
+            visible = [e for e in entries if not e.marker and (e.transaction is None or e.visible)]
             if visible:
                 yield Stamps(
                     np.array([e.offset for e in visible], np.int64),
@@ -170,7 +170,7 @@ class MemoryBroker:
                 what = f"offsets up to {stop} were wanted, but only those below {limit} are decided"
                 do = "Wait for the open transaction to end, or for the messages."
                 raise UnreachableError(what, "read", do, tp.topic, tp.partition, start)
-            entries = log.between(start, stop)[:most]
+            entries = log.between(start, stop, most)
             if self._isolation == "read_uncommitted":
                 entries = [replace(e, transaction=None) for e in entries]
             return entries, entries[-1].offset + 1 if len(entries) == most else stop

@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import attrgetter
 from typing import Literal
 
 from ingest.source import Isolation
@@ -61,6 +63,8 @@ class PartitionLog:
     end: int = 0
     epoch: int = 0
     entries: list[Entry] = field(default_factory=list)
+    highest: list[int] = field(default_factory=list)
+    """Beside each entry the highest timestamp up to there: it only rises, so that an instant is found by bisection."""
     first_open: dict[TransactionState, int] = field(default_factory=dict)
 
     @property
@@ -86,9 +90,10 @@ class PartitionLog:
         del self.first_open[transaction]
         return self._append(Entry(self.end, timestamp, 1, self.epoch, transaction=transaction, marker=True))
 
-    def between(self, start: int, stop: int) -> list[Entry]:
-        """All entries of [start, stop), markers and aborted messages among them."""
-        return self.entries[self._index(start) : self._index(stop)]
+    def between(self, start: int, stop: int, most: int | None = None) -> list[Entry]:
+        """All entries of [start, stop), markers and aborted messages among them; at most the first `most` of them."""
+        first, last = self._index(start), self._index(stop)
+        return self.entries[first : last if most is None else min(last, first + most)]
 
     def first_at_or_after(self, timestamp: int, limit: int) -> Entry | None:
         """The first entry of any kind stamped at or after the timestamp, if it lies below the limit.
@@ -96,8 +101,8 @@ class PartitionLog:
         Kafka looks the entry up in the whole log and then drops it if it lies beyond what the isolation level may see; it doesn't look on,
         because all that follows lies beyond too.
         """
-        found = next((e for e in self.entries if e.timestamp >= timestamp), None)
-        return found if found is not None and found.offset < limit else None
+        index = bisect_left(self.highest, timestamp)
+        return self.entries[index] if index < len(self.entries) and self.entries[index].offset < limit else None
 
     def delete_before(self, offset: int) -> None:
         """What retention and a deletion of records do: the log starts at `offset`, if that is further on than it did."""
@@ -105,14 +110,14 @@ class PartitionLog:
             msg = f"can't delete before {offset}: the log ends at {self.end}"
             raise ValueError(msg)
         self.start = max(self.start, offset)
-        del self.entries[: self._index(self.start)]
+        self._keep(self.entries[self._index(self.start) :])
 
     def truncate(self, end: int) -> None:
         """What an unclean election of a leader does: what lay at `end` or beyond is lost, its offsets are given again, the epoch grows."""
         if not self.start <= end <= self.end:
             msg = f"can't truncate to {end}: the log holds {self.start} to {self.end}"
             raise ValueError(msg)
-        del self.entries[self._index(end) :]
+        self._keep(self.entries[: self._index(end)])
         self.first_open = {transaction: first for transaction, first in self.first_open.items() if first < end}
         self.end = end
         self.epoch += 1
@@ -120,7 +125,7 @@ class PartitionLog:
     def remove(self, offsets: Collection[int]) -> None:
         """Empty these offsets, as compaction does."""
         gone = set(offsets)
-        self.entries = [e for e in self.entries if e.offset not in gone]
+        self._keep([e for e in self.entries if e.offset not in gone])
 
     def compact(self) -> None:
         """Keep the newest message of each key; drop aborted messages.
@@ -131,10 +136,15 @@ class PartitionLog:
         newest = {e.key: e.offset for e in self.between(self.start, self.stable_end) if e.visible}
         self.remove([e.offset for e in clean if e.aborted or (e.visible and e.offset != newest[e.key])])
 
+    def _keep(self, entries: list[Entry]) -> None:
+        self.entries = entries
+        self.highest = list(accumulate((e.timestamp for e in entries), max))
+
     def _append(self, entry: Entry) -> int:
         self.entries.append(entry)
+        self.highest.append(max(entry.timestamp, self.highest[-1]) if self.highest else entry.timestamp)
         self.end += 1
         return entry.offset
 
     def _index(self, offset: int) -> int:
-        return bisect_left(self.entries, offset, key=lambda e: e.offset)
+        return bisect_left(self.entries, offset, key=attrgetter("offset"))
