@@ -118,7 +118,7 @@ def test_a_window_that_waits_for_a_transaction_is_not_refused(tmp_path: Path, in
 
 
 def test_a_window_run_too_early_is_asked_for_when_it_closes(world: World) -> None:
-    """ "Not yet" is no refusal."""
+    """What is not over yet was not refused."""
     world.fill(2)
     world.now = hour(1)
     assert not world.run(0).success
