@@ -64,7 +64,7 @@ def _held(pipeline: Pipeline, start: Boundary | None) -> tuple[Collection[TopicI
     """The topics that are read, and which topic-partitions have lost what comes after a boundary."""
     source = pipeline.spec.source
     try:
-        found = discover(pipeline.broker, source.selection(), start, "fail")
+        found = discover(pipeline.broker, source.selection(), start, source.on_removed)
     except DataLossError as error:
         return (), [
             TopicPartition(error.topic or "", m.partition) for m in (() if start is None else start.marks) if m.topic == error.topic

@@ -107,8 +107,10 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
 
 def failed(name: str, error: WindrowError) -> Check:
     """An error as a failed check."""
-    what = str(error) if "\n" in error.what else error.what
-    return Check(name, "fail", what, "" if "\n" in error.what else error.do, error.exit_code)
+    if "\n" in error.what:
+        return Check(name, "fail", str(error), exit_code=error.exit_code)
+    what = error.what if error.topic is None else str(error).removesuffix(f". {error.do}")  # with its place
+    return Check(name, "fail", what, error.do, error.exit_code)
 
 
 # ---------------------------------------------------------------------------------------------------------------------- machine

@@ -1,0 +1,295 @@
+"""The commands on every kind of window and on several topics."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.cli.output import Output
+from ingest.cli.running import _bar
+from ingest.model import TopicPartition, instant
+from ingest.parts import Progress
+from ingest.source import OnRemoved
+from tests.cli.conftest import START, TOPIC, Stage, hour
+
+TP0 = TopicPartition("shop.things", 0)
+BATCH = "grid: batch"
+
+
+def keys(document: Any) -> list[int | str]:
+    """The starts of the windows of a document."""
+    return [w["committed"]["receipt"]["plan"]["window"]["start"] for w in document["windows"]]
+
+
+def read(document: Any) -> list[int]:
+    """How many messages each of its windows read."""
+    return [w["committed"]["receipt"]["counts"]["read"] for w in document["windows"]]
+
+
+# ------------------------------------------------------------------------------------------------------------------- micro-batches
+
+
+@pytest.fixture
+def batches(stage: Stage) -> Stage:
+    """Twelve messages, and at most five in a micro-batch."""
+    stage.write(window=f"{BATCH}, max_records: 5")
+    return stage
+
+
+def test_the_next_batch(batches: Stage) -> None:
+    """A run without a window commits the next micro-batch, and says when nothing is waiting, which is no error."""
+    assert [(keys(d), read(d)) for d in (batches.json("run", batches.spec) for _ in range(4))] == [
+        ([0], [5]),
+        ([1], [5]),
+        ([2], [2]),
+        ([], []),
+    ]
+    assert batches.call("run", batches.spec).stdout == "Nothing is waiting.\n"
+    batches.write(window=f"{BATCH}, min_records: 3")
+    assert batches.call("run", batches.spec).stdout == "Nothing is waiting: there are fewer than 3 new offsets.\n"
+    assert batches.json("verify", batches.spec)["findings"] == []
+
+
+def test_a_request_names_its_batch(batches: Stage) -> None:
+    """A run that is tried again with the same text reports the batch it had, and cuts no other."""
+    first = batches.json("run", batches.spec, "--request", "r")["windows"][0]
+    again = batches.json("run", batches.spec, "--request", "r")["windows"][0]
+    assert (first["recovered"], again["recovered"]) == (False, True)
+    assert first["committed"] == again["committed"]
+
+
+def test_drain(batches: Stage) -> None:
+    """It runs all batches that are waiting, and tried again with the same text it reports them."""
+    drained = batches.json("run", batches.spec, "--drain", "--request", "r")
+    assert (keys(drained), read(drained)) == ([0, 1, 2], [5, 5, 2])
+    assert [w["recovered"] for w in batches.json("run", batches.spec, "--drain", "--request", "r")["windows"]] == [True] * 3
+    assert batches.json("run", batches.spec, "--drain")["windows"] == []
+
+
+def test_batches_that_are_named(batches: Stage) -> None:
+    """By number, by name or as a range they are reported, replayed and shown; one that was not cut is a mistake that says what to do."""
+    batches.json("run", batches.spec, "--drain")
+    assert keys(batches.json("run", batches.spec, "--window", "1")) == [1]
+    replayed = batches.json("replay", batches.spec, "--window", "0/2")
+    assert [w["committed"]["receipt"]["generation"] for w in replayed["windows"]] == [1, 1]
+    shown = batches.call("show", batches.spec, "--window", "batch-000000002").stdout
+    assert "batch-000000002" in shown
+    assert "batch-000000001" not in shown
+    error = batches.json("run", batches.spec, "--window", "7", code=2)["error"]
+    assert "was not cut yet" in error["message"]
+    assert "windrow run SPEC, without a window" in error["message"]
+    assert batches.json("run", batches.spec, "--window", hour(0), code=2)["error"]["kind"] == "SpecError"
+    assert batches.json("verify", batches.spec)["findings"] == []
+
+
+def test_a_batch_that_was_begun_goes_on(batches: Stage) -> None:
+    """After a refusal the same batch is run, by its number or as the next one, and no later one before it."""
+    batches.write(window=f"{BATCH}, max_records: 6")
+    broken = Path(batches.spec).read_text()
+    Path(batches.spec).write_text(broken.replace("0.6", "0.1"))
+    assert batches.json("run", batches.spec, code=1)["error"]["kind"] == "DeadLetterLimitError"
+    (plan,) = batches.json("plan", batches.spec)["plans"]
+    assert (plan["window"], plan["frozen"]) == ("batch-000000000", ["start", "end", "plan"])
+    Path(batches.spec).write_text(broken)
+    assert keys(batches.json("run", batches.spec, "--window", "0")) == [0]
+    assert keys(batches.json("run", batches.spec)) == [1]
+
+
+def test_plan_of_the_next_batch(batches: Stage) -> None:
+    """Without a window, plan shows what the next micro-batch would read, freezes nothing, and the run then reads just that."""
+    for number, frozen in ((0, []), (1, ["start"])):
+        (plan,) = batches.json("plan", batches.spec)["plans"]
+        assert (plan["window"], plan["end"], plan["frozen"]) == (f"batch-{number:09d}", f"batch-{number + 1:09d}", frozen)
+        assert sum(p["messages_at_most"] for p in plan["partitions"]) == 5
+        assert {p["stop_how"] for p in plan["partitions"]} == {"batch"}
+        assert batches.json("plan", batches.spec)["plans"] == [plan]
+        ran = batches.json("run", batches.spec)["windows"][0]["committed"]["receipt"]
+        assert ran["digest"] == plan["digest"]
+    (known,) = batches.json("plan", batches.spec, "--window", "0")["plans"]
+    assert known["frozen"] == ["start", "end", "plan"]
+    assert "was not cut yet" in batches.json("plan", batches.spec, "--window", "2", code=2)["error"]["message"]
+    batches.json("run", batches.spec)
+    assert batches.json("plan", batches.spec) == {"pipeline": "things", "plans": []}
+    assert batches.call("plan", batches.spec).stdout == "Nothing is waiting.\n"
+
+
+def test_doctor_of_batches(batches: Stage) -> None:
+    """The line about retention is about what no batch has read."""
+    batches.json("run", batches.spec)
+    assert "what is unread does not expire" in batches.call("doctor", batches.spec).stdout
+    batches.broker.delete_records(TP0, 7)
+    failed = batches.json("doctor", batches.spec, code=1)["checks"][-1]
+    assert (failed["name"], failed["level"]) == ("retention", "fail")
+    assert "shop.things[0]" in failed["what"]
+
+
+# ------------------------------------------------------------------------------------------------------------------ windows in time
+
+
+@pytest.mark.parametrize("command", [["run"], ["run", "--request", "r"], ["plan"]])
+def test_windows_in_time_are_named(stage: Stage, command: list[str]) -> None:
+    """There is no next window in time: leaving it out is a mistake."""
+    error = stage.json(command[0], stage.spec, *command[1:], code=2)["error"]
+    assert "--window doesn't say which" in error["message"]
+
+
+def test_drain_is_for_batches(stage: Stage) -> None:
+    """With windows in time it is a mistake, not ignored."""
+    assert "--drain is for micro-batches" in stage.json("run", stage.spec, "--drain", code=2)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "ends"),
+    [("daily", [24]), ("'0 */8 * * *'", [8, 16, 24]), ("'0 0,1,9 * * *'", [1, 9, 24])],
+)
+def test_every_grid(stage: Stage, grid: str, ends: list[int]) -> None:
+    """Plan, run, replay and show go by the grid, whose windows need not be equally long."""
+    stage.write(window=f"grid: {grid}, start: 2026-01-05T00:00:00Z")
+    stage.now = START + timedelta(days=1, hours=1)
+    whole = f"{hour(0)}/{hour(24)}"
+    planned = stage.json("plan", stage.spec, "--window", whole)["plans"]
+    assert [p["end"] for p in planned] == [hour(n) for n in ends]
+    ran = stage.json("run", stage.spec, "--window", whole)
+    assert sum(read(ran)) == 12
+    assert [w["committed"]["receipt"]["digest"] for w in ran["windows"]] == [p["digest"] for p in planned]
+    last = hour([0, *ends][-2])
+    assert stage.json("replay", stage.spec, "--window", last)["windows"][0]["committed"]["receipt"]["generation"] == 1
+    assert [w["receipt"]["plan"]["window"]["end"] for w in stage.json("show", stage.spec)["windows"]] == [hour(n) for n in ends]
+    assert stage.json("verify", stage.spec)["findings"] == []
+
+
+def test_a_request_is_one_for_all_its_windows(stage: Stage) -> None:
+    """The text of a run is in its receipts."""
+    ran = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}", "--request", "nightly")
+    assert [w["committed"]["receipt"]["request"] for w in ran["windows"]] == ["nightly"] * 2
+
+
+def test_an_open_transaction_is_waited_for(stage: Stage) -> None:
+    """A run waits for as long as it was told, then goes on with what is stable, and says so."""
+    opened = stage.broker.transaction()
+    stage.broker.produce(TP0, b'{"id": 1}', timestamp=START + timedelta(hours=3), transaction=opened)
+    stage.now = START + timedelta(hours=4, minutes=6)
+    said = stage.call("run", stage.spec, "--window", hour(3)).stdout
+    assert stage.now >= START + timedelta(hours=4, minutes=10)
+    assert "a transaction was still open" in said
+
+
+def test_the_bar_knows_every_step(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a run reports of itself, the bar shows that step and hides the others."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    output = Output(json=False)
+    with _bar(output, "w") as progress:
+        for step in ("boundary", "transaction", "split"):
+            progress(Progress(step, 1, 2))
+    err = capsys.readouterr().err
+    assert "reading (splits)" in err
+
+
+# ------------------------------------------------------------------------------------------------------------------- several topics
+
+
+@pytest.fixture
+def several(stage: Stage) -> Stage:
+    """A second topic with two messages in the first hour, selected by a pattern."""
+    stage.write("topic_pattern: 'shop[.].*'")
+    stage.broker.create_topic("shop.gifts", retention_ms=None)
+    for i in range(2):
+        stage.broker.produce(TopicPartition("shop.gifts", 0), b'{"id": %d}' % i, timestamp=START + timedelta(seconds=i))
+    return stage
+
+
+def test_several_topics(several: Stage) -> None:
+    """Plans, runs and windows say which topic their offsets are of; with one topic they don't."""
+    planned = several.json("plan", several.spec, "--window", hour(0))["plans"][0]["partitions"]
+    assert [(p["topic"], p["partition"], p["messages_at_most"]) for p in planned] == [
+        ("shop.gifts", 0, 2),
+        ("shop.things", 0, 3),
+        ("shop.things", 1, 2),
+    ]
+    assert "shop.gifts[0]" in several.call("plan", several.spec, "--window", hour(0)).stdout
+    for said in (several.call("run", several.spec, "--window", hour(0)).stdout, several.call("show", several.spec).stdout):
+        assert "shop.gifts  0: 0..2" in said
+        assert "shop.things  0: 0..3  1: 0..2" in said
+    assert several.json("verify", several.spec)["rows"] == 6
+
+
+def test_splits_are_counted(stage: Stage) -> None:
+    """A plan says how many tasks read a topic-partition, and only the first of them is of the mark."""
+    stage.write(f"{TOPIC}, split_records: 2")
+    planned = stage.json("plan", stage.spec, "--window", hour(0))["plans"][0]["partitions"]
+    assert [(p["partition"], p["messages_at_most"], p["splits"]) for p in planned] == [(0, 3, 2), (1, 2, 1)]
+    assert "0: 0..3  1: 0..2" in stage.call("run", stage.spec, "--window", hour(0)).stdout
+
+
+def test_a_topic_that_is_new_begins_where_the_plan_says(several: Stage) -> None:
+    """A plan shows of a topic that the start doesn't know where its first window begins."""
+    several.json("run", several.spec, "--window", hour(0))
+    several.broker.create_topic("shop.new", retention_ms=None)
+    for i in range(3):
+        several.broker.produce(TopicPartition("shop.new", 0), b'{"id": 7}', timestamp=START + timedelta(minutes=40 * i))
+    (plan,) = several.json("plan", several.spec, "--window", hour(1))["plans"]
+    new = next(p for p in plan["partitions"] if p["topic"] == "shop.new")
+    ran = several.json("run", several.spec, "--window", hour(1))["windows"][0]["committed"]["receipt"]
+    split = next(s for s in ran["plan"]["splits"] if s["topic"] == "shop.new")
+    assert (split["start"], split["stop"]) == (new["start"], new["stop"])
+    assert ran["digest"] == plan["digest"]
+
+
+def test_rights_per_topic(several: Stage) -> None:
+    """The doctor has a line for each topic, and one that can't be read doesn't hide the others."""
+    several.broker.create_topic("shop.empty", retention_ms=None)
+    rights = [c["what"] for c in several.json("doctor", several.spec)["checks"] if c["name"] == "rights"]
+    assert [what.split()[0] for what in rights] == ["shop.empty", "shop.gifts", "shop.things"]
+    assert "it is empty" in rights[0]
+    assert "(2 partitions) may be described and read" in rights[2]
+
+
+@pytest.mark.parametrize(("policy", "code"), [("fail", 1), ("drop", 0)])
+def test_a_topic_that_is_gone(several: Stage, policy: OnRemoved, code: int) -> None:
+    """The doctor takes a topic that is gone for what the spec takes it for."""
+    several.write(f"topic: [shop.gifts, shop.things], on_removed: {policy}")
+    several.json("run", several.spec, "--window", hour(0))
+    several.broker.delete_topic("shop.gifts")
+    checks = several.json("doctor", several.spec, code=code)["checks"]
+    assert ("shop.gifts" in str(checks)) == (policy == "fail")
+
+
+# --------------------------------------------------------------------------------------------------------- what a window has to say
+
+
+def test_partial_late_and_early(stage: Stage) -> None:
+    """Columns for what is rare are there when some window has it, and a run says in words what a window lost."""
+    stage.write(f"{TOPIC}, on_loss: skip")
+    plain = stage.call("run", stage.spec, "--window", hour(0)).stdout
+    assert "skipped" not in plain
+    assert "late" not in plain
+    stage.broker.delete_records(TP0, 4)
+    late: datetime = START + timedelta(minutes=5)
+    stage.broker.produce(TP0, b'{"id": 1}', timestamp=late)
+    for i in range(60):
+        stage.broker.produce(TP0, b'{"id": 1}', timestamp=START + timedelta(hours=4, minutes=i))
+    said = stage.call("run", stage.spec, "--window", f"{hour(1)}/{hour(4)}").stdout
+    assert "skipped" in said
+    assert f"{hour(1)}: partial: " in said
+    shown = stage.call("show", stage.spec).stdout
+    assert all(word in shown for word in ("skipped", "late", "partial"))
+    assert instant(START) in shown
+    verified = stage.json("verify", stage.spec)
+    assert {f["level"] for f in verified["findings"]} == {"info"}
+    assert "the window is partial" in stage.call("verify", stage.spec).stdout
+
+
+def test_a_group_that_refuses_is_told(stage: Stage) -> None:
+    """A window is committed whatever the consumer group answers; the run says what it didn't take."""
+    stage.write(f"{TOPIC}, publish_group: lag-tools")
+    assert "lag-tools" not in stage.call("run", stage.spec, "--window", hour(0)).stdout
+    stage.broker.refuse_publish("lag-tools", "consumers are at work in it")
+    result = stage.call("run", stage.spec, "--window", hour(1))
+    assert result.exit_code == 0
+    assert "consumers are at work in it" in result.stdout
+    published = stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["published"]
+    assert (published["succeeded"], published["failed"]) == (0, 2)

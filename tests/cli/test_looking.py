@@ -1,0 +1,210 @@
+"""`windrow peek` and `windrow lag`."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from ingest.messages import MESSAGES
+from ingest.model import TopicPartition
+from tests.cli.conftest import START, TOPIC, Stage, hour
+
+TP0, TP1 = TopicPartition("shop.things", 0), TopicPartition("shop.things", 1)
+
+
+def places(document: Any) -> list[tuple[int, int]]:
+    """Partition and offset of what was shown."""
+    return [(m["partition"], m["offset"]) for m in document["messages"]]
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ peek
+
+
+def test_peek(stage: Stage) -> None:
+    """All messages in order, keys and values too; neither a table nor a ledger is made, and the schema isn't needed."""
+    (stage.folder / "schema.py").write_text("this is no Python")
+    shown = stage.json("peek", stage.spec)
+    assert places(shown) == [(0, o) for o in range(7)] + [(1, o) for o in range(5)]
+    assert shown["messages"][0] == {
+        "topic": "shop.things", "partition": 0, "offset": 0, "timestamp": "2026-01-05T00:00:00.000Z", "timestamp_type": "CreateTime",
+        "key": "secret-key", "value": '{"id": 0}', "headers": [], "leader_epoch": 0,
+    }  # fmt: skip
+    assert shown["left_out"] is False
+    assert sorted(p.name for p in stage.folder.iterdir()) == ["schema.py", "things.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "first", "last"),
+    [
+        ("earliest", "latest", (0, 0), (1, 4)),
+        ("latest", "latest", None, None),
+        (f"timestamp:{hour(3)}", "latest", (0, 6), (1, 4)),
+        ("earliest", f"timestamp:{int(START.timestamp() * 1000) + 3_600_000}", (0, 0), (1, 1)),
+        ("committed:readers", "latest", (0, 5), (1, 4)),
+        ("committed:nobody?latest", "latest", None, None),
+        ("partition:0,offset:2;partition:1,offset:1", "partition:0,offset:4?latest", (0, 2), (1, 4)),
+    ],
+)
+def test_positions(stage: Stage, start: str, stop: str, first: tuple[int, int] | None, last: tuple[int, int] | None) -> None:
+    """Each form of a position is understood at both ends."""
+    stage.broker.commit_group("readers", {TP0: 5, TP1: 4})
+    found = places(stage.json("peek", stage.spec, "--start", start, "--stop", stop))
+    assert (found[:1], found[-1:]) == ([first] if first else [], [last] if last else [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--start", "yesterday"], 2, "is not a position"),
+        (["--start", "timestamp:2126-01-01?fail"], 2, "No message is stamped"),
+        (["--start", "committed:nobody"], 2, "has committed nothing"),
+        (["--start", "partition:0,offset:3"], 2, "No offset is given"),
+        (["--start", "partition:0,offset:999?latest"], 2, "999"),
+        (["--start", "partition:0,offset:1?latest"], 1, "Retention has removed"),
+        (["--topic", "shop.gifts"], 2, "not among those that the pipeline reads: shop.things"),
+        (["--out", "messages.csv"], 2, "neither a .parquet nor a .jsonl file"),
+        (["--out", "nosuch/messages.jsonl"], 2, "There is no folder nosuch"),
+    ],
+)
+def test_mistakes(stage: Stage, arguments: list[str], code: int, says: str) -> None:
+    """What can't be looked at is told in one paragraph, and leaves no file."""
+    stage.broker.delete_records(TP0, 2)
+    error = stage.json("peek", stage.spec, *arguments, code=code)["error"]
+    assert says in error["message"]
+    assert sorted(p.name for p in stage.folder.iterdir()) == ["schema.py", "things.yaml"]
+
+
+def test_limit(stage: Stage) -> None:
+    """Twenty messages are shown if nothing is said, and the end says when there are more; a file gets all."""
+    stage.produce(5, *[b"{}"] * 20)
+    shown = stage.json("peek", stage.spec)
+    assert (len(shown["messages"]), shown["left_out"]) == (20, True)
+    assert "There are more, which are not shown" in stage.call("peek", stage.spec).stdout
+    assert len(stage.json("peek", stage.spec, "--limit", "3")["messages"]) == 3
+    exact = stage.json("peek", stage.spec, "--limit", "32")
+    assert (len(exact["messages"]), exact["left_out"]) == (32, False)
+    assert stage.json("peek", stage.spec, "--out", "all.jsonl")["messages"] == 32
+    assert stage.json("peek", stage.spec, "--out", "few.jsonl", "--limit", "3")["messages"] == 3
+    assert len((stage.folder / "few.jsonl").read_text().splitlines()) == 3
+
+
+def test_files(stage: Stage) -> None:
+    """Parquet has the messages as the reader gives them; a line of JSON is what --json shows."""
+    assert stage.json("peek", stage.spec, "--out", "m.parquet") == {"pipeline": "things", "file": "m.parquet", "messages": 12}
+    table = pq.read_table(stage.folder / "m.parquet")
+    assert (table.schema.names, table.num_rows) == (MESSAGES.names, 12)
+    assert stage.call("peek", stage.spec, "--out", "m.jsonl").stdout == "m.jsonl holds 12 messages.\n"
+    lines = [json.loads(line) for line in (stage.folder / "m.jsonl").read_text().splitlines()]
+    assert lines == stage.json("peek", stage.spec)["messages"]
+
+
+def test_peek_for_people(stage: Stage) -> None:
+    """A table, in which nothing of a message reaches the terminal unescaped; or a sentence."""
+    stage.broker.produce(TP1, b"\x1b[31mred[bold]\xff", timestamp=START, headers=(("h", b"\x07"),))
+    said = stage.call("peek", stage.spec, "--start", "partition:1,offset:5?latest").stdout
+    assert r"\x1b[31mred[bold]\xff" in said
+    assert "\x1b[31m" not in said
+    assert "\x07" not in said
+    assert "no messages between these positions" in stage.call("peek", stage.spec, "--start", "latest").stdout
+
+
+def test_isolation(stage: Stage) -> None:
+    """What an open transaction holds is seen by choice only."""
+    opened = stage.broker.transaction()
+    stage.broker.produce(TP0, b"undecided", timestamp=START, transaction=opened)
+    assert len(stage.json("peek", stage.spec)["messages"]) == 12
+    assert len(stage.json("peek", stage.spec, "--isolation", "read_uncommitted")["messages"]) == 13
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "topic: [shop.gifts, shop.things]",
+        "topic_pattern: 'shop[.].*'",
+        "partitions: {shop.gifts: [0], shop.things: [1]}",
+    ],
+)
+def test_one_topic_of_several(stage: Stage, source: str) -> None:
+    """`--topic` narrows what the spec selects, and makes offsets by partition mean something."""
+    stage.write(source)
+    stage.broker.create_topic("shop.gifts")
+    stage.broker.produce(TopicPartition("shop.gifts", 0), b"gift", timestamp=START)
+    assert {m["topic"] for m in stage.json("peek", stage.spec)["messages"]} == {"shop.gifts", "shop.things"}
+    assert places(stage.json("peek", stage.spec, "--topic", "shop.gifts")) == [(0, 0)]
+    start = ["--start", "partition:1,offset:3?latest"]
+    assert places(stage.json("peek", stage.spec, "--topic", "shop.things", *start)) == [(1, 3), (1, 4)]
+    assert "exactly one topic" in stage.json("peek", stage.spec, *start, code=2)["error"]["message"]
+    stage.json("peek", stage.spec, "--topic", "shop.coats", code=2)
+
+
+def test_help_explains_positions(stage: Stage) -> None:
+    """Every form of a position is in the help."""
+    said = " ".join(stage.call("peek", "--help").stdout.split())
+    for form in ("earliest", "latest", "timestamp:2026-01-02T03:00:00Z", "committed:GROUP", "partition:0,offset:42;", "?earliest"):
+        assert form in said
+
+
+# ------------------------------------------------------------------------------------------------------------------------------- lag
+
+
+def test_lag(stage: Stage) -> None:
+    """Per topic-partition and in all, records and seconds behind the newest committed window; before the first, behind the start."""
+    fresh = stage.json("lag", stage.spec)
+    assert (fresh["window"], fresh["lag"]["records"], fresh["published"]) == (None, 12, None)
+    assert "Nothing is committed yet." in stage.call("lag", stage.spec).stdout
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    stage.now = START + timedelta(hours=5)
+    behind = stage.json("lag", stage.spec)
+    assert behind["window"] == hour(1)
+    assert (behind["lag"]["records"], behind["lag"]["behind"], behind["lag"]["seconds"]) == (2, 2, 7200)
+    assert [(p["partition"], p["start"], p["end"], p["records"]) for p in behind["lag"]["partitions"]] == [(0, 6, 7, 1), (1, 4, 5, 1)]
+    said = stage.call("lag", stage.spec).stdout
+    assert "7,200" in said
+    assert f"Committed up to the end of window {hour(1)}." in said
+    assert "lost" not in said
+
+
+def test_lag_tells_what_is_lost(stage: Stage) -> None:
+    """Unread offsets that are gone have a column of their own."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    stage.broker.delete_records(TP0, 5)
+    assert stage.json("lag", stage.spec)["lag"]["lost"] == 2
+    assert "lost" in stage.call("lag", stage.spec).stdout
+
+
+def test_lag_of_batches(stage: Stage) -> None:
+    """The newest micro-batch has its name there."""
+    stage.write(window="grid: batch, max_records: 5")
+    stage.json("run", stage.spec)
+    behind = stage.json("lag", stage.spec)
+    assert (behind["window"], behind["lag"]["records"]) == ("batch-000000000", 7)
+
+
+def test_publish(stage: Stage) -> None:
+    """A group is told where the newest window ends; what it refuses is told with the reason and exit code 3."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    stage.write(f"{TOPIC}, publish_group: lag-tools")
+    assert stage.json("lag", stage.spec)["published"] is None
+    assert stage.broker.committed("lag-tools", [TP0]) == {TP0: None}
+    published = stage.json("lag", stage.spec, "--publish")["published"]
+    assert published == {"group": "lag-tools", "succeeded": 2, "failed": 0, "why": []}
+    assert stage.broker.committed("lag-tools", [TP0, TP1]) == {TP0: 3, TP1: 2}
+    assert "Group lag-tools has the offsets of 2 topic-partitions." in stage.call("lag", stage.spec, "--publish").stdout
+    stage.broker.refuse_publish("lag-tools", "consumers are at work in it")
+    assert stage.json("lag", stage.spec, "--publish", code=3)["published"]["failed"] == 2
+    refused = stage.call("lag", stage.spec, "--publish")
+    assert refused.exit_code == 3
+    assert "and not those of 2:" in refused.stdout
+    assert "consumers are at work in it (shop.things[0] and 1 more)" in refused.stdout
+
+
+def test_nothing_to_publish(stage: Stage) -> None:
+    """Without a group it is a mistake; before the first window it is said."""
+    assert "source.publish_group" in stage.json("lag", stage.spec, "--publish", code=2)["error"]["message"]
+    stage.write(f"{TOPIC}, publish_group: lag-tools")
+    assert stage.json("lag", stage.spec, "--publish")["published"] is None
+    assert "So nothing was published." in stage.call("lag", stage.spec, "--publish").stdout

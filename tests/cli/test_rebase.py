@@ -1,0 +1,87 @@
+"""`windrow rebase`: looked at first, recorded by --yes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ingest.model import TopicPartition
+from ingest.testing.broker import MemoryBroker
+from tests.cli.conftest import START, Stage, hour
+
+
+@pytest.fixture
+def anew(stage: Stage) -> Stage:
+    """Two hours committed, then the topic made anew with three messages of the third."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    stage.broker.recreate_topic("shop.things", 2)
+    _fill(stage.broker)
+    return stage
+
+
+def _fill(broker: MemoryBroker) -> None:
+    for i in range(3):
+        broker.produce(TopicPartition("shop.things", 0), b'{"id": %d}' % i, timestamp=START + timedelta(hours=2, seconds=i))
+
+
+def test_nothing_to_rebase(stage: Stage) -> None:
+    """Before the first run, and while nothing changed, it is a mistake and says so."""
+    assert "no frozen boundary yet" in stage.json("rebase", stage.spec, code=2)["error"]["message"]
+    stage.json("run", stage.spec, "--window", hour(0))
+    assert "nothing to rebase" in stage.json("rebase", stage.spec, "--yes", code=2)["error"]["message"]
+
+
+def test_a_topic_made_anew(anew: Stage) -> None:
+    """Refused, looked at, recorded, run: the next windows are of the new topic from its start, and all that is there verifies."""
+    refused = anew.json("run", anew.spec, "--window", hour(2), code=1)["error"]
+    assert refused["kind"] == "IdentityError"
+    assert "windrow rebase SPEC" in refused["message"]
+    dry = anew.call("rebase", anew.spec)
+    assert dry.exit_code == 0
+    assert "it begins at offset 0" in dry.stdout
+    assert f"Nothing was recorded; add --yes to go on so from {hour(2)}." in dry.stdout
+    proposed = anew.json("rebase", anew.spec)
+    assert proposed["recorded"] is False
+    assert anew.json("run", anew.spec, "--window", hour(2), code=1)["error"]["kind"] == "IdentityError", "a look recorded something"
+    recorded = anew.json("rebase", anew.spec, "--yes")
+    assert recorded == proposed | {"recorded": True}
+    ran = anew.json("run", anew.spec, "--window", hour(2))["windows"][0]["committed"]["receipt"]
+    assert ran["counts"]["read"] == 3
+    assert {f["level"] for f in anew.json("verify", anew.spec)["findings"]} == {"info"}
+    assert "the source was replaced" in anew.call("verify", anew.spec).stdout
+    assert "nothing to rebase" in anew.json("rebase", anew.spec, code=2)["error"]["message"]
+
+
+@pytest.mark.parametrize(("start", "read"), [("latest", 0), ("partition:0,offset:1?earliest", 2), ("earliest", 3)])
+def test_where_it_begins(anew: Stage, start: str, read: int) -> None:
+    """`--start` says from where the new topic is read, and the table shows it."""
+    said = anew.call("rebase", anew.spec, "--start", start, "--yes").stdout
+    assert "shop.things[0]" in said
+    assert "Recorded: " in said
+    ran = anew.json("run", anew.spec, "--window", hour(2))["windows"][0]["committed"]["receipt"]
+    assert ran["counts"]["read"] == read
+
+
+def test_a_wrong_start(anew: Stage) -> None:
+    """A position that is none records nothing."""
+    assert "is not a position" in anew.json("rebase", anew.spec, "--start", "begin", "--yes", code=2)["error"]["message"]
+    assert anew.json("rebase", anew.spec)["recorded"] is False
+
+
+def test_another_cluster(stage: Stage) -> None:
+    """After a move to another cluster a position is asked for: nothing says which of its messages are there already."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    stage.broker = MemoryBroker("elsewhere")
+    stage.broker.create_topic("shop.things", 2, retention_ms=None)
+    _fill(stage.broker)
+    assert "Give the position to go on from" in stage.json("rebase", stage.spec, code=2)["error"]["message"]
+    assert stage.json("rebase", stage.spec, "--start", "earliest", "--yes")["opening"]["cluster_id"] == "elsewhere"
+    assert stage.json("run", stage.spec, "--window", hour(2))["windows"][0]["committed"]["receipt"]["counts"]["read"] == 3
+
+
+def test_lag_and_doctor_after_a_rebase(anew: Stage) -> None:
+    """What is unread is counted on the new topic."""
+    anew.json("rebase", anew.spec, "--yes")
+    assert anew.json("lag", anew.spec)["lag"]["records"] == 3
+    assert anew.json("doctor", anew.spec)["checks"][-1]["name"] == "retention"
