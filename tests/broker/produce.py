@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import confluent_kafka as ck
@@ -42,6 +44,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     admin = _admin(bootstrap)
     admin.delete_topics([topic])[topic].result(_SECONDS)
     _until(lambda: topic not in admin.list_topics(timeout=_SECONDS).topics, f"the end of {topic}")
+    _forget()
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
@@ -49,6 +52,7 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     admin = _admin(bootstrap)
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(_SECONDS)
     _until(lambda: _leaders(admin, topic) == total, f"leaders of {topic}")
+    _forget()
 
 
 def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
@@ -68,8 +72,7 @@ def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
 
 def produce(bootstrap: str, topic: str, puts: Iterable[Put], client: Mapping[str, Any] | None = None) -> None:
     """Plain messages, acknowledged when this returns, in order per partition. `client`: properties of the producer on top."""
-    properties = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
-    _send(Producer(properties | dict(client or {})), topic, puts)
+    _send(_producer(bootstrap, tuple((client or {}).items())), topic, puts)
 
 
 def transaction(bootstrap: str, topic: str, puts: Iterable[Put], *, commit: bool) -> None:
@@ -90,8 +93,7 @@ class OpenTransaction:
         self._bootstrap = bootstrap
         self._topic = topic
         self._touched: set[int] = set()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{uuid.uuid4().hex}", "log_level": 0})
-        self._producer.init_transactions(_SECONDS)
+        self._producer = _idle[bootstrap].pop() if _idle[bootstrap] else _transactional(bootstrap)
         self._producer.begin_transaction()
 
     def send(self, puts: Iterable[Put]) -> None:
@@ -114,10 +116,33 @@ class OpenTransaction:
         how(_SECONDS)
         for partition, end in before.items():
             _until(lambda p=partition, e=end: high_watermark(self._bootstrap, self._topic, p) > e, f"the marker in partition {partition}")
+        _idle[self._bootstrap].append(self._producer)
 
 
+_idle: defaultdict[str, list[Producer]] = defaultdict(list)
+"""Transactional producers between two transactions: making one costs more than all that a test sends."""
+
+
+def _forget() -> None:
+    """Producers that are kept don't know yet what became of a topic."""
+    _idle.clear()
+    _producer.cache_clear()
+
+
+def _transactional(bootstrap: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{uuid.uuid4().hex}", "log_level": 0})
+    producer.init_transactions(_SECONDS)
+    return producer
+
+
+@lru_cache(maxsize=16)
+def _producer(bootstrap: str, client: tuple[tuple[str, Any], ...]) -> Producer:
+    return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0} | dict(client))
+
+
+@lru_cache(maxsize=4)
 def _admin(bootstrap: str) -> AdminClient:
-    """To be held in a variable: its futures fail once it is collected."""
+    """Held: its futures fail once it is collected."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
