@@ -37,9 +37,10 @@ import msgspec
 from assets.columns import column_schema, lineage
 from ingest.completeness import WindowState
 from ingest.lag import Lag
-from ingest.model import Mark, Receipt, SplitCounts, TopicPartition, between, to_json
+from ingest.model import Mark, Receipt, SplitCounts, TopicPartition, to_json
 from ingest.parts import Result
 from ingest.spec import PipelineSpec
+from ingest.tiling import between
 
 Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
 """What Dagster takes as a value of metadata; plain numbers are plotted over time."""
