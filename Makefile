@@ -33,8 +33,8 @@ lint: setup ## style, types, layers
 	@$(IN_ENV) mypy
 	@$(IN_ENV) lint-imports
 
-bench: setup ## the whole path beside Spark's own Kafka source on the same topic
-	@$(IN_ENV) python -m tests.bench.run
+bench: setup ## planning many windows; the whole path beside Spark's own Kafka source on the same topic
+	@$(IN_ENV) python -m tests.bench.planning; python -m tests.bench.run
 
 lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where the ranges allow it
 	@$(IN_ENV) UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \

@@ -51,7 +51,7 @@ class Database:
     file: Path | None
     """Where it is, if it is a file of ours."""
     seen: set[str] = field(default_factory=set)
-    """Tables that were seen on a server; a file may be another one each time, and is asked each time."""
+    """Tables that were seen on a server; a file may be another one each time, and is asked by each connection."""
 
     @contextmanager
     def reading(self) -> Iterator[Connection | None]:
@@ -87,12 +87,10 @@ class Database:
 
     def has(self, connection: Connection, *tables: str) -> bool:
         """Whether these tables are there."""
-        if self.seen.issuperset(tables):
-            return True
-        there = set(connection.exec_driver_sql(_TABLES[connection.dialect.name]).scalars())
-        if self.file is None:
-            self.seen.update(there)
-        return there.issuperset(tables)
+        seen: set[str] = self.seen if self.file is None else connection.info.setdefault("windrow tables", set())
+        if not seen.issuperset(tables):
+            seen.update(connection.exec_driver_sql(_TABLES[connection.dialect.name]).scalars())
+        return seen.issuperset(tables)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

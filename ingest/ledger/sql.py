@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +20,9 @@ from ingest.model import Boundary, Label, Plan, Receipt, Window, from_json, labe
 
 T = TypeVar("T")
 Key = Mapping[str, str]
+
+_parsed: Callable[..., Any] = lru_cache(maxsize=16)(from_json)
+"""Values don't change, and a run asks for the boundaries around its window several times."""
 
 _SELF = "the ledger itself"
 """The scope of what belongs to no pipeline; pipelines' scopes begin with `pipeline `."""
@@ -232,10 +235,11 @@ class SqlLedger:
 
     def _decoded(self, row: Row[Any], kind: type[T]) -> T:
         try:
-            return from_json(row.value, kind)
+            found: T = _parsed(row.value, kind)
         except (msgspec.DecodeError, ValueError) as error:
             what = f"The ledger {self.database.name} holds a {kind.__name__.lower()} of pipeline {row.pipeline} that can't be read"
             raise RefusedError(what, "ledger", REBUILD) from error
+        return found
 
 
 def _identity(connection: Connection) -> str:

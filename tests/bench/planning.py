@@ -1,0 +1,105 @@
+"""`make bench`, before the whole path: 1,000 hourly windows over 100 topic-partitions are planned, in order and in any order.
+
+What is measured is windrow, not Kafka: the broker is in memory, the ledger in a file, and each window's plan is frozen as a run does it.
+Exits with 1 if a limit is broken; CPU seconds far below the seconds tell a busy machine or a slow disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NoReturn
+
+from ingest.decode.columns import Columns
+from ingest.decode.json import JsonDecoder
+from ingest.decode.load import load_model
+from ingest.ledger.sql import open_ledger
+from ingest.model import TopicPartition, Window
+from ingest.parts import Pipeline, ignore
+from ingest.pipeline import _freeze_plan
+from ingest.spec import parse_spec
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.engine import LocalEngine
+from ingest.testing.sink import MemorySink
+
+HERE = Path(__file__).parent
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+TOPIC = "bench.planning"
+MAX_SECONDS = 30
+ORDERS = ("in order", "in any order")
+
+
+def filled(hours: int, partitions: int) -> MemoryBroker:
+    """A topic with one message per hour and topic-partition, each at a minute of its own, and one more hour behind the last window."""
+    broker = MemoryBroker()
+    broker.create_topic(TOPIC, partitions)
+    for partition in range(partitions):
+        for hour in range(hours + 1):
+            broker.produce(TopicPartition(TOPIC, partition), b"{}", timestamp=FIRST + hour * HOUR + timedelta(minutes=partition % 60))
+    return broker
+
+
+def planner(broker: MemoryBroker, folder: Path) -> Pipeline:
+    """A pipeline with a ledger of its own and an empty table, long after the last window."""
+    attributes = {
+        "id": "bench", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC}, "window": {"grid": "hourly", "start": FIRST},
+        "decode": {"schema": "orders_schema.py:Order"}, "sink": {"path": str(folder / "table")}, "state": str(folder / "state.db"),
+    }  # fmt: skip
+    spec = parse_spec(attributes, HERE)
+    columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+    return Pipeline(
+        spec=spec, columns=columns, decoder=JsonDecoder(spec.decode.schema_, spec.folder), broker=broker, reader=_nothing_is_read,
+        ledger=open_ledger(spec.state_url()), sink=MemorySink("bench", columns.arrow_schema), engine=LocalEngine(),
+    )  # fmt: skip
+
+
+def _nothing_is_read(_: object) -> NoReturn:
+    raise AssertionError
+
+
+def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float, float]:
+    """Seconds, and CPU seconds, that the plans of these windows take, in this order. Each message must be in one plan."""
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+        pipeline = planner(broker, Path(folder))
+        began, cpu, offsets = time.perf_counter(), time.process_time(), 0
+        for hour in hours:
+            window = Window("bench", FIRST + hour * HOUR, FIRST + (hour + 1) * HOUR)
+            offsets += sum(s.stop - s.start for s in _freeze_plan(pipeline, window, None, ignore).splits)
+        took = time.perf_counter() - began, time.process_time() - cpu
+    assert offsets == len(hours) * partitions, offsets
+    return took
+
+
+def main() -> None:
+    """Parse, run, judge."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--windows", type=int, default=1_000)
+    parser.add_argument("--partitions", type=int, default=100)
+    parser.add_argument("--order", choices=ORDERS, action="append", help="left out: both, one after the other")
+    options = parser.parse_args()
+    broker, broken = filled(options.windows, options.partitions), []
+    for order in options.order or ORDERS:
+        hours = list(range(options.windows))
+        if order != "in order":
+            random.Random(0).shuffle(hours)
+        seconds, cpu = plan(broker, hours, options.partitions)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+        print(
+            f"{options.windows:,} windows over {options.partitions} topic-partitions planned {order:12s} {seconds:6.2f} s  "
+            f"{options.windows / seconds:6.0f} windows/s  {cpu:5.2f} CPU s, at most {peak:.0f} MB (limit {MAX_SECONDS} s)",
+            flush=True,
+        )
+        broken += [f"planning {order} took {seconds:.1f} s"] if seconds > MAX_SECONDS else []
+    if broken:
+        sys.exit("limits broken: " + "; ".join(broken))
+
+
+if __name__ == "__main__":
+    main()
