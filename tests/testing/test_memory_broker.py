@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,7 @@ from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.reader_contract import ReaderContract
 
 TP = TopicPartition("t", 0)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -224,3 +226,19 @@ def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[f
     assert given_offsets == visible
     assert [int(o) for chunk in broker.stamps(TP, start, end) for o in chunk.offsets] == visible
     assert (read, aborted) == (len(visible), sum(e.aborted for e in entries))
+
+
+def test_an_instant_is_found_in_what_is_left(broker: MemoryBroker) -> None:
+    """After retention, compaction and truncation the answer is what a look at every message left gives, also where stamps fall."""
+    broker.create_topic("t")
+    stamps = [90, 10, 50, 20, 70, 30, 60]
+    for stamp in stamps:
+        broker.produce(TP, b"{}", timestamp=stamp)
+    left = dict(enumerate(stamps))
+    cuts = (lambda: broker.delete_records(TP, 1), lambda: broker.remove(TP, [2]), lambda: broker.truncate(TP, 6))
+    for cut, gone in zip(cuts, (0, 2, 6), strict=True):
+        cut()
+        del left[gone]
+        for label in range(0, 100, 5):
+            found = broker.first_at_or_after([TP], EPOCH + timedelta(milliseconds=label))[TP]
+            assert (None if found is None else found.offset) == next((o for o, stamp in left.items() if stamp >= label), None)
