@@ -37,5 +37,8 @@ AGAIN = frozenset({
 LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 """What a consumer wanted is not in the log."""
 
-PASSING = AGAIN | {KafkaError._PARTITION_EOF}
+END = KafkaError._PARTITION_EOF
+"""A consumer has reached the end of the log: the stable one under read_committed."""
+
+PASSING = AGAIN | {END}
 """What a consumer reports and gets over by itself."""

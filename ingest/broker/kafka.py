@@ -1,4 +1,4 @@
-"""The broker's answers, by confluent-kafka: metadata and offsets through an AdminClient, timestamps through a short-lived consumer.
+"""The broker's answers, by confluent-kafka: metadata and offsets through an AdminClient, timestamps through a consumer.
 
 A question about many topics or topic-partitions is one request of each kind that it needs, however many they are.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import confluent_kafka as ck
@@ -14,10 +15,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # public, untyped
 
 from ingest.broker.client import admin_properties, consumer_properties
-from ingest.broker.codes import LOST, OCCUPIED, UNKNOWN
+from ingest.broker.codes import END, LOST, OCCUPIED, PASSING, UNKNOWN
+from ingest.broker.consumers import Consumers
 from ingest.broker.properties import Tuning
 from ingest.broker.questions import Questions
-from ingest.broker.scan import scan
+from ingest.broker.scan import scan, scanning
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.model import TopicPartition
 from ingest.ports import Position, Stamps, TopicInfo
@@ -62,10 +64,11 @@ class KafkaBroker:
             SpecError: the client properties can't be used.
         """
         self._isolation = isolation
-        self._consumer = consumer_properties(bootstrap, client, isolation=isolation, tuning=tuning)
-        properties = admin_properties(bootstrap, client, tuning=tuning)
-        self._questions = Questions(bootstrap, properties, self._consumer, patience_seconds)
-        self._admin = self._questions.admin
+        consumer = consumer_properties(bootstrap, client, isolation=isolation, tuning=tuning)
+        questions = Questions(bootstrap, admin_properties(bootstrap, client, tuning=tuning), consumer, patience_seconds)
+        self._questions, self._admin = questions, questions.admin
+        # nothing in here refers to this object, so the idle consumer goes with it at once
+        self._consumers = Consumers(partial(questions.made, ck.Consumer, scanning(consumer)))
 
     def cluster_id(self) -> str:
         """The cluster's id."""
@@ -153,18 +156,8 @@ class KafkaBroker:
         """
         if start >= stop:
             return
-        available = self.log_starts([tp])[tp]
-        if start < available:
-            raise _lost(tp, start, f"the log now starts at {available}")
-        decided = self.stable_ends([tp])[tp].offset
-        if stop > decided:
-            what = f"Timestamps up to {stop} are wanted and the log is decided up to {decided}"
-            raise UnreachableError(what, "read", "Wait for the open transaction, or for the messages.", tp.topic, tp.partition, decided)
-        consumer = self._new_consumer()
-        try:
-            yield from scan(consumer, tp, start, stop, self._questions.patience, self._consumer_failed)
-        finally:
-            consumer.close()
+        with self._consumers.one() as consumer:
+            yield from scan(consumer, tp, start, stop, self._doubt)
 
     # --------------------------------------------------------------------------------------------------------------- questions
 
@@ -241,16 +234,22 @@ class KafkaBroker:
         text = self._questions.scrub(error.str())
         return f"consumers are at work in the group ({text})" if error.code() in OCCUPIED else text
 
-    def _consumer_failed(self, tp: TopicPartition, offset: int, error: KafkaError | None) -> DataLossError | SpecError | UnreachableError:
-        """What a reading consumer's error means; None: nothing arrived for as long as we are patient."""
-        if error is None:
-            return self._questions.unreachable(f"the timestamps from {offset} on", str(tp), self._questions.heard or "nothing arrived")
-        if error.code() in LOST:
-            return _lost(tp, offset, self._questions.scrub(error.str()))
-        return self._questions.named("timestamps", str(tp), error)
-
-    def _new_consumer(self) -> ck.Consumer:
-        return self._questions.made(ck.Consumer, self._consumer)
+    def _doubt(self, tp: TopicPartition, offset: int, stop: int, error: KafkaError | None, quiet: float) -> None:
+        """Why a scan can't go on from an offset to its stop, if so: asked only once the client stands still, or says something."""
+        code = None if error is None else error.code()
+        available = offset if code == END else self.log_starts([tp])[tp]
+        if offset < available:
+            raise _lost(tp, offset, f"the log now starts at {available}")
+        decided = self.stable_ends([tp])[tp].offset
+        if stop > decided:
+            what = f"Timestamps up to {stop} are wanted and the log is decided up to {decided}"
+            raise UnreachableError(what, "read", "Wait for the open transaction, or for the messages.", tp.topic, tp.partition, decided)
+        if error is not None and code in LOST:
+            raise _lost(tp, offset, self._questions.scrub(error.str()))
+        if error is not None and code not in PASSING | UNKNOWN:
+            raise self._questions.named("timestamps", str(tp), error)
+        if quiet >= self._questions.patience:
+            raise self._questions.unreachable(f"the timestamps from {offset} on", str(tp), self._questions.heard or "nothing arrived")
 
 
 def _lost(tp: TopicPartition, wanted: int, found: str) -> DataLossError:

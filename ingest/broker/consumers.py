@@ -1,0 +1,73 @@
+"""Consumers for scans: one that is done waits for the next scan, for a consumer costs threads, connections and a look at the topic.
+
+A librdkafka handle belongs to the process that made it: after a fork its threads are missing in the child, where using it or destroying it
+waits for them for ever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import confluent_kafka as ck
+
+
+class Consumers:
+    """Gives each scan a consumer of its own, and keeps one idle. What is idle is closed when this object goes. Used by one thread."""
+
+    def __init__(self, new: Callable[[], ck.Consumer]) -> None:
+        """`new` makes one, without an assignment."""
+        self._new = new
+        self._idle: _Kept | None = None
+
+    @contextmanager
+    def one(self) -> Generator[ck.Consumer, None, None]:
+        """A consumer without an assignment. It is kept if the scan ended or was left, and closed if it failed."""
+        kept, self._idle = self._idle, None
+        if kept is None or not kept.ours:
+            kept = _Kept(self._new())
+        try:
+            yield kept.consumer
+        except GeneratorExit:
+            self._give_back(kept)
+            raise
+        except BaseException:
+            kept.close()
+            raise
+        self._give_back(kept)
+
+    def _give_back(self, kept: _Kept) -> None:
+        if self._idle is not None or not kept.ours:
+            kept.close()
+            return
+        kept.consumer.unassign()
+        self._idle = kept
+
+
+class _Kept:
+    """A consumer, and the process that it may be used in."""
+
+    def __init__(self, consumer: ck.Consumer) -> None:
+        self.consumer = consumer
+        self._process = os.getpid()
+        self._closed = False
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is its process."""
+        return os.getpid() == self._process
+
+    def close(self) -> None:
+        """Closed, its threads ended; in another process left alone, for as long as that lives."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.ours:
+            self.consumer.close()
+        else:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.consumer))  # never destroyed, not even when the interpreter ends
+
+    def __del__(self) -> None:
+        self.close()
