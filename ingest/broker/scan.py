@@ -28,7 +28,7 @@ _QUIET_SECONDS = 1.0
 """After so long it is doubted that anything will come: the client tells late, or never, of a topic that isn't there or a refused login."""
 
 _MOST_AHEAD: Mapping[str, int] = MappingProxyType({
-    "fetch.message.max.bytes": 256 * 1024,  # most scans look at few messages; a long one is no slower: measured
+    "fetch.message.max.bytes": 256 * 1024,  # most scans look at few messages; a long one takes a little longer for it
     "fetch.wait.max.ms": 5,  # what the broker still holds for the last scan, at the log's end, the next one waits for
     "queued.min.messages": 1_000,
 })  # fmt: skip
