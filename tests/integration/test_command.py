@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
-from tests.broker.produce import Put, create_topic, produce
+from ingest.messages import MESSAGES
+from ingest.model import TopicPartition
+from tests.broker.produce import Put, create_topic, delete_topic, produce
 from tests.integration.harness import judge, millis, version, visible
 from tests.integration.user import User
 
@@ -16,11 +22,43 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 HOURS = "2026-01-05T01:00:00Z/2026-01-05T04:00:00Z"
 
 
+QUIET = "2026-01-05T04:00:00Z"
+"""An hour after all messages: to commit it takes no Spark."""
+
+
+def hours(*numbers: int) -> list[Put]:
+    """Forty messages an hour, by turns in two topic-partitions: those of the n-th hour have the ids from n * 100 on."""
+    return [Put(json.dumps({"id": h * 100 + i, "name": None}).encode(), millis(h, i), i % 2) for h in numbers for i in range(40)]
+
+
+@pytest.fixture
+def topic(kafka: str) -> str:
+    """Three hours of messages, from 1 to 4 o'clock."""
+    made = create_topic(kafka, partitions=2)
+    produce(kafka, made, hours(1, 2, 3))
+    return made
+
+
+def ids(user: User) -> list[int]:
+    """What the table holds."""
+    return sorted(DeltaTable(str(user.folder / "things")).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+
+
+def valid(document: Any) -> list[int]:
+    """How many rows each window of a document has."""
+    return [w["committed"]["receipt"]["counts"]["valid"] for w in document["windows"]]
+
+
+def expected(*numbers: int, leave: Iterable[int] = ()) -> list[int]:
+    """The ids of whole hours, but for some."""
+    return sorted({h * 100 + i for h in numbers for i in range(40)} - set(leave))
+
+
 @pytest.fixture
 def user(kafka: str, tmp_path: Path) -> User:
     """Three hours of messages with one poison, and a spec beside them."""
     topic = create_topic(kafka, partitions=2)
-    puts = [Put(json.dumps({"id": h * 100 + i, "name": None}).encode(), millis(h, i), i % 2) for h in (1, 2, 3) for i in range(40)]
+    puts = hours(1, 2, 3)
     produce(kafka, topic, [*puts[:60], Put(b"poison", millis(2, 30)), *puts[60:]])
     return User(kafka, topic, tmp_path)
 
@@ -63,3 +101,113 @@ def test_what_is_wrong_comes_with_its_exit_code(user: User) -> None:
     told = json.dumps(user.types("run", "--window", "2026-01-05T01:00:00Z", code=2))
     assert "line 2" in told
     assert "line 3" in told
+
+
+# -------------------------------------------------------------------------------------- kinds of windows, and where the first one begins
+
+
+def test_hourly_from_the_earliest_offset(kafka: str, topic: str, tmp_path: Path) -> None:
+    """The first hour begins at the log's start and so takes what is older than itself, too."""
+    user = User(kafka, topic, tmp_path, "start: earliest", "grid: hourly, start: 2026-01-05T02:00:00Z, delay: 1m")
+    ran = user.types("run", "--window", "2026-01-05T02:00:00Z/2026-01-05T04:00:00Z")
+    assert valid(ran) == [80, 40]
+    assert ids(user) == expected(1, 2, 3)
+    assert user.types("verify")["findings"] == []
+
+
+def test_daily_from_a_timestamp(kafka: str, topic: str, tmp_path: Path) -> None:
+    """The day begins at the first message from 2 o'clock on."""
+    user = User(kafka, topic, tmp_path, "start: {timestamp: '2026-01-05T02:00:00Z'}", "grid: daily, start: 2026-01-05T00:00:00Z")
+    assert valid(user.types("run", "--window", "2026-01-05T00:00:00Z/2026-01-07T00:00:00Z")) == [80, 0]
+    assert ids(user) == expected(2, 3)
+    assert user.types("verify")["findings"] == []
+
+
+def test_cron_from_offsets(kafka: str, topic: str, tmp_path: Path) -> None:
+    """Windows of two hours and of ten; the first begins at offset 5 of one topic-partition and at 10 of the other."""
+    window = "grid: '0 0,2,12 * * *', start: 2026-01-05T00:00:00Z"
+    user = User(kafka, topic, tmp_path, "start: {offsets: 'partition:0,offset:5;partition:1,offset:10'}, split_records: 30", window)
+    (planned,) = user.types("plan", "--window", "2026-01-05T00:00:00Z")["plans"]
+    assert [(p["start"], p["stop"], p["start_how"]) for p in planned["partitions"]] == [(5, 20, "position"), (10, 20, "position")]
+    assert valid(user.types("run", "--window", "2026-01-05T00:00:00Z/2026-01-05T12:00:00Z")) == [25, 80]
+    assert ids(user) == expected(1, 2, 3, leave=[*range(100, 110, 2), *range(101, 121, 2)])
+    assert user.types("verify")["findings"] == []
+
+
+def test_micro_batches_from_what_a_group_has_committed(kafka: str, topic: str, tmp_path: Path) -> None:
+    """They begin where the group stood, drain to the end, and a replay by numbers reads the same again."""
+    user = User(kafka, topic, tmp_path, "start: {committed: readers}", "grid: batch, max_records: 25")
+    broker = user.place.pipeline().broker
+    assert set(broker.publish("readers", {TopicPartition(topic, 0): 45, TopicPartition(topic, 1): 30}).values()) == {None}
+    (planned,) = user.types("plan")["plans"]
+    assert sum(p["messages_at_most"] for p in planned["partitions"]) == 25
+    drained = user.types("run", "--drain", "--request", "nightly")
+    assert valid(drained) == [25, 20]
+    held = ids(user)
+    assert held == expected(2, 3, leave=[*range(200, 240, 2), *range(300, 310, 2), *range(201, 221, 2)])
+    assert [w["recovered"] for w in user.types("run", "--drain", "--request", "nightly")["windows"]] == [True, True]
+    assert user.types("run")["windows"] == []
+    assert valid(user.types("replay", "--window", "0/2")) == [25, 20]
+    assert ids(user) == held
+    assert user.types("verify")["findings"] == []
+
+
+def test_micro_batches_from_the_latest_offset(kafka: str, topic: str, tmp_path: Path) -> None:
+    """What was there before the first run isn't read; what comes after it is."""
+    user = User(kafka, topic, tmp_path, "start: latest", "grid: batch")
+    assert user.types("run")["windows"] == []
+    produce(kafka, topic, hours(5))
+    assert valid(user.types("run")) == [40]
+    assert ids(user) == expected(5)
+    assert user.types("verify")["findings"] == []
+
+
+# ------------------------------------------------------------------------------------------------------------- peek, lag and rebase
+
+
+def test_peek_into_files(kafka: str, topic: str, tmp_path: Path) -> None:
+    """Both kinds of files hold the messages between two positions, and nothing else is made."""
+    user = User(kafka, topic, tmp_path)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    positions = ["--start", "timestamp:2026-01-05T02:00:00Z", "--stop", "partition:0,offset:40;partition:1,offset:25"]
+    assert user.types("peek", *positions, "--out", "m.parquet")["messages"] == 25
+    assert user.types("peek", *positions, "--out", "m.jsonl")["messages"] == 25
+    table = pq.read_table(tmp_path / "m.parquet")
+    assert table.schema.names == MESSAGES.names
+    lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
+    where = [(p, o) for p, stop in ((0, 40), (1, 25)) for o in range(20, stop)]
+    assert list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)) == where
+    assert [(line["partition"], line["offset"]) for line in lines] == where
+    assert json.loads(lines[0]["value"])["id"] == 200
+    assert len(user.types("peek")["messages"]) == 20
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*before, "m.parquet", "m.jsonl"])
+
+
+def test_lag_that_is_published(kafka: str, topic: str, tmp_path: Path) -> None:
+    """Behind by what came since the newest window; a group hears of it when it is told to, and by each run."""
+    user = User(kafka, topic, tmp_path, f"publish_group: {topic}-lag")
+    ran = user.types("run", "--window", QUIET)
+    assert ran["windows"][0]["published"]["succeeded"] == 2
+    produce(kafka, topic, hours(6))
+    behind = user.types("lag", "--publish")
+    assert (behind["lag"]["records"], behind["published"]["succeeded"], behind["published"]["failed"]) == (40, 2, 0)
+    tps = [TopicPartition(topic, p) for p in (0, 1)]
+    assert user.place.pipeline().broker.committed(f"{topic}-lag", tps) == dict.fromkeys(tps, 60)
+
+
+def test_rebase_on_a_topic_made_anew(kafka: str, topic: str, tmp_path: Path) -> None:
+    """Refused with the way out, looked at, recorded, run: the next window is of the new topic, and what is there verifies."""
+    user = User(kafka, topic, tmp_path)
+    user.types("run", "--window", QUIET)
+    delete_topic(kafka, topic)
+    create_topic(kafka, partitions=2, name=topic)
+    produce(kafka, topic, hours(5))
+    after = "2026-01-05T05:00:00Z"
+    refused = user.types("run", "--window", after, code=1)["error"]
+    assert (refused["kind"], "windrow rebase SPEC" in refused["message"]) == ("IdentityError", True)
+    proposed = user.types("rebase")
+    assert (proposed["recorded"], len(proposed["changes"])) == (False, 1)
+    assert user.types("rebase", "--yes")["recorded"] is True
+    assert valid(user.types("run", "--window", after)) == [40]
+    assert ids(user) == expected(5)
+    assert {f["level"] for f in user.types("verify")["findings"]} <= {"info"}

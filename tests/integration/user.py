@@ -12,6 +12,7 @@ from typing import Any
 from tests.integration.harness import Place
 
 HERE = Path(__file__).parent
+HOURLY = "grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m"
 ELSEWHERE = {"DAGSTER_HOME", "WINDROW_STATE", "WINDROW_CRASH"}
 """Variables that would point the command to another state, or kill it."""
 
@@ -19,14 +20,14 @@ ELSEWHERE = {"DAGSTER_HOME", "WINDROW_STATE", "WINDROW_CRASH"}
 class User:
     """Has a spec in a folder."""
 
-    def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
-        """The spec is the one that `place` has, as YAML."""
+    def __init__(self, bootstrap: str, topic: str, folder: Path, source: str = "", window: str = HOURLY) -> None:
+        """The spec is the one that `place` has, as YAML; with these settings of the source on top, and these windows."""
         self.place = Place(bootstrap, topic, folder)
         self.folder = folder
         (folder / "things.py").write_text((HERE / "things.py").read_text())
         (folder / "things.yaml").write_text(
-            f"id: things\nsource: {{bootstrap_servers: '{{{{ env.BROKER }}}}', topic: {topic}}}\n"
-            "window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}\ndecode: {schema: 'things.py:Thing'}\n"
+            f"id: things\nsource: {{bootstrap_servers: '{{{{ env.BROKER }}}}', topic: {topic}{source and ', '}{source}}}\n"
+            f"window: {{{window}}}\ndecode: {{schema: 'things.py:Thing'}}\n"
             "sink: {kind: delta, path: ./things}\nstate: ./state.db\nlimits: {max_dead_ratio: 0.1}\n"
         )
         (folder / ".env").write_text(f"BROKER={bootstrap}\n")
