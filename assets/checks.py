@@ -4,10 +4,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import dagster as dg
 import msgspec
 
+from assets.evaluation import evaluated
 from assets.names import ledger_key, table_key
 from assets.partitions import key_of
 from assets.reporting import NEWEST, Assemble
@@ -31,12 +33,12 @@ def receipts_check(spec: PipelineSpec, assemble: Assemble) -> dg.AssetChecksDefi
     state = ledger_key(spec)
 
     @dg.asset_check(asset=table_key(spec), name="receipts", description=_PROMISE, required_resource_keys={state})
-    def receipts(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+    def receipts(context: dg.AssetCheckExecutionContext) -> Any:
         held = newest(c.receipt for c in assemble(spec, None).sink.receipts())
-        copies = getattr(context.resources, state).ledger().recorded(spec.id)
+        copies = getattr(context.resources, state).ledger().recorded(spec.id, NEWEST)
         seen = shown(context.instance, spec, held)
         wrong = [*differences("Dagster", held, seen), *differences("the ledger", held, copies_of(copies)), *gaps(held)]
-        return dg.AssetCheckResult(passed=not wrong, metadata={"windows": len(held), "wrong": "\n".join(wrong) or "nothing"})
+        yield from evaluated(spec, "receipts", not wrong, {"windows": len(held), "wrong": "\n".join(wrong) or "nothing"})
 
     return receipts
 

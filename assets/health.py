@@ -7,9 +7,11 @@ A warning never fails a run, nor does a cluster that doesn't answer: that is a w
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import dagster as dg
 
+from assets.evaluation import evaluated
 from assets.hours import judged, newest_recorded
 from assets.metadata import Value
 from assets.names import table_key
@@ -41,13 +43,13 @@ def health_checks(spec: PipelineSpec, assemble: Assemble) -> list[dg.AssetChecks
 
 def _check(spec: PipelineSpec, assemble: Assemble, name: str, description: str, judge: Judge) -> dg.AssetChecksDefinition:
     @dg.asset_check(asset=table_key(spec), name=name, description=description)
-    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+    def check(context: dg.AssetCheckExecutionContext) -> Any:
         try:
             passed, shown = judge(assemble(spec, None))
         except WindrowError as error:
             context.log.warning("The check %s was not made: %s", name, error)
             passed, shown = False, {"unchecked": str(error)}
-        return dg.AssetCheckResult(passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata=dict(shown))
+        yield from evaluated(spec, name, passed, shown, dg.AssetCheckSeverity.WARN)
 
     return check
 

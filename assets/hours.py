@@ -27,4 +27,4 @@ def judged(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Com
 
 def newest_recorded(pipeline: Pipeline, newest: int) -> list[Receipt]:
     """The ledger's copies of the receipts of the newest windows, in window order."""
-    return pipeline.ledger.recorded(pipeline.spec.id)[-newest:]
+    return pipeline.ledger.recorded(pipeline.spec.id, newest)

@@ -1,5 +1,7 @@
 """All arithmetic between Dagster's partition keys and windrow's windows; nothing else does any. Pure, in UTC.
 
+Dagster, which writes and reads the same keys, is not asked: each of its answers costs more than all of this.
+
 Micro-batches are no partitions: nobody knows beforehand which there will be.
 """
 
@@ -7,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from itertools import pairwise
 
 import dagster as dg
@@ -21,6 +22,7 @@ from ingest.windowspec import WindowSpec
 OFTEN = "*/5 * * * *"
 """When to look for closed windows where a window's end + delay is no cron expression."""
 
+_TO_THE_MINUTE = "%Y-%m-%d-%H:%M"
 _DAY = datetime(2026, 1, 5, tzinfo=UTC)
 _MINUTES = 24 * 60
 
@@ -32,7 +34,6 @@ class Stretch(msgspec.Struct, frozen=True):
     last: str
 
 
-@lru_cache(maxsize=64)  # one per pipeline: making it costs more than all arithmetic here
 def partitions_of(window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
     """The windows of a pipeline as Dagster's partitions; a key names the window's start, on a cron grid to the minute."""
     assert window.start is not None, "micro-batches are no partitions"
@@ -41,20 +42,28 @@ def partitions_of(window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
     if window.grid == "daily":
         return dg.DailyPartitionsDefinition(start_date=window.start, timezone="UTC")
     return dg.TimeWindowPartitionsDefinition(
-        start=window.start, cron_schedule=cron(window.grid), fmt="%Y-%m-%d-%H:%M", timezone="UTC"
+        start=window.start, cron_schedule=cron(window.grid), fmt=_TO_THE_MINUTE, timezone="UTC"
     )  # fmt: skip
 
 
 def windows_of(spec: PipelineSpec, keys: Sequence[str]) -> list[tuple[str, Window]]:
     """The windows of partition keys, in the order of time."""
-    partitions = partitions_of(spec.window)
-    starts = sorted((partitions.time_window_for_partition_key(key).start, key) for key in keys)
+    starts = sorted((_start_of(spec.window, key), key) for key in keys)
     return [(key, window_at(spec.id, spec.window.grid, start)) for start, key in starts]
 
 
 def key_of(window: WindowSpec, start: datetime) -> str:
     """The partition key of the window that starts at an instant of the grid."""
-    return start.strftime(partitions_of(window).fmt)
+    return start.strftime(_format(window))
+
+
+def _start_of(window: WindowSpec, key: str) -> datetime:
+    return datetime.strptime(key, _format(window)).replace(tzinfo=UTC)
+
+
+def _format(window: WindowSpec) -> str:
+    """Dagster's own formats of hourly and daily keys; a cron grid has the hourly one."""
+    return "%Y-%m-%d" if window.grid == "daily" else _TO_THE_MINUTE
 
 
 def crons_of(window: WindowSpec) -> list[str]:
@@ -97,8 +106,7 @@ def stretches(window: WindowSpec, keys: Collection[str]) -> list[Stretch]:
     """The keys grouped into stretches without a gap, in the order of time."""
     if not keys:
         return []
-    partitions = partitions_of(window)
-    starts = sorted(partitions.time_window_for_partition_key(key).start for key in keys)
+    starts = sorted(_start_of(window, key) for key in keys)
     gaps = [(one, other) for one, other in pairwise(starts) if after(window.grid, one) < other]
     firsts = [starts[0], *(other for _, other in gaps)]
     lasts = [*(one for one, _ in gaps), starts[-1]]

@@ -248,7 +248,6 @@ def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Res
 def _published(pipeline: Pipeline, receipt: Receipt) -> Published | None:
     """Only of the newest window: a backfill of an older one must not move the group back."""
     group = pipeline.spec.source.publish_group
-    newest = None if group is None else pipeline.ledger.last_recorded(pipeline.spec.id)
-    if group is None or newest is None or newest.window != receipt.window:
+    if group is None or pipeline.ledger.recorded(pipeline.spec.id, 1)[-1].window != receipt.window:
         return None
     return publish(pipeline.broker, group, receipt.plan.stop)

@@ -347,11 +347,8 @@ class Ledger(Protocol):
     def record(self, receipt: Receipt) -> None:
         """Keep a copy of a committed receipt; the newest generation per window. Idempotent."""
 
-    def recorded(self, pipeline: str) -> list[Receipt]:
-        """The copies, in window order."""
-
-    def last_recorded(self, pipeline: str) -> Receipt | None:
-        """The copy of the newest window."""
+    def recorded(self, pipeline: str, newest: int | None = None) -> list[Receipt]:
+        """The copies, in window order; of the `newest` windows only, if that is given."""
 
 
 # --------------------------------------------------------------------------------------------------------------------------- engine

@@ -189,15 +189,11 @@ class SqlLedger:
             if held is not None and held.generation < receipt.generation:
                 connection.execute(update(RECEIPTS).where(_at(RECEIPTS, key)).values(**new))
 
-    def recorded(self, pipeline: str) -> list[Receipt]:
-        """The copies, in window order."""
-        held = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline).order_by(RECEIPTS.c.window_start, RECEIPTS.c.window_end)
-        return self._ask(lambda c: [self._decoded(row, Receipt) for row in c.execute(held)], [])
-
-    def last_recorded(self, pipeline: str) -> Receipt | None:
-        """The copy of the newest window."""
-        last = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline).order_by(RECEIPTS.c.window_start.desc()).limit(1)
-        return self._ask(lambda c: self._value(c.execute(last).first(), Receipt), None)
+    def recorded(self, pipeline: str, newest: int | None = None) -> list[Receipt]:
+        """The copies, in window order; of the `newest` windows only, if that is given."""
+        order = (RECEIPTS.c.window_start.desc(), RECEIPTS.c.window_end.desc())
+        held = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline).order_by(*order).limit(newest)
+        return self._ask(lambda c: [self._decoded(row, Receipt) for row in c.execute(held)][::-1], [])
 
     def _ask(self, question: Callable[[Connection], T], nothing: T, *more: Table) -> T:
         """The answer of one state of the ledger; `nothing` if there is no ledger yet, or an older version made it without these tables."""

@@ -355,8 +355,10 @@ class LedgerContract:
         ledger.record(receipt(3, pipeline="other"))
         assert reopen().recorded(PIPELINE) == [receipt(2), receipt(10), receipt(30)]
         assert ledger.recorded("nobody") == []
-        assert reopen().last_recorded(PIPELINE) == receipt(30)
-        assert ledger.last_recorded("nobody") is None
+        assert reopen().recorded(PIPELINE, 1) == [receipt(30)]
+        assert reopen().recorded(PIPELINE, 2) == [receipt(10), receipt(30)]
+        assert ledger.recorded(PIPELINE, 9) == ledger.recorded(PIPELINE)
+        assert ledger.recorded("nobody", 1) == []
 
     def test_every_field_survives(self, reopen: Callable[[], Ledger]) -> None:
         """What comes back is equal, field by field, also for names with quotes and other scripts."""

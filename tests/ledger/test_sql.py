@@ -64,7 +64,6 @@ def nothing_in(ledger: SqlLedger) -> None:
     assert ledger.assigned(PIPELINE, "r") is None
     assert ledger.plan(plan(0, 1).window) is None
     assert ledger.recorded(PIPELINE) == []
-    assert ledger.last_recorded(PIPELINE) is None
 
 
 @pytest.mark.parametrize("place", ["state.db", ".windrow/state.db", "nowhere/state.db"])
