@@ -54,7 +54,11 @@ def freeze_boundary(pipeline: Pipeline, label: Label, progress: Callable[[Progre
 
 
 def _patient_candidates(pipeline: Pipeline, label: datetime, progress: Callable[[Progress], None]) -> list[Boundary]:
-    """The candidates. An open transaction is waited for until the label is `delay` + `max_wait` old; then what is stable counts."""
+    """The candidates. An open transaction is waited for until the label is `delay` + `max_wait` old; then what is stable counts.
+
+    Raises:
+        OpenTransactionError: where the source starts lies behind it, so that nothing stable counts.
+    """
     deadline = label + pipeline.spec.window.delay + pipeline.spec.window.max_wait
     began = pipeline.now()
     while True:
@@ -62,8 +66,10 @@ def _patient_candidates(pipeline: Pipeline, label: datetime, progress: Callable[
         try:
             return _candidates(pipeline, label, progress, wait_for_open=now < deadline)
         except OpenTransactionError:
+            if now >= deadline:
+                raise
             progress(Progress("transaction", round((now - began).total_seconds()), round((deadline - began).total_seconds())))
-            pipeline.sleep(min(_PATIENCE_SECONDS, max(0.0, (deadline - now).total_seconds())))
+            pipeline.sleep(min(_PATIENCE_SECONDS, (deadline - now).total_seconds()))
 
 
 def _candidates(

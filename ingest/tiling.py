@@ -24,8 +24,8 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
     for neighbour in (lower, upper):
         if neighbour is not None:
             refuse_other(boundary, neighbour)
-    here = boundary.by_tp() if lower is None else _carried(lower, boundary.by_tp())
     topics = boundary.by_topic() if lower is None else _seen(lower, boundary)
+    here = boundary.by_tp() if lower is None else _carried(lower, boundary.by_tp()) | _added(lower, boundary, upper)
     if upper is not None:
         above = upper.cuts(here)
         here = {tp: _below(mark, above[tp].offset) for tp, mark in here.items() if tp in above}
@@ -93,6 +93,17 @@ def _seen(lower: Boundary, here: Boundary) -> dict[str, TopicSeen]:
 def _carried(lower: Boundary, here: dict[TopicPartition, Mark]) -> dict[TopicPartition, Mark]:
     """What is here, after what only the lower neighbour knows."""
     return {tp: msgspec.structs.replace(m, how="removed") for tp, m in lower.by_tp().items() if tp not in here} | here
+
+
+def _added(lower: Boundary, here: Boundary, upper: Boundary | None) -> dict[TopicPartition, Mark]:
+    """Partitions that were added since the lower neighbour and not chosen here, but are read up to the upper one: they are carried on too.
+
+    1 The topic has one partition at label 1.  2 It gets another.  3 A chooses both and freezes label 3, as windows from label 1 on read
+    all of it.  4 B, which chose the first alone, freezes label 2: would that not know the second, no window would read what it held.
+    """
+    read = {} if upper is None else lower.cuts(upper.by_tp())
+    known = here.cuts(read)
+    return {tp: msgspec.structs.replace(mark, how="removed") for tp, mark in read.items() if tp not in known and tp not in lower.by_tp()}
 
 
 def _above(mark: Mark, below: Mark) -> Mark:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ingest.errors import IdentityError, OverlapError, RefusedError
 from ingest.grid import neighbours
 from ingest.model import Boundary, Committed, Plan, Receipt, TopicPartition, covered, label_text
+from ingest.seams import same_source
 
 
 def settled(receipt: Receipt, held: Committed | None) -> Committed | None:
@@ -73,20 +74,21 @@ def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -
     3 B freezes the same label at 90 and commits the window behind it.  4 A wakes and would commit up to 60: nobody would read 60 to 90.
 
     After a rebase the window behind it starts at another boundary than the one before it ends at: what has another id there has other
-    offsets too, so those are not compared.
+    offsets too, and what is gone has none, so those are not compared.
 
     Raises:
         IdentityError: naming that window, and where.
     """
     if before is not None:
-        _refuse_gap(plan, before.receipt, plan.start, before.receipt.plan.stop)
+        _refuse_gap(plan, before.receipt, before.receipt.plan.stop, plan.start)
     if after is not None:
         _refuse_gap(plan, after.receipt, plan.stop, after.receipt.plan.start)
 
 
-def _refuse_gap(plan: Plan, other: Receipt, mine: Boundary, theirs: Boundary) -> None:
-    tps = _comparable(mine, theirs)
-    cuts, other_cuts = ({tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (mine, theirs))
+def _refuse_gap(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> None:
+    tps = _comparable(stop, start)
+    stops, starts = ({tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start))
+    cuts, other_cuts = (stops, starts) if stop.label == plan.window.end else (starts, stops)
     for tp in tps:
         here, there = cuts.get(tp), other_cuts.get(tp)
         if here != there:
@@ -98,15 +100,15 @@ def _refuse_gap(plan: Plan, other: Receipt, mine: Boundary, theirs: Boundary) ->
             raise IdentityError(what, "commit", do, tp.topic, tp.partition, here)
 
 
-def _comparable(mine: Boundary, theirs: Boundary) -> list[TopicPartition]:
+def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
     """What two boundaries under one label must cut alike: all that either cuts, but after a rebase only topics with the same id in both."""
-    if mine.cluster_id != theirs.cluster_id:
+    if stop.cluster_id != start.cluster_id:
         return []
-    here, there = ({t.topic: t.topic_id for t in boundary.topics} for boundary in (mine, theirs))
-    both = here.keys() & there.keys()
-    same = {topic for topic in both if here[topic] == there[topic]}
-    every = sorted(mine.by_tp().keys() | theirs.by_tp().keys())
-    return every if same == both else [tp for tp in every if tp.topic in same]
+    every = sorted(stop.by_tp().keys() | start.by_tp().keys())
+    if same_source(stop, start):
+        return every
+    stayed = {seen.topic for seen in stop.topics if (now := start.by_topic().get(seen.topic)) and now.topic_id == seen.topic_id}
+    return [tp for tp in every if tp.topic in stayed]
 
 
 def _at(offset: int | None) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ingest.batches import run_batch, run_batches
 from ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
-from ingest.errors import DataLossError, GridError, IdentityError, SpecError
+from ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError
 from ingest.model import TopicPartition, Window, label_text
 from ingest.pipeline import Request, preview, run
 from ingest.rebase import rebase
@@ -159,6 +161,21 @@ def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: Mem
     assert result.committed.receipt.partial
 
 
+@pytest.mark.parametrize("grid", [None, BATCH])
+def test_a_rebase_that_leaves_a_topic_out(desk: SourceDesk, cluster: MemoryBroker, grid: dict[str, Any] | None) -> None:
+    """The window behind it joins on to the one before it, which knew the topic, also where that is all that has changed."""
+    stays, gone = desk.logs.partition(), desk.logs.partition()
+    desk.send(stays, *minutes(0, 1))
+    desk.send(gone, *minutes(0, 1, 2))
+    pipeline = desk.pipeline({"topic_pattern": "topic-.*"}, grid)
+    run(pipeline, hour(0), Request("a")) if grid is None else run_batch(pipeline, Request("a"))
+    desk.send(stays, *minutes(61))
+    cluster.delete_topic(gone.topic)
+    rebase(pipeline, None)
+    run(pipeline, hour(1), Request("b")) if grid is None else run_batch(pipeline, Request("b"))
+    assert desk.verdict().ok, str(desk.verdict())
+
+
 def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> None:
     """A second rebase before any window went on from the first takes its place."""
     tp = desk.logs.partition()
@@ -171,6 +188,42 @@ def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> Non
     cluster.produce(tp, b'{"id": 77, "name": null}', timestamp=FIRST + timedelta(minutes=70))
     (result,) = desk.run(pipeline, 1)
     assert result.committed.receipt.counts.valid == 1
+
+
+# ------------------------------------------------------------------------------------------------------------------ where it begins
+
+
+def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: SourceDesk) -> None:
+    """When all patience is over it is an error: no stable offset is where the source is to begin."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = desk.pipeline({"topic": tp.topic, "start": {"offsets": {tp.topic: {0: 4}}}})
+    desk.now = FIRST + timedelta(hours=2)
+    asked = []
+
+    def sleep(seconds: float) -> None:
+        asked.append(seconds)
+        assert seconds > 0, "it goes on without waiting"
+        desk.now += timedelta(seconds=seconds)
+
+    with desk.logs.open_transaction(tp, *desk.things(*minutes(2, 3, 4))), pytest.raises(OpenTransactionError):
+        run(replace(pipeline, sleep=sleep), hour(0), Request("a"))
+    assert not asked  # the window's start was over long before its end
+
+
+def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """A run that didn't choose it freezes a boundary between two that have it: what it holds is in one window all the same."""
+    topic = desk.logs.topic(1)
+    first, added = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    desk.send(first, *minutes(*range(0, 240, 10)))
+    older, newer = (desk.pipeline({"partitions": {topic: chosen}}) for chosen in ([0], [0, 1]))
+    desk.run(older, 0)
+    cluster.add_partitions(topic, 2)
+    desk.send(added, *minutes(*range(65, 240, 10)))
+    desk.run(newer, 3)
+    desk.run(older, 1)
+    desk.run(newer, 2)
+    assert desk.verdict().ok, str(desk.verdict())
 
 
 # ------------------------------------------------------------------------------------------------------------------------- hours
