@@ -1,9 +1,12 @@
-"""Whole runs through Dagster on real Kafka and a real Delta table: a cron grid, micro-batches, a pattern over two topics."""
+"""Whole runs through Dagster on real Kafka and a real Delta table: every kind of window, of source and of start."""
 
 from __future__ import annotations
 
 import json
+import time
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +18,16 @@ from assets.names import job_name
 from assets.partitions import Stretch
 from assets.schedule import range_tags
 from ingest.assemble import assemble
+from ingest.model import TopicPartition
+from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.engine import LocalEngine
-from tests.broker.produce import Put, create_topic, produce
-from tests.integration.harness import Place, judge, millis, visible
+from tests.broker.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction
+from tests.integration.harness import HERE, Place, judge, millis, visible
 
 pytestmark = pytest.mark.broker
 
 VALUE = json.dumps({"id": 7, "name": None}).encode()
+FROM_TWO = {"start": "2026-01-05T02:00:00Z"}
 
 
 def filled(kafka: str, name: str | None = None) -> str:
@@ -31,13 +37,21 @@ def filled(kafka: str, name: str | None = None) -> str:
     return topic
 
 
-def execute(place: Place, instance: dg.DagsterInstance, *stretch: str) -> list[dict[str, Any]]:
-    """One run; the metadata of each materialization, in order."""
+def run_of(
+    place: Place, instance: dg.DagsterInstance, *stretch: str, sleep: Callable[[float], None] = time.sleep
+) -> dg.ExecuteInProcessResult:
+    """One run that succeeds; `sleep`: what is done instead of waiting."""
     spec = place.spec()
-    defs = kafka_table(spec, lambda spec, _: assemble(spec, LocalEngine()))
+    defs = kafka_table(spec, lambda spec, _: replace(assemble(spec, LocalEngine()), sleep=sleep))
     tags = range_tags(Stretch(*stretch)) if stretch else {}
     result = defs.resolve_job_def(job_name(spec)).execute_in_process(instance=instance, tags=tags, raise_on_error=False)
     assert result.success
+    return result
+
+
+def execute(place: Place, instance: dg.DagsterInstance, *stretch: str, sleep: Callable[[float], None] = time.sleep) -> list[dict[str, Any]]:
+    """One run; the metadata of each materialization until now, in order."""
+    run_of(place, instance, *stretch, sleep=sleep)
     events = instance.fetch_materializations(dg.AssetKey(["things"]), limit=100).records[::-1]
     return [{k: v.value for k, v in e.asset_materialization.metadata.items()} for e in events if e.asset_materialization is not None]
 
@@ -69,20 +83,16 @@ def test_micro_batches(kafka: str, tmp_path: Path, instance: dg.DagsterInstance)
 class Batched(Place):
     """A place whose pipeline has micro-batches of at most 120 messages."""
 
-    def spec(self) -> Any:
-        """The spec without what only windows in time have."""
-        from ingest.spec import parse_spec
-        from tests.integration.harness import HERE
-
-        usual = Place(self.bootstrap, self.topic, self.folder).spec()
+    def spec(self) -> PipelineSpec:
+        """The spec, with another source if `over` has one, and no windows in time."""
         return parse_spec(
             {
                 "id": "things",
-                "source": {"bootstrap_servers": self.bootstrap, "topic": self.topic},
+                "source": {"bootstrap_servers": self.bootstrap, "topic": self.topic, **self.over.get("source", {})},
                 "window": {"grid": "batch", "max_records": 120},
                 "decode": {"schema": "things.py:Thing"},
-                "sink": {"path": usual.sink.path},
-                "state": usual.state,
+                "sink": {"path": str(self.folder / "things")},
+                "state": f"sqlite:///{self.folder}/state.db",
             },
             HERE,
         )
@@ -98,3 +108,105 @@ def test_a_pattern_over_two_topics(kafka: str, tmp_path: Path, instance: dg.Dags
     assert {topic for m in shown for topic in m["offset_ranges"]} == set(topics)
     report = judge(place, {tp: offsets for topic in topics for tp, offsets in visible(kafka, topic).items()})
     assert report.ok, report
+
+
+STARTS = {
+    "earliest": ("earliest", (0, 0)),
+    "latest": ("latest", (150, 150)),
+    "timestamp": ({"timestamp": "2026-01-05T02:30:00Z"}, (75, 75)),
+    "committed": ({"committed": "GROUP"}, (60, 70)),
+    "offsets": ({"offsets": "partition:0,offset:61;partition:1,offset:71"}, (61, 71)),
+}
+"""What `source.start` says, and where each partition begins then."""
+
+
+@pytest.mark.parametrize("kind", ["hourly", "batches"])
+@pytest.mark.parametrize("name", STARTS)
+def test_where_a_pipeline_begins(name: str, kind: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """From the very offsets that `source.start` means, nothing before them and all that comes after them, also after the first run."""
+    topic, (start, begins) = filled(kafka), STARTS[name]
+    if name == "committed":
+        start = {"committed": f"group-of-{topic}"}
+        Place(kafka, topic, tmp_path).pipeline().broker.publish(f"group-of-{topic}", dict(zip(tps(topic), begins, strict=True)))
+    kinds = {"hourly": Place, "batches": Batched}
+    place = kinds[kind](kafka, topic, tmp_path, {"source": {"start": start}, "window": FROM_TWO})
+    hours = [("2026-01-05-02:00",) * 2, ("2026-01-05-03:00",) * 2] if kind == "hourly" else [(), ()]
+    first = execute(place, instance, *hours[0])
+    produce(kafka, topic, [Put(VALUE, millis(3, 59), i % 2) for i in range(20)])
+    shown = execute(place, instance, *hours[1])
+    assert first == shown[: len(first)]
+    ranges = shown[0]["offset_ranges"][topic]
+    assert (ranges["0"][0], ranges["1"][0]) == begins
+    assert sum({m["window"]: m["messages_read"] for m in shown}.values()) == 320 - sum(begins)
+    wanted = {tp: {o: what for o, what in found.items() if o >= begins[tp.partition]} for tp, found in visible(kafka, topic).items()}
+    report = judge(place, wanted)
+    assert report.ok, report
+
+
+def tps(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, p) for p in range(2)]
+
+
+def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A day is one partition, named by its date."""
+    topic = filled(kafka)
+    place = Place(kafka, topic, tmp_path, {"window": {"grid": "daily"}})
+    [day, empty] = execute(place, instance, "2026-01-05", "2026-01-06")[:2]
+    assert (day["messages_read"], empty["messages_read"]) == (300, 0)
+    assert instance.get_materialized_partitions(dg.AssetKey(["things"])) == {"2026-01-05", "2026-01-06"}
+
+
+def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Aborted messages are rows where the spec reads uncommitted ones, and nowhere else."""
+    topic = filled(kafka)
+    transaction(kafka, topic, [Put(VALUE, millis(3, 59)) for _ in range(7)], commit=False)
+    window = {"grid": "daily"}
+    for folder in ("strict", "loose"):
+        (tmp_path / folder).mkdir()
+    strict = Place(kafka, topic, tmp_path / "strict", {"window": window})
+    loose = Place(kafka, topic, tmp_path / "loose", {"window": window, "source": {"isolation": "read_uncommitted"}})
+    shown = [execute(place, instance, "2026-01-05", "2026-01-05")[-1] for place in (strict, loose)]
+    assert [(m["messages_read"], m["rows_written"], m["aborted"]) for m in shown] == [(300, 300, 7), (307, 307, 0)]
+
+
+def test_loss_that_is_skipped_warns(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A window that goes on without what is gone is committed and shows it; its check warns and fails nothing."""
+    topic = filled(kafka)
+    place = Place(kafka, topic, tmp_path, {"source": {"on_loss": "skip"}})
+    execute(place, instance, "2026-01-05-00:00", "2026-01-05-00:00")
+    delete_records(kafka, topic, 0, 30)
+    result = run_of(place, instance, "2026-01-05-01:00", "2026-01-05-01:00")
+    [loss] = [e for e in result.get_asset_check_evaluations() if e.check_name == "loss"]
+    assert (loss.passed, loss.severity, loss.metadata["skipped"].value) == (False, dg.AssetCheckSeverity.WARN, 30)
+    assert f"{topic}[0]" in str(loss.metadata["lost"].value)
+
+
+def test_an_open_transaction_is_waited_for(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """While max_wait lasts a run waits for an open transaction: what it brings is in the window of its hour."""
+    topic = filled(kafka)
+    opened = OpenTransaction(kafka, topic)
+    opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
+    waits: list[float] = []
+
+    def committed(seconds: float) -> None:
+        waits.append(seconds)
+        opened.commit()
+
+    place = Place(kafka, topic, tmp_path, {"window": {"max_wait": "36500d"}})
+    shown = execute(place, instance, "2026-01-05-03:00", "2026-01-05-03:00", sleep=committed)
+    assert len(waits) == 1
+    assert shown[-1]["messages_read"] == 105
+    assert "warnings" not in shown[-1]
+
+
+def test_an_open_transaction_is_not_waited_for_longer(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """After max_wait the window is what is stable, and says so; what the transaction brings is late in the next window, not lost."""
+    topic = filled(kafka)
+    opened = OpenTransaction(kafka, topic)
+    opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
+    place = Place(kafka, topic, tmp_path)
+    [window] = execute(place, instance, "2026-01-05-03:00", "2026-01-05-03:00")
+    opened.commit()
+    shown = execute(place, instance, "2026-01-05-04:00", "2026-01-05-04:00")
+    assert (window["messages_read"], shown[-1]["messages_read"], shown[-1]["late"]) == (100, 5, 5)
+    assert "transaction" in window["warnings"]

@@ -50,6 +50,12 @@ def test_catching_up_has_an_end(world: World) -> None:
     assert tick(world, hour(1000, 5)) == [(world.key(1000 - CATCH_UP), world.key(999))]
 
 
+def test_short_windows_are_caught_up_for_two_days(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """However many windows two days have, a tick after an outage that long asks for all of them."""
+    world = World(tmp_path, instance, window={"grid": "*/15 * * * *", "start": START, "delay": "1m"})
+    assert tick(world, hour(96, 1)) == [("2026-01-07-00:00", "2026-01-08-23:45")]
+
+
 def test_a_refused_window_blocks_no_other(world: World) -> None:
     """What was refused waits for a person; the windows after it are asked for without it."""
     world.fill(1)
