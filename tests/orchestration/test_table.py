@@ -18,7 +18,7 @@ from assets.checks import gaps
 from assets.factory import kafka_table
 from assets.schedule import REFUSED_TAG
 from ingest.errors import UnreachableError
-from ingest.model import Receipt, from_json
+from ingest.model import Committed, Receipt, from_json
 from ingest.ports import Outcome, Position, Staged
 from tests.orchestration.world import START, TOPIC, World, hour
 
@@ -166,8 +166,8 @@ def test_the_check_holds_copies_against_receipts(world: World) -> None:
     assert "2026-01-05T00:00:00Z: Dagster has generation 7, the table generation 0" in str(check.metadata["wrong"].value)
 
 
-def test_the_check_asks_where_windows_are_cut(world: World) -> None:
-    """Neighbours tile if they cut at the same offsets, however each cut was found; else the check says where they don't."""
+def test_the_check_asks_where_windows_are_cut(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours tile if they cut at the same offsets, however each cut was found; else the check fails and says where they don't."""
     world.fill(2)
     assert world.run(0, 1).success
     one, other = world.receipt_of(0), world.receipt_of(1)
@@ -179,8 +179,15 @@ def test_the_check_asks_where_windows_are_cut(world: World) -> None:
         return msgspec.structs.replace(other, plan=plan, digest=plan.digest)
 
     assert gaps([one, starting(how="clamped", leader_epoch=99)]) == []
-    [told] = gaps([one, starting(offset=start.marks[0].offset + 1)])
+    replaced = msgspec.structs.replace(starting(offset=start.marks[0].offset + 1), generation=1)
+    [told] = gaps([one, replaced])
     assert told.startswith(f"{one.window.key} stops elsewhere than {other.window.key} starts: {start.marks[0].tp} at ")
+    monkeypatch.setattr(world.sink, "receipts", lambda: [Committed(r, None) for r in (one, replaced)])
+    [check] = [e for e in world.run(0).get_asset_check_evaluations() if e.check_name == "receipts"]
+    assert not check.passed
+    wrong = str(check.metadata["wrong"].value)
+    assert told in wrong
+    assert f"{other.window.key}: the ledger has generation 0, the table generation 1" in wrong
 
 
 def killed_at_the_third_window(folder: str) -> None:
