@@ -52,7 +52,8 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
     shown = window_metadata(spec, result)
     try:
         source = spec.source.origin(spec.window.grid)
-        shown |= lag_metadata(lag(pipeline.broker, source, receipt.plan.stop, pipeline.now()))
+        reached = pipeline.ledger.opening(spec.id, receipt.window.end) or receipt.plan.stop
+        shown |= lag_metadata(lag(pipeline.broker, source, reached, pipeline.now()))
         if not spec.window.is_batch:
             shown |= state_metadata(judged(pipeline, NEWEST, [receipt]).windows[receipt.window.key])
     except WindrowError as error:

@@ -52,7 +52,7 @@ def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress
 
 
 def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Iterator[Result]:
-    """Micro-batches one after the other, until what was stable when this began is committed: bounded, also on a topic that never rests.
+    """Micro-batches one after the other, until what was stable after the first is committed: bounded, also on a topic that never rests.
 
     The n-th has the request id `<id>/n`, so that a retry reports those that are there and goes on.
     """
@@ -64,7 +64,8 @@ def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progre
         yield result
         reached = result.committed.receipt.plan.stop
         goal = _stable_now(pipeline, reached) if goal is None else goal
-        if all((mark := reached.cut(tp)) is not None and mark.offset >= offset for tp, offset in goal.items()):
+        marks = reached.cuts(goal)
+        if all(mark.how == "removed" or mark.offset >= goal[tp] for tp, mark in marks.items()):
             return
 
 
@@ -102,7 +103,7 @@ def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
 
 
 def _next(pipeline: Pipeline) -> int | None:
-    """The lowest batch that isn't committed, cut now if there is none."""
+    """The newest batch if it isn't committed (all before it are), else a new one, cut now."""
     spec, ledger = pipeline.spec, pipeline.ledger
     source = spec.source.origin(spec.window.grid)
     newest = ledger.newest(spec.id)

@@ -101,10 +101,11 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
 def publish(broker: Broker, group: str, committed: Boundary) -> Published:
     """Commit where the newest window ends to a consumer group. Never raises: what is published is a courtesy, the window is committed.
 
-    Topics that are not read any more are left out.
+    Topics that are not read any more, or were made anew since, are left out.
     """
     offsets = {m.tp: m.offset for m in committed.marks if m.how != "removed"}
     try:
+        offsets = _of_the_same(broker, committed, offsets)
         answers = broker.publish(group, offsets)
     except Exception as error:  # noqa: BLE001 - told, not swallowed: nothing that a committed window still does may fail it
         answers = dict.fromkeys(offsets, f"{type(error).__name__}: {error}")
@@ -113,6 +114,14 @@ def publish(broker: Broker, group: str, committed: Boundary) -> Published:
     count = Counter(refused.values())
     why = tuple(f"{reason} ({first[reason]}" + (f" and {n - 1} more)" if n > 1 else ")") for reason, n in count.most_common())
     return Published(group, len(offsets) - len(refused), len(refused), why)
+
+
+def _of_the_same(broker: Broker, committed: Boundary, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Those of topics that are still the same."""
+    if broker.cluster_id() != committed.cluster_id:
+        return {}
+    now, seen = broker.topics(sorted({tp.topic for tp in offsets})), committed.by_topic()
+    return {tp: o for tp, o in offsets.items() if tp.topic in now and now[tp.topic].topic_id == seen[tp.topic].topic_id}
 
 
 def _cuts(found: Found, committed: Boundary | None) -> dict[TopicPartition, int]:

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
-
-import msgspec
 
 from ingest import grid as grids
 from ingest.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained
@@ -27,11 +26,11 @@ from ingest.crashpoints import crash_point
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
 from ingest.freezing import foreseen, freeze_boundary, refuse_changed_grid
 from ingest.lag import Published, publish
-from ingest.model import Committed, Counts, Plan, Receipt, Window, instant, label_text
+from ingest.model import Committed, Counts, Plan, Receipt, TopicPartition, Window, instant, label_text
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
-from ingest.plan.splits import make_plan, refuse_other_identity
+from ingest.plan.splits import make_plan
 from ingest.ports import AlreadyDone, ReadPlan, Staged, Unknown
-from ingest.readable import asked, loss_policy, readable_splits, with_the_gone
+from ingest.readable import loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.source import OnLoss, selection_text, selects
 from ingest.spec import PipelineSpec
 from ingest.task import Hours, SplitTask
@@ -62,7 +61,7 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
     pipeline.sink.prepare(*bound)
     plan = _freeze_plan(pipeline, window, found, progress)
     on_loss = loss_policy(pipeline, request, found)
-    readable = readable_splits(pipeline, plan, on_loss)
+    readable = readable_splits(pipeline, plan, on_loss, found)
     attempt = uuid.uuid4().hex
     progress(Progress("split", 0, len(readable)))
     read = pipeline.engine.run(_task(pipeline, plan, generation, attempt, on_loss), readable)
@@ -76,6 +75,10 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
 def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
     """The window must be one of the pipeline's own, on the grid that its boundaries are frozen on."""
     spec = pipeline.spec
+    first = spec.window.start
+    if window.hours is not None and first is not None and window.hours[0] < first:
+        what = f"Window {window.key} lies before the start of {spec.id}, {instant(first)}"
+        raise GridError(what, "plan", "Run a later one: what lies before the start is in no window.")
     fits = window.hours is None if spec.window.is_batch else _on_grid(spec, window)
     if not fits:
         raise GridError(
@@ -208,8 +211,7 @@ def _check(pipeline: Pipeline, receipt: Receipt, found: Committed | None, reques
     counts them.
     """
     refuse_unequal(receipt.plan, staged)
-    read = [s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start]
-    refuse_other_identity(msgspec.structs.replace(receipt.plan, splits=tuple(read)), *asked(pipeline, sorted({s.topic for s in read})))
+    refuse_back(pipeline, receipt.plan, (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start))
     if found is not None and not request.accept_fewer:
         _refuse_fewer(receipt, found.receipt)
     crash_point("dead.before")
@@ -220,12 +222,22 @@ def _check(pipeline: Pipeline, receipt: Receipt, found: Committed | None, reques
 
 
 def _refuse_fewer(now: Receipt, before: Receipt) -> None:
-    if now.counts.read >= before.counts.read:
-        return
-    raise DataLossError(
-        f"Replacing window {now.window.key}: {now.counts.read} messages are left, generation {before.generation} had {before.counts.read}",
-        "check", "Retention or compaction took them. Nothing was replaced; replay with --accept-fewer if fewer is what you want.",
-    )  # fmt: skip
+    """By topic-partition: more in one must not hide fewer in another."""
+    left, had = _read(now), _read(before)
+    fewer = next((tp for tp in sorted(had) if left[tp] < had[tp]), None)
+    if fewer is not None:
+        raise DataLossError(
+            f"Replacing window {now.window.key}: {left[fewer]} messages are left, generation {before.generation} had {had[fewer]}", "check",
+            "Retention or compaction took them. Nothing was replaced; replay with --accept-fewer if fewer is what you want.",
+            fewer.topic, fewer.partition,
+        )  # fmt: skip
+
+
+def _read(receipt: Receipt) -> Counter[TopicPartition]:
+    found = Counter[TopicPartition]()
+    for split in receipt.splits:
+        found[TopicPartition(split.topic, split.partition)] += split.read
+    return found
 
 
 def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:

@@ -70,7 +70,11 @@ class Broker(Protocol):
         """The names of all topics that the client may see, sorted, without Kafka's internal ones."""
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """What the cluster says of several topics now, in few questions; those that aren't there, or may not be seen, are left out."""
+        """What the cluster says of several topics now, in few questions; those that aren't there are left out.
+
+        Raises:
+            SpecError: one may not be seen.
+        """
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is still there; above 0 after retention or a deletion of records."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from ingest.errors import IdentityError, UnreachableError
 from ingest.model import Committed, Label, Plan, Split, SplitCounts
 from ingest.parts import Pipeline, Request
-from ingest.plan.splits import refuse_lost, refuse_other_identity
+from ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
 from ingest.ports import Staged
 from ingest.source import OnLoss
+
+_TIMES, _APART_SECONDS = 2, 1.5
+"""How often a topic that seems gone is asked for again before it is let go of."""
 
 
 def loss_policy(pipeline: Pipeline, request: Request, found: Committed | None) -> OnLoss:
@@ -20,18 +24,40 @@ def loss_policy(pipeline: Pipeline, request: Request, found: Committed | None) -
     return pipeline.spec.source.on_loss
 
 
-def readable_splits(pipeline: Pipeline, plan: Plan, on_loss: OnLoss) -> tuple[Split, ...]:
-    """The splits that can still be read: the topics must be those that were planned, and hold what was planned."""
+def readable_splits(pipeline: Pipeline, plan: Plan, on_loss: OnLoss, found: Committed | None) -> tuple[Split, ...]:
+    """The splits that can still be read: the topics must be those that were planned, and hold what was planned.
+
+    Whether the log's end was cut off is for the reader to find out: it asks more than once.
+    """
     names = sorted({s.topic for s in plan.splits})
     cluster, ids = asked(pipeline, names)
-    gone = _let_go(pipeline, plan, names, ids, on_loss)
+    gone = _let_go(pipeline, plan, names, ids, on_loss) if found is None else frozenset[str]()
+    if len(ids) + len(gone) < len(names):
+        cluster, ids = asked(pipeline, names)  # what was missing may have come back while it was asked for again
     readable = tuple(s for s in plan.splits if s.topic not in gone)
     left = msgspec.structs.replace(plan, splits=readable)
     refuse_other_identity(left, cluster, ids)
     if on_loss == "fail":
-        tps = sorted({s.tp for s in readable})
-        refuse_lost(left, pipeline.broker.log_starts(tps), pipeline.broker.stable_ends(tps))
+        way_out = WAY_OUT if found is None else "Replay with --accept-fewer if fewer is what you want."
+        refuse_lost(left, pipeline.broker.log_starts(sorted({s.tp for s in readable})), way_out)
     return readable
+
+
+def refuse_back(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
+    """Before the commit once more: the topics that were read are those that were planned, and those that were let go of are still gone.
+
+    Raises:
+        IdentityError: a topic that was read is another one now.
+        UnreachableError: a topic that was let go of is there again.
+    """
+    splits = tuple(read)
+    cluster, ids = asked(pipeline, sorted({s.topic for s in plan.splits}))
+    refuse_other_identity(msgspec.structs.replace(plan, splits=splits), cluster, ids)
+    planned = plan.stop.by_topic()
+    for topic in sorted({s.topic for s in plan.splits} - {s.topic for s in splits}):
+        if cluster == plan.stop.cluster_id and ids.get(topic) == planned[topic].topic_id:
+            what = f"The topic was not there when window {plan.window.key} was read, and is there again"
+            raise UnreachableError(what, "check", "Nothing was committed. Run the window again.", topic)
 
 
 def asked(pipeline: Pipeline, names: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -43,9 +69,27 @@ def _let_go(pipeline: Pipeline, plan: Plan, names: Sequence[str], ids: Mapping[s
     """Topics of the plan that are not there any more, and that somebody has said to go on without.
 
     Said by `on_removed: drop` of a topic that is gone; by a rebase, with `on_loss: skip`, of one that was made anew.
+
+    Raises:
+        IdentityError: there was a rebase, and the spec doesn't say to go on.
     """
-    gone = {name for name in names if name not in ids} if pipeline.spec.source.on_removed == "drop" else set()
-    return frozenset(gone | _replaced(pipeline, plan, names) if on_loss == "skip" else gone)
+    replaced = _replaced(pipeline, plan, names) if any(ids.get(n) != plan.stop.by_topic()[n].topic_id for n in names) else set()
+    if replaced and on_loss == "fail":
+        what = f"Window {plan.window.key} was planned before a rebase, and its messages are gone with the old topic"
+        do = "Set source.on_loss: skip to commit it without them, as partial."
+        raise IdentityError(what, "plan", do, min(replaced))
+    missing = [name for name in names if name not in ids]
+    return frozenset({*replaced, *(_surely_gone(pipeline, missing) if pipeline.spec.source.on_removed == "drop" else ())})
+
+
+def _surely_gone(pipeline: Pipeline, missing: Sequence[str]) -> list[str]:
+    """Those that are still missing when asked again, some time apart: what is let go of is never read again."""
+    gone = list(missing)
+    for _ in range(_TIMES if gone else 0):
+        pipeline.sleep(_APART_SECONDS)
+        there = pipeline.broker.topics(gone)
+        gone = [name for name in gone if name not in there]
+    return gone
 
 
 def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:

@@ -25,7 +25,7 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
         if neighbour is not None:
             refuse_other(boundary, neighbour)
     topics = boundary.by_topic() if lower is None else _seen(lower, boundary)
-    here = boundary.by_tp() if lower is None else _carried(lower, boundary.by_tp()) | _added(lower, boundary, upper)
+    here = boundary.by_tp() if lower is None else _carried(lower, boundary) | _added(lower, boundary, upper)
     if upper is not None:
         above = upper.cuts(here)
         here = {tp: _below(mark, above[tp].offset) for tp, mark in here.items() if tp in above}
@@ -90,9 +90,15 @@ def _seen(lower: Boundary, here: Boundary) -> dict[str, TopicSeen]:
     return found
 
 
-def _carried(lower: Boundary, here: dict[TopicPartition, Mark]) -> dict[TopicPartition, Mark]:
-    """What is here, after what only the lower neighbour knows."""
-    return {tp: msgspec.structs.replace(m, how="removed") for tp, m in lower.by_tp().items() if tp not in here} | here
+def _carried(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
+    """What is here, after what only the lower neighbour knows: removed, unless the partition was added after this was resolved."""
+    here, seen = boundary.by_tp(), boundary.by_topic()
+    found = {}
+    for tp, mark in lower.by_tp().items():
+        if tp not in here:
+            unseen = tp.topic in seen and tp.partition >= seen[tp.topic].partitions
+            found[tp] = msgspec.structs.replace(mark, how="clamped" if unseen else "removed")
+    return found | here
 
 
 def _added(lower: Boundary, here: Boundary, upper: Boundary | None) -> dict[TopicPartition, Mark]:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # public, untyped
 
 from ingest.broker.client import admin_properties, consumer_properties
-from ingest.broker.codes import END, LOST, OCCUPIED, PASSING, UNKNOWN
+from ingest.broker.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN
 from ingest.broker.consumers import Consumers
 from ingest.broker.properties import Tuning
 from ingest.broker.questions import Questions
@@ -97,8 +97,16 @@ class KafkaBroker:
         return [name for name in names if name not in internal]
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """What the cluster says of several topics now, in two requests; those that aren't there, or may not be seen, are left out."""
-        return {name: found for name, found in self._infos(names).items() if isinstance(found, TopicInfo)}
+        """What the cluster says of several topics now, in two requests; those that aren't there are left out.
+
+        Raises:
+            SpecError: one may not be seen: that must not look like a topic that is gone.
+        """
+        infos = self._infos(names)
+        for name, found in infos.items():
+            if isinstance(found, KafkaException) and found.args[0].code() in FORBIDDEN:
+                raise self._questions.named("the topic", name, found.args[0])
+        return {name: found for name, found in infos.items() if isinstance(found, TopicInfo)}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is still there; above 0 after retention or a deletion of records."""

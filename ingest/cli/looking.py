@@ -144,7 +144,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         raise SpecError(what, "spec", "Set source.publish_group in the spec.")
     pipeline = assemble(spec)
     newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
-    reached = None if newest is None else newest.plan.stop
+    reached = None if newest is None else pipeline.ledger.opening(spec.id, newest.window.end) or newest.plan.stop
     found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
     behind = Behind(spec.id, None if newest is None else newest.window.key, found)
     if publishing and group is not None and reached is not None:

@@ -8,7 +8,7 @@ from ingest.plan.positions import position_marks, positions
 from ingest.plan.share import fair
 from ingest.plan.topics import discover, refuse_other
 from ingest.ports import Broker, Position
-from ingest.source import Given, Source
+from ingest.source import Earliest, Given, Source
 
 
 def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
@@ -45,7 +45,7 @@ def next_batch(
         min_records: fewer new offsets are no batch; at least one is needed in any case.
 
     Returns:
-        None if there are too few.
+        None if there are too few. A topic-partition that is new is worth a boundary by itself, unless it begins at the log's start anyway.
 
     Raises:
         IdentityError: the newest boundary is of another cluster or another topic of the same name.
@@ -59,8 +59,8 @@ def next_batch(
     below |= {begin.tp: begin for begin in begins}
     ends = broker.stable_ends(found.tps)
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
-    if sum(waiting.values()) < max(1, min_records):
-        return None
+    if sum(waiting.values()) < max(1, min_records) and (not begins or isinstance(source.start, Earliest)):
+        return None  # but where a new topic begins is frozen at once: asked again, `latest` would have another answer
     shares = fair(waiting, max_records, label)
     marks = [_cut(below[tp], shares[tp], end) for tp, end in ends.items()]
     return Boundary.of(label, found.cluster_id, found.seen, marks, begins)

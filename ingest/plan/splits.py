@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from ingest.errors import DataLossError, IdentityError
 from ingest.model import Boundary, Mark, Plan, Split, TopicPartition, Window, label_text
-from ingest.ports import Position
 from ingest.tiling import between, refuse_other
 
-_WAY_OUT = "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's retention if windows come too late."
+WAY_OUT = "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's retention if windows come too late."
 
 
 def make_plan(window: Window, start: Boundary, stop: Boundary, sink: str, split_records: int | None = None) -> Plan:
@@ -77,39 +76,31 @@ def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, s
             )  # fmt: skip
 
 
-def refuse_lost(plan: Plan, log_starts: Mapping[TopicPartition, int], stable_ends: Mapping[TopicPartition, Position]) -> None:
+def refuse_lost(plan: Plan, log_starts: Mapping[TopicPartition, int], way_out: str = WAY_OUT) -> None:
     """Hold the plan against what is still there.
 
-    What lies below the log start is lost for certain, and so is what lies beyond the stable end: a plan ends at or below it, and it only
-    goes back when the log is truncated. What may have been lost (`doubts`) refuses the window too, also where its range is empty: a window
-    that expired whole must not pass as one without messages.
+    What lies below the log start is lost for certain. What may have been lost (`doubts`) refuses the window too, also where its range is
+    empty: a window that expired whole must not pass as one without messages.
 
     Args:
         plan: a frozen plan; of a topic-partition whose splits were taken out nothing is asked.
         log_starts: of the topic-partitions in the plan's splits.
-        stable_ends: of the same.
+        way_out: what to do about it.
 
     Raises:
         DataLossError: names the topic-partition, the offset wanted and what is there.
     """
     for split in plan.splits:
-        gone = _gone(split, log_starts[split.tp], stable_ends[split.tp].offset)
-        if gone is not None:
+        if split.start < log_starts[split.tp]:
             raise DataLossError(
-                f"Window {plan.window.key} wants offsets {split.start} to {split.stop}, and {gone}",
-                "plan", _WAY_OUT, split.topic, split.partition, split.start,
+                f"Window {plan.window.key} wants offsets {split.start} to {split.stop}, and the first one still there is "
+                f"{log_starts[split.tp]}", "plan", way_out, split.topic, split.partition, split.start,
             )  # fmt: skip
     ranges, read = between(plan.start, plan.stop), {s.tp for s in plan.splits}
     for tp, (mark, doubt) in doubts(plan).items():
         low, high = ranges[tp]
         if tp in read or low.offset == high.offset:
-            raise DataLossError(f"Window {plan.window.key} {doubt}", "plan", _WAY_OUT, tp.topic, tp.partition, mark.offset)
-
-
-def _gone(split: Split, log_start: int, end: int) -> str | None:
-    if split.start < log_start:
-        return f"the first one still there is {log_start}"
-    return f"the log was truncated: it ends at {end} now" if split.stop > end else None
+            raise DataLossError(f"Window {plan.window.key} {doubt}", "plan", way_out, tp.topic, tp.partition, mark.offset)
 
 
 def doubts(plan: Plan) -> dict[TopicPartition, tuple[Mark, str]]:

@@ -10,7 +10,10 @@ from ingest.model import Boundary, TopicPartition, TopicSeen, label_text
 from ingest.ports import Broker, TopicInfo
 from ingest.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
 
-_REBASE = "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean."
+_REBASE = (
+    "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean; if it was rebased "
+    "already, a window from before that was not planned by then can't be run any more."
+)
 _FEW = 10
 
 

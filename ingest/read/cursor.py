@@ -170,7 +170,7 @@ class Cursor:
         if self._skip is None:
             heard = "" if error is None else f" ({self._said(error)})"
             what = f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds {limits.low} to {limits.high}{heard}"
-            do = "Retention or truncation removed these messages: restore the topic, or leave this window out and run later ones."
+            do = "Retention or truncation removed these messages: run later windows, or set source.on_loss: skip to go on without them."
             raise DataLossError(what, "read", do, self._split.topic, self._split.partition, self.position)
         self._skip(self.position, upto)
         self.skipped += upto - self.position

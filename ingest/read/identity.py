@@ -13,7 +13,9 @@ from ingest.errors import IdentityError, SpecError, UnreachableError, WindrowErr
 from ingest.model import Split
 from ingest.read.codes import DENIED, GONE
 
-_DO = "Offsets of another topic mean nothing here: go back to the old one, or begin a new pipeline with an id and a table of its own."
+_DO = (
+    "Offsets of another topic mean nothing here: go back to the old one; windrow rebase SPEC shows what going on with this one would mean."
+)
 _SECRET = ("password", "secret", "key.pem")
 """How the names of properties end whose values no text may show."""
 

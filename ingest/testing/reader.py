@@ -88,7 +88,7 @@ class MemoryReader:
             return start, stop
         if not self._skips:
             what = f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to {high}"
-            do = "Retention or truncation removed these messages: restore the topic, or leave this window out and run later ones."
+            do = "Retention or truncation removed these messages: run later windows, or set source.on_loss: skip to go on without them."
             raise DataLossError(what, "read", do, split.topic, split.partition, position)
         return start, max(start, stop)
 
@@ -123,7 +123,7 @@ def _find(name: str) -> MemoryReader:
 
 
 def _other(split: Split, what: str) -> IdentityError:
-    do = "Offsets of another topic mean nothing here: go back to the old one, or begin a new pipeline with an id and a table of its own."
+    do = "Offsets of another topic mean nothing here: go back to the old one, or see what windrow rebase SPEC would mean."
     return IdentityError(what, "read", do, split.topic, split.partition)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from ingest.batches import run_batch, run_batches
 from ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
-from ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError
+from ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError, UnreachableError
 from ingest.model import TopicPartition, Window, label_text
 from ingest.pipeline import Request, preview, run
+from ingest.ports import TopicInfo
 from ingest.rebase import rebase
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
@@ -119,7 +121,7 @@ def test_a_truncated_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
     pipeline = desk.pipeline({"topic": tp.topic})
     pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
     cluster.truncate(tp, 2)
-    with pytest.raises(DataLossError, match="truncated"):
+    with pytest.raises(DataLossError, match="the log holds 0 to 2"):
         desk.run(pipeline, 0)
     (result,) = desk.run(desk.pipeline({"topic": tp.topic, "on_loss": "skip"}), 0)
     assert (result.committed.receipt.counts.read, result.committed.receipt.counts.skipped) == (2, 2)
@@ -224,6 +226,98 @@ def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between
     desk.run(older, 1)
     desk.run(newer, 2)
     assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_topic_that_only_seems_gone(desk: SourceDesk, cluster: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One answer without the topic gives nothing up, and a topic that is back before the commit refuses it: nothing is skipped for good."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = desk.pipeline({"topic": tp.topic, "on_removed": "drop"})
+    plan = preview(pipeline, hour(0))
+    pipeline.ledger.freeze(pipeline.spec.id, [plan.start, plan.stop])
+    pipeline.ledger.freeze_plan(plan)
+    answers: list[int] = []
+
+    def topics(names: Sequence[str]) -> dict[str, TopicInfo]:
+        answers.append(len(names))
+        return {} if len(answers) in blind else {n: cluster.topic(n) for n in names}
+
+    monkeypatch.setattr(pipeline.broker, "topics", topics)
+    blind: set[int] = {1, 2, 3}
+    with pytest.raises(UnreachableError, match="is there again"):
+        desk.run(pipeline, 0)
+    answers.clear()
+    blind = {1}
+    (result,) = desk.run(pipeline, 0)
+    assert result.committed.receipt.counts.skipped == 0
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_rebase_makes_committed_windows_final(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """What was read from the old topic can't be replayed, whatever is accepted: its rows stay."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
+    desk.run(pipeline, 0)
+    cluster.recreate_topic(tp.topic)
+    rebase(pipeline, None)
+    with pytest.raises(IdentityError):
+        run(pipeline, hour(0), Request("r", replace=True, accept_fewer=True))
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """More messages in another topic-partition don't hide those that are gone."""
+    topic = desk.logs.topic(2)
+    one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    desk.send(one, *minutes(0, 1))
+    desk.send(two, *minutes(0))
+    with cluster.transaction() as aborted:
+        cluster.produce(two, b'{"id": 50, "name": null}', timestamp=FIRST, transaction=aborted)
+        cluster.produce(two, b'{"id": 51, "name": null}', timestamp=FIRST, transaction=aborted)
+        aborted.abort()
+        aborted.state.status = "open"  # so that leaving the block has something to end
+        desk.logs._mirror(two, desk.things(0, 0), seen=False)
+    desk.run(desk.pipeline({"topic": topic}), 0)
+    cluster.remove(one, {1})
+    with pytest.raises(DataLossError, match="1 messages are left, generation 0 had 2"):
+        run(desk.pipeline({"topic": topic, "isolation": "read_uncommitted"}), hour(0), Request("r", replace=True))
+
+
+def test_a_new_topic_that_begins_at_the_end(desk: SourceDesk) -> None:
+    """Where `latest` is for a new topic is frozen when it is first seen, also if nothing else is waiting: what comes after is read."""
+    old, new = desk.logs.topic(1), desk.logs.topic(1)
+    desk.send(TopicPartition(old, 0), *minutes(0))
+    desk.batch(desk.pipeline({"topic": old, "start": "earliest"}, BATCH), "a")
+    desk.send(TopicPartition(new, 0), *minutes(1))
+    both = desk.pipeline({"topic": [old, new], "start": "latest"}, BATCH)
+    assert desk.batch(both, "b") is not None
+    desk.send(TopicPartition(new, 0), *minutes(2))
+    assert desk.batch(both, "c") is not None
+    assert desk.verdict({TopicPartition(new, 0): {0}}).ok, str(desk.verdict())
+
+
+def test_a_drain_ends_though_a_topic_goes(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """A topic of the goal that is removed meanwhile is not waited for."""
+    busy, gone = desk.logs.topic(1), desk.logs.topic(1)
+    for topic in (busy, gone):
+        desk.send(TopicPartition(topic, 0), *minutes(*range(8)))
+    pipeline = desk.pipeline({"topic": [busy, gone], "on_removed": "drop"}, BATCH | {"max_records": 4})
+    batches = 0
+    for _ in run_batches(pipeline, Request("a")):
+        batches += 1
+        if batches == 1:
+            cluster.delete_topic(gone)
+        desk.send(TopicPartition(busy, 0), *minutes(*range(4)))
+        assert batches < 20
+    assert batches > 1
+
+
+def test_what_lies_before_the_start_is_no_window(desk: SourceDesk) -> None:
+    """The library refuses it as the command does: it would be frozen below where the pipeline begins."""
+    tp = desk.logs.partition()
+    with pytest.raises(GridError, match="before the start"):
+        desk.run(desk.pipeline({"topic": tp.topic, "start": "earliest"}), -1)
 
 
 # ------------------------------------------------------------------------------------------------------------------------- hours

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ingest.errors import DataLossError, IdentityError
 from ingest.model import Boundary, How, Mark, Plan, Split, TopicPartition, TopicSeen, Window
 from ingest.plan.splits import doubts, make_plan, refuse_lost, refuse_other_identity
-from ingest.ports import Position
 
 A = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = A + timedelta(hours=1)
@@ -104,24 +103,17 @@ def test_a_new_topic_begins_where_the_boundary_says() -> None:
     assert planned(boundary(A, [5]), stop).splits == (Split("t", 0, 5, 9, 0), Split("u", 0, 60, 70))
 
 
-def lost(plan: Plan, start: int, end: int) -> None:
-    """The plan held against a log that holds these offsets in its one partition."""
-    refuse_lost(plan, {T0: start}, {T0: Position(end, None)})
+def lost(plan: Plan, start: int) -> None:
+    """The plan held against a log that starts at an offset."""
+    refuse_lost(plan, {T0: start})
 
 
 def test_a_split_below_the_log_start_is_refused() -> None:
     """The error names the topic-partition, the offset wanted, what is there, and the ways out."""
     plan = planned(boundary(A, [5]), boundary(END, [9]))
-    lost(plan, 5, 9)
+    lost(plan, 5)
     with pytest.raises(DataLossError, match=r"offsets 5 to 9, .* still there is 6 \(plan, t\[0\]@5\).*source\.on_loss: skip"):
-        lost(plan, 6, 9)
-
-
-def test_a_split_beyond_the_end_is_a_truncated_log() -> None:
-    """Plans end at or below the stable end, which only a truncation takes back."""
-    plan = planned(boundary(A, [5]), boundary(END, [9]), 2)
-    with pytest.raises(DataLossError, match=r"offsets 7 to 9, and the log was truncated: it ends at 8 now"):
-        lost(plan, 0, 8)
+        lost(plan, 6)
 
 
 @pytest.mark.parametrize(
@@ -137,13 +129,13 @@ def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, p
     """Also where nothing is left to read: a window that expired whole must not pass as one without messages."""
     plan = planned(start, stop)
     with pytest.raises(DataLossError, match=f"lost its {part} messages"):
-        lost(plan, 5, 9)
+        lost(plan, 5)
     assert list(doubts(plan)) == [T0]
 
 
 def test_nothing_is_doubted_of_what_is_not_read() -> None:
     """A position is wished, a removed topic is done with, and splits that were taken out are let go."""
-    lost(planned(boundary(A, [5], "position"), boundary(END, [9])), 5, 9)
-    lost(planned(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5, 9)
+    lost(planned(boundary(A, [5], "position"), boundary(END, [9])), 5)
+    lost(planned(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5)
     let_go = msgspec.structs.replace(planned(boundary(A, [5], "log_start"), boundary(END, [9])), splits=())
-    lost(let_go, 6, 9)
+    lost(let_go, 6)

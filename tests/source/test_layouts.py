@@ -12,6 +12,7 @@ from tests.source.test_contract import kafka_desk, memory_desk
 BLOCK = 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(1000 // BLOCK))
 def test_a_thousand_layouts_in_memory(block: int, tmp_path: Path) -> None:
     """Data, markers, aborted runs, gaps and open transactions in any mixture: nothing lost, nothing twice, and every read ends."""
