@@ -11,7 +11,7 @@ batch 7; one commits, the other reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 import msgspec
@@ -56,17 +56,27 @@ def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progre
 
     The n-th has the request id `<id>/n`, so that a retry reports those that are there and goes on.
     """
-    goal: dict[TopicPartition, int] | None = None
+    goal: tuple[Boundary, dict[TopicPartition, int]] | None = None
     for n in count():
         result = run_batch(pipeline, msgspec.structs.replace(request, id=f"{request.id}/{n}"), progress)
         if result is None:
             return
-        yield result
         reached = result.committed.receipt.plan.stop
-        goal = _stable_now(pipeline, reached) if goal is None else goal
-        marks = reached.cuts(goal)
-        if all(mark.how == "removed" or mark.offset >= goal[tp] for tp, mark in marks.items()):
+        if goal is None and not result.recovered:
+            goal = reached, _stable_now(pipeline, reached)
+        yield result
+        if goal is not None and _is_reached(*goal, reached):
             return
+
+
+def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Boundary) -> bool:
+    """What was removed or made anew since the goal was set is not waited for; nor is what no boundary knew by then."""
+    before, now = then.by_topic(), reached.by_topic()
+    same = [
+        tp for tp in goal if tp.topic in before and now.get(tp.topic) is not None and now[tp.topic].topic_id == before[tp.topic].topic_id
+    ]
+    moved = then.cluster_id != reached.cluster_id
+    return moved or all(mark.how == "removed" or mark.offset >= goal[tp] for tp, mark in reached.cuts(same).items())
 
 
 def preview_next(pipeline: Pipeline) -> Plan | None:

@@ -91,8 +91,21 @@ def _candidates(
     found = [] if opening and label == first else resolve(
         pipeline.broker, source, label, grid, first, opening[0] if opening else lower, upper,
         lambda looked: progress(Progress("boundary", looked, 0)), wait_for_open=wait_for_open,
+        left_out=_replaced(pipeline, upper),
     )  # fmt: skip
     return [*opening, *found]
+
+
+def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
+    """Topics in whose place a rebase above has put others, so that what they held is gone: left out where the spec says to go on."""
+    if upper is None or pipeline.spec.source.on_loss == "fail":
+        return set()
+    old, found = upper.by_topic(), set[str]()
+    for opening in pipeline.ledger.rebased(pipeline.spec.id):
+        now = opening.by_topic()
+        if opening.label >= upper.label:  # type: ignore[operator]  # both of one pipeline, so of one kind
+            found |= {name for name in old if name in now and now[name].topic_id != old[name].topic_id}
+    return found
 
 
 def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:

@@ -200,8 +200,27 @@ def _receipt(
         plan=plan, digest=plan.digest, generation=generation, attempt=attempt, request=request.id, ledger=pipeline.ledger.identity(),
         grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns.described(),
         code=f"windrow {version('windrow')}", staged_at=pipeline.now(), seconds=round(seconds, 3),
-        warnings=unexplained(plan, splits, compacted) + held_back(plan), partial=losses(plan, splits),
+        warnings=unexplained(plan, splits, compacted) + held_back(plan), partial=losses(plan, splits) + _left_behind(pipeline, plan),
     )  # fmt: skip
+
+
+def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
+    """What a topic that is gone held up to a boundary above: a later window counts it as skipped, and some of it may be of this one."""
+    left, above = {m.tp: m for m in plan.stop.marks if m.how == "removed"}, plan.stop
+    found = []
+    while left:
+        upper = pipeline.ledger.neighbours(plan.window.pipeline, above.label)[1]
+        if upper is None:
+            break
+        above = upper
+        for mark in [m for m in above.marks if m.tp in left and m.how != "removed"]:
+            low = left.pop(mark.tp)
+            if mark.offset > low.offset:
+                found.append(
+                    f"{mark.tp}: was gone when this window was cut; of its offsets {low.offset} to {mark.offset}, which are counted as "
+                    "skipped in a later window, some may belong here"
+                )
+    return tuple(found)
 
 
 def _check(pipeline: Pipeline, receipt: Receipt, found: Committed | None, request: Request, staged: Sequence[Staged]) -> None:

@@ -16,6 +16,7 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, TopicPartition, Window, covered, label_text
 from ingest.ports import Broker, Ledger, Sink, TopicInfo
 from ingest.seams import difference, same_source, torn
+from ingest.source import OnRemoved
 from ingest.tiling import between
 
 Level = Literal["wrong", "unchecked", "info"]
@@ -70,8 +71,11 @@ class Verified(msgspec.Struct, frozen=True):
         return 1 if "wrong" in levels else 3 if "unchecked" in levels else 0
 
 
-def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows) -> Verified:
-    """All comparisons of one pipeline. What can't be reached is a finding, so that the rest is still told."""
+def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows, on_removed: OnRemoved = "fail") -> Verified:
+    """All comparisons of one pipeline. What can't be reached is a finding, so that the rest is still told.
+
+    `on_removed`: what the source says of topics that are gone; "drop" makes them information.
+    """
     try:
         committed = sorted((c for c in sink.receipts() if c.receipt.window.pipeline == pipeline), key=lambda c: c.receipt.window)
     except RefusedError as error:
@@ -81,7 +85,7 @@ def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows
     findings += _reached("ledger", lambda: _ledger(pipeline, committed, ledger))
     findings += _reached("table", lambda: _table(receipts, rows))
     findings += _reached("table", lambda: [f for r in receipts for f in compare_dead(r, rows.dead(r.window, r.attempt))])
-    findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker))
+    findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
     return Verified(len(committed), sum(r.counts.valid for r in receipts), tuple(findings))
 
 
@@ -289,13 +293,13 @@ def _later(one: Label, other: Label) -> bool:
     return isinstance(one, int) == isinstance(other, int) and one > other  # type: ignore[operator]
 
 
-def _topic(receipts: Sequence[Receipt], current: Boundary | None, broker: Broker) -> list[Finding]:
+def _topic(receipts: Sequence[Receipt], current: Boundary | None, broker: Broker, on_removed: OnRemoved) -> list[Finding]:
     """Asks about all topics that a window read from, in a few questions."""
     if current is None:
         return []
     topics = broker.topics(sorted({s.topic for r in receipts for s in r.plan.splits} | {t.topic for t in current.topics}))
     tps = sorted({s.tp for r in receipts for s in r.plan.splits if s.topic in topics and s.partition < topics[s.topic].partitions})
-    return compare_topic(receipts, current, broker.cluster_id(), topics, broker.log_starts(tps))
+    return compare_topic(receipts, current, broker.cluster_id(), topics, broker.log_starts(tps), on_removed)
 
 
 def compare_topic(
@@ -304,6 +308,7 @@ def compare_topic(
     cluster_id: str,
     topics: Mapping[str, TopicInfo],
     starts: Mapping[TopicPartition, int],
+    on_removed: OnRemoved = "fail",
 ) -> list[Finding]:
     """Whether the receipts are of this cluster and these topics, and whether they could be replayed. Pure.
 
@@ -312,9 +317,10 @@ def compare_topic(
     findings, expired, left = [], [], []
     for receipt in receipts:
         cluster, lost = _lost_cluster(receipt, cluster_id), _lost_topics(receipt, topics)
+        let_go = _left_behind(receipt, current) | ({n for n in lost if n not in topics} if on_removed == "drop" else set())
         if cluster is None and not lost:
             expired += [receipt.window.key] if any(s.start < starts.get(s.tp, 0) for s in receipt.plan.splits) else []
-        elif (cluster is not None and current.cluster_id == cluster_id) or (cluster is None and lost <= _left_behind(receipt, current)):
+        elif (cluster is not None and current.cluster_id == cluster_id) or (cluster is None and lost <= let_go):
             left.append(receipt.window.key)
         elif cluster is not None:
             do = "Point the spec at the cluster that the table was built from; if it was replaced for good: windrow rebase SPEC."

@@ -79,7 +79,9 @@ def verify_all(output: Output, path: Path) -> None:
     """Receipts against ledger, rows and topics; its document is `Verified`."""
     spec = load_spec(path)
     pipeline = assemble(spec)
-    verified = verify(spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path(), spec.metadata))
+    verified = verify(
+        spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path(), spec.metadata), spec.source.on_removed
+    )
     wrong = sum(f.level == "wrong" for f in verified.findings)
     unchecked = sum(f.level == "unchecked" for f in verified.findings)
     summary = f"{verified.windows} windows, {verified.rows:,} rows: " + (f"{wrong} things are wrong" if wrong else "nothing is wrong")

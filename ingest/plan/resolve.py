@@ -17,7 +17,7 @@ Every boundary that is resolved says so: whichever of them finds such a neighbou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -79,6 +79,7 @@ def resolve(
     progress: Callable[[int], None],
     *,
     wait_for_open: bool,
+    left_out: Collection[str] = (),
 ) -> list[Boundary]:
     """The boundary of a label, after those of earlier labels that the same look answered; all to be frozen.
 
@@ -94,6 +95,7 @@ def resolve(
         upper: the nearest frozen boundary above, if any: no cut is looked for beyond it, and what it doesn't know is not read yet.
         progress: called with the number of messages looked at so far.
         wait_for_open: whether an open transaction that may still bring messages from before the label is an error.
+        left_out: topics that are not asked for, because what was there by then is gone: a rebase has put others in their place.
 
     Raises:
         IdentityError: a neighbour was frozen for another cluster or another topic of the same name.
@@ -102,7 +104,7 @@ def resolve(
         OpenTransactionError: the label would cut at a stable end behind which a transaction is open.
         UnreachableError: the cluster doesn't answer.
     """
-    found = discover(broker, source.selection, lower, source.on_removed)
+    found = discover(broker, source.selection, lower, source.on_removed).without(left_out)
     refuse_other(found, lower, upper)
     below, above = _cuts_of(lower, found.tps), _cuts_of(upper, found.tps)
     tps = found.tps if upper is None else [tp for tp in found.tps if tp in above]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ingest.errors import DataLossError, IdentityError, SpecError
@@ -12,7 +12,7 @@ from ingest.source import OnRemoved, Partitions, Pattern, Selection, Topics, sel
 
 _REBASE = (
     "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean; if it was rebased "
-    "already, a window from before that was not planned by then can't be run any more."
+    "already, windows from before need source.on_loss: skip, and hold what is left: nothing of that topic."
 )
 _FEW = 10
 
@@ -29,6 +29,11 @@ class Found:
     def seen(self) -> list[TopicSeen]:
         """The topics as a boundary keeps them."""
         return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in self.topics.values()]
+
+    def without(self, names: Collection[str]) -> Found:
+        """The same without some topics."""
+        kept = {name: info for name, info in self.topics.items() if name not in names}
+        return Found(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
 
 
 def discover(broker: Broker, selection: Selection, lower: Boundary | None, on_removed: OnRemoved) -> Found:

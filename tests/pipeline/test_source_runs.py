@@ -178,6 +178,43 @@ def test_a_rebase_that_leaves_a_topic_out(desk: SourceDesk, cluster: MemoryBroke
     assert desk.verdict().ok, str(desk.verdict())
 
 
+@pytest.mark.parametrize("topics", [1, 2])
+def test_windows_from_before_a_rebase_can_still_be_run(desk: SourceDesk, cluster: MemoryBroker, topics: int) -> None:
+    """Those that were not frozen by then hold what is left: the other topics, nothing of the one that was made anew; said as partial."""
+    names = [desk.logs.topic(1) for _ in range(topics)]
+    for name in names:
+        desk.send(TopicPartition(name, 0), *minutes(*(60 * n + 5 for n in range(6))))
+    source = {"topic": names}
+    desk.run(desk.pipeline(source), 0, 5)
+    gone = TopicPartition(names[-1], 0)
+    cluster.recreate_topic(gone.topic)
+    skipping = desk.pipeline(source | {"on_loss": "skip"})
+    rebase(skipping, None)
+    with pytest.raises(IdentityError):
+        desk.run(desk.pipeline(source), 2)
+    inner = desk.run(skipping, 2, 4, 3, 1)
+    assert all(r.committed.receipt.partial for r in inner)
+    assert sum(r.committed.receipt.counts.skipped for r in inner) == 4
+    assert desk.verdict({gone: {1, 2, 3, 4}}).ok, str(desk.verdict())
+
+
+def test_a_drain_ends_though_a_topic_is_made_anew(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """Its goal was an offset of the old one."""
+    busy, anew = desk.logs.topic(1), desk.logs.topic(1)
+    for topic in (busy, anew):
+        desk.send(TopicPartition(topic, 0), *minutes(*range(30)))
+    pipeline = desk.pipeline({"topic": [busy, anew]}, BATCH | {"max_records": 8})
+    batches = 0
+    for _ in run_batches(pipeline, Request("a")):
+        batches += 1
+        if batches == 2:
+            cluster.recreate_topic(anew)
+            rebase(pipeline, None)
+        desk.send(TopicPartition(busy, 0), *minutes(*range(4)))
+        assert batches < 20
+    assert batches > 2
+
+
 def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> None:
     """A second rebase before any window went on from the first takes its place."""
     tp = desk.logs.partition()

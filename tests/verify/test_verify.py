@@ -353,7 +353,7 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
     older = receipt(made, stage(scene.sink, made, 0, "a0"), 0, "a0")
     current = plan(scene.sink, 2).stop
     both = Boundary.of(current.label, "cluster", [*current.topics, OTHER], [*current.marks, Mark(OTHER.topic, 0, 10, "settled")])
-    found = _topic([older], both, scene.broker)  # type: ignore[arg-type]
+    found = _topic([older], both, scene.broker, "fail")  # type: ignore[arg-type]
     assert [(f.level, f.what) for f in found] == [("wrong", "topic shop.returns was deleted")]
 
 
