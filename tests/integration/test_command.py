@@ -17,7 +17,7 @@ from tests.broker.produce import Put, create_topic, delete_topic, produce
 from tests.integration.harness import judge, millis, version, visible
 from tests.integration.user import User
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 HOURS = "2026-01-05T01:00:00Z/2026-01-05T04:00:00Z"
 
@@ -65,10 +65,10 @@ def user(kafka: str, tmp_path: Path) -> User:
 
 def test_a_day_with_the_command(user: User) -> None:
     """Plan, run three hours, again, show, look at the dead letter, verify, replay one, verify: each message ends in one place."""
-    planned = user.types("plan", "--window", HOURS)
+    planned = user.starts_and_ends("plan", "--window", HOURS)
     assert [p["frozen"] for p in planned["plans"]] == [[]] * 3
     assert not (user.folder / "things").exists(), "planning made a table"
-    ran = user.types("run", "--window", HOURS)
+    ran = user.starts_and_ends("run", "--window", HOURS)
     assert [w["recovered"] for w in ran["windows"]] == [False] * 3
     before = version(user.place)
     again = user.types("run", "--window", HOURS)

@@ -59,7 +59,7 @@ def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
     """1 A worker has staged and is killed with SIGKILL. 2 Spark runs its task again. 3 The window commits, without what was left."""
     killed = user.folder / "killed"
-    ran = user.types(*RUN, crash=f"{point}:kill:{killed}")
+    ran = user.starts_and_ends(*RUN, crash=f"{point}:kill:{killed}")
     assert killed.exists(), "no worker came by the crash point"
     assert [w["recovered"] for w in ran["windows"]] == [False]
     assert_exactly_once_beside_garbage(user, garbage=1)
@@ -114,6 +114,6 @@ def test_a_killed_driver_is_run_again(user: User) -> None:
     left = staged(user)
     assert left, "nothing was staged before the kill"
     assert in_table(user) == set()
-    assert [w["recovered"] for w in user.types(*RUN)["windows"]] == [False]
+    assert [w["recovered"] for w in user.starts_and_ends(*RUN)["windows"]] == [False]
     assert not left & in_table(user)
     assert_exactly_once_beside_garbage(user, garbage=len(left))

@@ -6,9 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from typer.testing import CliRunner
+
+from ingest.cli.main import app
 from tests.integration.harness import Place
 
 HERE = Path(__file__).parent
@@ -38,8 +43,17 @@ class User:
         env = {name: value for name, value in os.environ.items() if name not in ELSEWHERE} | ({"WINDROW_CRASH": crash} if crash else {})
         return subprocess.Popen(command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def types(self, *words: str, code: int = 0, spec: bool = True, crash: str = "") -> Any:
-        """Run the command to its end; the document it prints, after its exit code was checked."""
+    def types(self, *words: str, code: int = 0) -> Any:
+        """The command in this process, on the Spark session that is there; the document it prints, after its exit code was checked."""
+        with chdir(self.folder), patch.dict(os.environ):
+            for name in ELSEWHERE:
+                os.environ.pop(name, None)
+            done = CliRunner().invoke(app, [words[0], "things.yaml", *words[1:], "--json"])
+        assert done.exit_code == code, (done.exit_code, done.output)
+        return json.loads(done.stdout)
+
+    def starts_and_ends(self, *words: str, code: int = 0, spec: bool = True, crash: str = "") -> Any:
+        """The same in a process of its own, which brings its own Spark."""
         with self.starts(*words, spec=spec, crash=crash) as command:
             try:
                 out, err = command.communicate(timeout=300)
