@@ -56,6 +56,7 @@ class DeadLetters:
                 return
             why = failed
             if not tables.again(self.uri, table.version(), waits):
+                tables.refuse_full(self.uri, table.version(), why)
                 raise tables.unknown(self.uri, why)
 
     def newest(self) -> dict[str, str]:

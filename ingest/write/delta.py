@@ -176,6 +176,7 @@ class DeltaSink:
                 return Done(Committed(receipt, table.version() + 1))
             sent = True
             if not tables.again(self.uri, table.version(), waits):
+                tables.refuse_full(self.uri, table.version(), why)
                 return Unknown(why)
 
     def janitor(self, older_than: timedelta = GRACE) -> list[str]:

@@ -260,7 +260,7 @@ def test_limits_are_inclusive() -> None:
     """Exactly as many as a limit allows are allowed, and None sets none; one more is refused, and the limit is named."""
     limited()
     limited(ratio=0.2, count=2)
-    with pytest.raises(DeadLetterLimitError, match="max_dead_ratio 0.19 allows"):
+    with pytest.raises(DeadLetterLimitError, match=r"max_dead_ratio 0\.19 allows"):
         limited(ratio=0.19, count=2)
     with pytest.raises(DeadLetterLimitError, match="max_dead_count 1 allows"):
         limited(ratio=0.2, count=1)
