@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ingest.errors import AccountingError, DeadLetterLimitError
-from ingest.model import Counts, Plan, SplitCounts, label_text
+from ingest.model import Counts, Plan, SplitCounts, Window, label_text
 from ingest.plan.splits import doubts
 from ingest.ports import Staged
+from ingest.refusals import TOLD, bounded
 
 SHOWN = 20
-"""How many coordinates a refusal shows."""
+"""How many dead letters' coordinates a receipt keeps per split."""
 
 
 def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
@@ -48,27 +49,27 @@ def _refuse_split(c: SplitCounts) -> None:
         )  # fmt: skip
 
 
-def refuse_too_many_dead(splits: Sequence[SplitCounts], max_ratio: float | None, max_count: int | None, way_to_see: str) -> None:
+def refuse_too_many_dead(
+    window: Window, staged: Sequence[Staged], max_ratio: float | None, max_count: int | None, way_to_see: str
+) -> None:  # fmt: skip
     """Hold the window's dead letters against its limits; None sets no limit.
 
     Raises:
-        DeadLetterLimitError: with reasons by count and the first coordinates, never a payload.
+        DeadLetterLimitError: says what was wrong where in the documents, how often, and where the first one lies; never a payload.
     """
-    total = Counts.total(splits)
+    total = Counts.total(s.counts for s in staged)
     over_ratio = max_ratio is not None and total.dead > max_ratio * total.read
     over_count = max_count is not None and total.dead > max_count
     if not over_ratio and not over_count:
         return
-    limit = f"max_dead_ratio {max_ratio}" if over_ratio else f"max_dead_count {max_count}"
-    reasons: Counter[str] = Counter()
-    for split in splits:
-        reasons.update(dict(split.reasons))
-    first = [f"{s.topic}[{s.partition}]@{offset} {reason}" for s in splits for offset, reason in s.first_dead][:SHOWN]
+    limit = f"limits.max_dead_ratio {max_ratio}" if over_ratio else f"limits.max_dead_count {max_count}"
+    kinds: Counter[str] = Counter()
+    for one in staged:
+        kinds.update(dict(one.refused))
+    told = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, TOLD))
+    first = next((f" First: {s.split.tp}@{offset}." for s in staged for offset, _ in s.counts.first_dead), "")
     raise DeadLetterLimitError(
-        f"{total.dead} of {total.read} messages were refused, more than {limit} allows; by reason: "
-        + ", ".join(f"{reason} {n}" for reason, n in reasons.most_common())
-        + "; the first: " + ", ".join(first),
-        "check",
+        f"Window {window.key}: {total.dead} of {total.read} refused: {told}.{first} That is more than {limit} allows", "check",
         f"No row was committed. Look at them ({way_to_see}), mend the schema or the producer, or raise the limit, and run it again.",
     )  # fmt: skip
 

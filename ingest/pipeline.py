@@ -236,8 +236,10 @@ def _check(pipeline: Pipeline, receipt: Receipt, found: Committed | None, reques
     crash_point("dead.before")
     pipeline.sink.commit_dead(receipt.plan, receipt.attempt, staged)
     limits = pipeline.spec.limits
-    way = f"windrow show SPEC --dead --window {receipt.window.key} --attempt {receipt.attempt}"
-    refuse_too_many_dead(receipt.splits, limits.max_dead_ratio, limits.max_dead_count, way)
+    way = f"windrow show SPEC --dead --window {receipt.window.key}"
+    if found is not None:  # else `show` takes the newest attempt by itself
+        way += f" --attempt {receipt.attempt}"
+    refuse_too_many_dead(receipt.window, staged, limits.max_dead_ratio, limits.max_dead_count, way)
 
 
 def _refuse_fewer(now: Receipt, before: Receipt) -> None:

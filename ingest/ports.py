@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, SplitCounts, TopicPartition, Window
+from ingest.refusals import Kinds
 from ingest.source import OnLoss
 
 # ---------------------------------------------------------------------------------------------------------------------------- Kafka
@@ -157,12 +158,17 @@ class Reader(Protocol):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """What one task staged: names and sizes of files that are not visible yet, in the sink's own words; small, JSON, safe to lose."""
+    """What one task staged: names and sizes of files that are not visible yet, in the sink's own words; small, JSON, safe to lose.
+
+    `refused` says what was wrong with the dead letters, and how often (see `ingest.refusals`). It is for the error of a window that is
+    refused, so it is no part of the counts, which the receipt keeps for ever.
+    """
 
     split: Split
     counts: SplitCounts
     rows: tuple[str, ...]
     dead: tuple[str, ...]
+    refused: Kinds = ()
 
 
 class Stager(Protocol):
@@ -265,6 +271,12 @@ class Sink(Protocol):
         """The window's dead letters, at most `limit`: `_topic, _partition, _offset, _timestamp`, the message, `stage, reason, detail`.
 
         Those of the attempt that the receipt names; or, to look into a refusal, those of another `attempt`.
+        """
+
+    def refused(self) -> dict[str, str]:
+        """Attempts whose dead letters are there though their window isn't committed: the newest per window key. Writes nothing.
+
+        Such an attempt was refused, or died before its commit, or is at work now.
         """
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:

@@ -17,6 +17,7 @@ from ingest.decode.json import Decoded, JsonDecoder
 from ingest.messages import in_calendar
 from ingest.model import Split, SplitCounts
 from ingest.ports import Reader, Staged, Stager, StagerFactory
+from ingest.refusals import Refusals
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class SplitTask:
             stager.discard()
             raise
         rows_staged, dead_staged, rows, dead = stager.finish()
-        return Staged(split, tally.counts(split, self.reader, rows_staged, dead_staged), rows, dead)
+        return Staged(split, tally.counts(split, self.reader, rows_staged, dead_staged), rows, dead, tally.refusals.kinds())
 
 
 def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
@@ -77,6 +78,7 @@ class _Tally:
     dead: int = 0
     dropped: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    refusals: Refusals = field(default_factory=Refusals)
     first_dead: list[tuple[int, str]] = field(default_factory=list)
     earliest: datetime | None = None
     latest: datetime | None = None
@@ -91,6 +93,7 @@ class _Tally:
         self.dropped += decoded.dropped
         reasons = decoded.dead_reason.to_pylist()
         self.reasons.update(reasons)
+        self.refusals.add(reasons, decoded.dead_detail.to_pylist())
         room = SHOWN - len(self.first_dead)
         if reasons and room > 0:
             offsets = messages.column("offset").take(decoded.dead_index.slice(0, room)).to_pylist()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from confluent_kafka import KafkaError
 
 UNKNOWN = frozenset({
@@ -42,3 +44,10 @@ END = KafkaError._PARTITION_EOF
 
 PASSING = AGAIN | {END}
 """What a consumer reports and gets over by itself."""
+
+_UNTRUSTED = re.compile(r"SSL routines::[^:]*(?:certificate|unknown ca)")
+
+
+def untrusted(text: str) -> bool:
+    """Whether a text of the client says that one side doesn't accept the other's certificate. It comes as _SSL or as _TRANSPORT."""
+    return _UNTRUSTED.search(text) is not None

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ingest.broker.client import scrubbed
-from ingest.broker.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN
+from ingest.broker.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
 from ingest.broker.properties import Value
 from ingest.errors import SpecError, UnreachableError
 
@@ -32,6 +32,9 @@ _REQUEST_SECONDS = 10.0
 _HEAR_SECONDS = 0.05
 _NEWS_SECONDS = 1.0
 """How long the news of a topic that was just made may take to reach the broker that is asked."""
+
+_OTHERS_SECONDS = 2.0
+"""How long other brokers have to answer once the certificate of one was not accepted."""
 
 
 class Questions:
@@ -55,6 +58,7 @@ class Questions:
         self._secrets = secrets
         self._news = False
         self._login: str | None = None
+        self._untrusted: tuple[float, str] | None = None
         self.admin = self.made(AdminClient, properties)
 
     @property
@@ -95,15 +99,15 @@ class Questions:
         while True:
             wait([future], _HEAR_SECONDS)
             self.admin.poll(0)  # serves errors and logs, which else would pile up
-            if future.done() or self._login is not None or time.monotonic() > deadline:
+            if future.done() or self._turned_away or time.monotonic() > deadline:
                 break
-        if not future.done() and self._login is not None:
-            raise KafkaException(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED))
+        if not future.done() and self._turned_away:
+            raise KafkaException(KafkaError(KafkaError._SSL if self._login is None else KafkaError.SASL_AUTHENTICATION_FAILED))  # noqa: SLF001  # public
         return future.result(0)
 
     def again(self, error: KafkaError) -> bool:
         """Whether it is worth another try."""
-        return self._login is None and (error.code() in AGAIN or (error.code() in UNKNOWN and self._news))
+        return not self._turned_away and (error.code() in AGAIN or (error.code() in UNKNOWN and self._news))
 
     def ask(self, what: str, topic: str | None, question: Callable[[], T]) -> T:
         """The answer, after bounded tries.
@@ -116,7 +120,7 @@ class Questions:
         def again(why: Exception) -> bool:
             return self.again(why.args[0]) if isinstance(why, KafkaException) else isinstance(why, TimeoutError)
 
-        self._login = self.heard = None
+        self._login = self.heard = self._untrusted = None
         began = time.monotonic()
         try:
             for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, wait_initial=0.1, wait_max=2.0):
@@ -145,12 +149,19 @@ class Questions:
             text = self._login or self.scrub(error.str())
             do = "Check the sasl.* and ssl.* properties under source.client."
             return SpecError(f"The cluster refused the login: {text}", "plan", do, topic)
+        if self._untrusted is not None:
+            do = (
+                "See that ssl.ca.location (or ssl.ca.pem) under source.client names the CA of the brokers' certificates, these are for "
+                "the host names that clients use and have not expired, and that the brokers accept the client's own, if they want one."
+            )
+            return SpecError(f"The TLS certificate is not accepted: {self._untrusted[1]}", "plan", do, topic)
         return self.unreachable(what, topic, self.heard or self.scrub(error.str()))
 
     def unreachable(self, what: str, topic: str | None, why: str) -> UnreachableError:
         """No answer, and the reason as far as it is known."""
         text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
-        return UnreachableError(text, "plan", "Check that the broker runs and can be reached, then try again.", topic)
+        do = "Check that the broker runs, can be reached, and speaks source.client's security.protocol (else PLAINTEXT); then try again."
+        return UnreachableError(text, "plan", do, topic)
 
     def scrub(self, text: str) -> str:
         """A text of librdkafka without the secrets that it might quote."""
@@ -162,3 +173,11 @@ class Questions:
             self.heard = self.scrub(error.str())
         if error.code() in LOGIN:
             self._login = self.heard
+        if self._untrusted is None and untrusted(error.str()):
+            self._untrusted = time.monotonic(), self.scrub(error.str())
+
+    @property
+    def _turned_away(self) -> bool:
+        """Whether no further try would help: the login was refused, or a certificate was not accepted and no other broker answers."""
+        rejected = self._untrusted is not None and time.monotonic() - self._untrusted[0] > _OTHERS_SECONDS
+        return self._login is not None or rejected

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -186,6 +187,13 @@ def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
         cells = (d.window, place, d.stage, d.reason, d.detail or "", *((_shown(d.key), _shown(d.value)) if payload else ()))
         table.add_row(*(Text(cell) for cell in cells))
     return table
+
+
+def refused_lines(refused: Mapping[str, str], spec: Path, *, shown: bool) -> list[Text]:
+    """What is to be known of windows (key -> newest attempt) that aren't committed and have dead letters; `shown`: they stand above."""
+    if shown:
+        return [Text(f"{key} is not committed; these are of its newest attempt, {attempt}.") for key, attempt in sorted(refused.items())]
+    return [Text(f"{key} is not committed; see what was refused: windrow show {spec} --dead --window {key}") for key in sorted(refused)]
 
 
 def _shown(value: bytes | None) -> str:

@@ -30,12 +30,24 @@ class Shown(msgspec.Struct):
     left_out: bool
 
 
+class RefusedAttempt(msgspec.Struct, frozen=True):
+    """The newest attempt at a window that isn't committed, of which there are dead letters."""
+
+    window: str
+    attempt: str
+
+
 class ShownDead(msgspec.Struct):
-    """The document of `show --dead`. Keys and values, where asked for, are base64. `left_out`: whether there are more beyond the limit."""
+    """The document of `show --dead`. Keys and values, where asked for, are base64. `left_out`: whether there are more beyond the limit.
+
+    `refused`: of the windows asked for those that aren't committed and have dead letters all the same. They are among `dead` if the
+    window was named.
+    """
 
     pipeline: str
     dead: list[render.DeadLetter]
     left_out: bool
+    refused: list[RefusedAttempt] = []
 
 
 def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
@@ -53,16 +65,25 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
 
 
 def show_dead(output: Output, path: Path, text: str | None, attempt: str | None, limit: int, *, payload: bool) -> None:
-    """Dead letters of the windows asked for, or of all that have any; of their committed attempts, or of one that was refused."""
+    """Dead letters of the windows asked for, or of all committed ones that have any.
+
+    Of the attempt that is committed; of a window that isn't, of the newest one; or of the `attempt` that is named.
+    """
     spec = load_spec(path)
     asked = None if text is None else windows_of(spec, text)
     pipeline = assemble(spec)
     windows = sorted(c.receipt.window for c in pipeline.sink.receipts() if c.receipt.counts.dead) if asked is None else asked
-    found = list(islice(_dead(pipeline, windows, attempt, limit + 1, payload=payload), limit + 1))
+    refused = pipeline.sink.refused() if attempt is None else {}
+    if asked is not None:
+        refused = {w.key: refused[w.key] for w in asked if w.key in refused}
+    attempts = [(w, attempt or refused.get(w.key)) for w in windows]
+    found = list(islice(_dead(pipeline, attempts, limit + 1, payload=payload), limit + 1))
     letters, more = found[:limit], len(found) > limit
-    left = [Text("There are more, which are not shown (--limit)")] if more else []
+    lines = [Text("There are more, which are not shown (--limit)")] if more else []
+    lines += render.refused_lines(refused, path, shown=asked is not None)
     table = render.dead_table(letters, payload=payload) if letters else Text(_no_dead(text, attempt))
-    output.show(ShownDead(spec.id, letters, left_out=more), table, *left)
+    of = [RefusedAttempt(*one) for one in sorted(refused.items())]
+    output.show(ShownDead(spec.id, letters, more, of), table, *lines)
 
 
 def _no_dead(text: str | None, attempt: str | None) -> str:
@@ -70,8 +91,8 @@ def _no_dead(text: str | None, attempt: str | None) -> str:
     return f"There are no dead letters{of}{'' if text is None else f' in {text}'}."
 
 
-def _dead(pipeline: Pipeline, windows: list[Window], attempt: str | None, limit: int, *, payload: bool) -> Iterator[render.DeadLetter]:
-    for window in windows:
+def _dead(pipeline: Pipeline, attempts: list[tuple[Window, str | None]], limit: int, *, payload: bool) -> Iterator[render.DeadLetter]:
+    for window, attempt in attempts:
         yield from render.dead_letters(window, pipeline.sink.read_dead(window, limit, attempt).to_pylist(), payload=payload)
 
 

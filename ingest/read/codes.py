@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from confluent_kafka import KafkaError
 
 END = KafkaError._PARTITION_EOF
@@ -29,3 +31,10 @@ PASSING = frozenset({
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
 })  # fmt: skip
 """What librdkafka mends by itself. Any other error may stand for messages that it skipped, such as a checksum that does not match."""
+
+_UNTRUSTED = re.compile(r"SSL routines::[^:]*(?:certificate|unknown ca)")
+
+
+def untrusted(text: str) -> bool:
+    """Whether a text of the client says that one side doesn't accept the other's certificate. It comes as _SSL or as _TRANSPORT."""
+    return _UNTRUSTED.search(text) is not None

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from ingest.errors import DataLossError, RefusedError
 from ingest.model import Split
 from ingest.read.codes import DENIED, END, GONE, LOST, PASSING
-from ingest.read.identity import LOG, denied, said, unreachable
+from ingest.read.identity import LOG, denied, said, turned_away, unreachable
 from ingest.read.loglimits import LogLimits, believed, log_limits
 
 _AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
@@ -180,7 +180,7 @@ class Cursor:
 
     def _stalled(self) -> None:
         """Nothing for the stall limit: say why, as far as that can be known."""
-        if self._heard is not None and self._heard.code() in DENIED:
+        if self._heard is not None and turned_away(self._heard):
             raise denied(self._split, self._said(self._heard))
         position = self.position
         self._settle()

@@ -94,6 +94,10 @@ class MemorySink:
         every = pa.concat_tables([DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string())).empty_table(), *pieces])
         return every if limit is None else every.slice(0, limit)
 
+    def refused(self) -> dict[str, str]:
+        """See `ports.Sink.refused`."""
+        return {window.key: attempt for (window, attempt), pieces in self._dead.items() if pieces and window not in self._state.held}
+
     def pieces(self) -> list[pa.Table]:
         """All rows that are visible, one table per staged piece, in the order in which they were staged."""
         return [piece for pieces in self._state.rows.values() for piece in pieces]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.metacolumns import DEFAULT
@@ -54,7 +56,25 @@ class DeadLetters:
                 return
             why = failed
             if not tables.again(self.uri, table.version(), waits):
+                tables.refuse_full(self.uri, table.version(), why)
                 raise tables.unknown(self.uri, why)
+
+    def newest(self) -> dict[str, str]:
+        """Per window key the file that was written last."""
+        table = tables.load(self.uri)
+        if table is None:
+            return {}
+        files = pa.table(table.get_add_actions(flatten=True)).sort_by("modification_time").to_pylist()
+        return {f[f"partition.{DEFAULT['window']}"]: unquote(f["path"]) for f in files}
+
+    def attempt(self, path: str) -> str:
+        """The attempt that a file is of; the last one, should Delta's compaction have put several into it."""
+        try:
+            with Place(self.uri).filesystem().open_input_file(path) as source:
+                return str(pq.read_table(source, columns=["attempt"])["attempt"][-1].as_py())
+        except (OSError, pa.ArrowException) as error:
+            what = f"{self.uri}/{path} can't be read: {type(error).__name__}"
+            raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.") from error
 
     def read(self, window: Window, attempt: str | None, limit: int | None) -> pa.Table:
         """The dead letters of one attempt at a window, at most `limit`, in the order of their files; none for no attempt."""

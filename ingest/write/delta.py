@@ -136,6 +136,14 @@ class DeltaSink:
         held = self.look(window) if attempt is None else None
         return self._dead.read(window, attempt if held is None else held.receipt.attempt, limit)
 
+    def refused(self) -> dict[str, str]:
+        """See `ports.Sink.refused`."""
+        newest, table = self._dead.newest(), tables.load(self.uri)
+        if not newest or table is None:
+            return {}
+        pipeline, version = tables.binding(self.uri, table, self._window).pipeline, self._versions(table)
+        return {key: self._dead.attempt(path) for key, path in newest.items() if version(window_app(key, pipeline)) is None}
+
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """See `ports.Sink.commit`.
 
@@ -168,6 +176,7 @@ class DeltaSink:
                 return Done(Committed(receipt, table.version() + 1))
             sent = True
             if not tables.again(self.uri, table.version(), waits):
+                tables.refuse_full(self.uri, table.version(), why)
                 return Unknown(why)
 
     def janitor(self, older_than: timedelta = GRACE) -> list[str]:

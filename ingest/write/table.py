@@ -25,6 +25,7 @@ from ingest.errors import GridError, IdentityError, OutcomeUnknownError, SchemaC
 from ingest.write.columns import difference, table_schema
 from ingest.write.place import Place, normal
 from ingest.write.stage import StagedFile
+from ingest.write.trouble import is_full, reason, torn_entry
 
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
@@ -55,7 +56,10 @@ def load(uri: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except Exception as error:
-        what = f"the table {uri} can't be read: {_first_line(error)}"
+        torn = torn_entry(Place(normal(uri)))
+        if torn is not None:
+            raise UnreachableError(f"{torn.what(uri)}: {reason(error)}", "setup", torn.cure(uri)) from error
+        what = f"the table {uri} can't be read: {reason(error)}"
         raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.") from error
 
 
@@ -70,7 +74,7 @@ def versions(uri: str, table: DeltaTable) -> Callable[[str], int | None]:
         try:
             return table.transaction_version(app)
         except Exception as error:
-            what = f"the log of the table {uri} can't be read: {_first_line(error)}"
+            what = f"the log of the table {uri} can't be read: {reason(error)}"
             raise UnreachableError(
                 what, "setup", "If its log is being cleaned up, run again; else check its storage and rights."
             ) from error
@@ -251,7 +255,7 @@ def attempt(write: Callable[[], None]) -> str | None:
         write()
     except Exception as error:  # noqa: BLE001 - not swallowed: every caller looks again, and gives the reason if it still can't tell
         kind = "conflict" if isinstance(error, CommitFailedError) else type(error).__name__
-        return f"{kind}: {_first_line(error)}"
+        return f"{kind}: {reason(error)}"
     return None
 
 
@@ -273,11 +277,25 @@ def again(uri: str, version: int, waits: list[float]) -> bool:
     return True
 
 
+def refuse_full(uri: str, version: int, why: str) -> None:
+    """After the last try on a version: a disk without room is no unknown outcome, if a look says that the table stands where it stood.
+
+    Raises:
+        UnreachableError: there is no room, and nothing was committed.
+    """
+    if not is_full(why):
+        return
+    try:
+        table = load(uri)
+    except UnreachableError:
+        return
+    if table is not None and table.version() == version:
+        what = f"there is no room left where the table {uri} lies: {why}"
+        do = "Nothing was committed: the table was looked at again. Make room on that disk (or raise the quota), then run the window again."
+        raise UnreachableError(what, "commit", do)
+
+
 def unknown(uri: str, why: str) -> OutcomeUnknownError:
     """The error for a commit whose outcome can't be told."""
     what = f"a commit to {uri} was sent and its outcome isn't known: {why}"
     return OutcomeUnknownError(what, "commit", "Run the window again: it looks into the table first.")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:300] or type(error).__name__

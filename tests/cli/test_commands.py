@@ -258,11 +258,35 @@ def test_show_windows(stage: Stage) -> None:
 def test_show_nothing(stage: Stage) -> None:
     """Before the first run there is nothing to show, and that is no error."""
     assert stage.json("show", stage.spec) == {"pipeline": "things", "windows": [], "left_out": False}
-    assert stage.json("show", stage.spec, "--dead") == {"pipeline": "things", "dead": [], "left_out": False}
+    assert stage.json("show", stage.spec, "--dead") == {"pipeline": "things", "dead": [], "left_out": False, "refused": []}
     assert "Nothing is committed yet." in stage.call("show", stage.spec).stdout
     assert f"Nothing is committed in {hour(1)}." in stage.call("show", stage.spec, "--window", hour(1)).stdout
     none = stage.call("show", stage.spec, "--dead", "--window", hour(1), "--attempt", "nosuch").stdout
     assert f"There are no dead letters of attempt nosuch in {hour(1)}." in none
+
+
+def test_show_dead_of_a_refused_window(stage: Stage) -> None:
+    """A window that was refused says what to mend; its newest attempt's dead letters are shown where it is named, else it is pointed to."""
+    _too_many_dead(stage)
+    for _ in range(2):
+        error = stage.json("run", stage.spec, "--window", hour(0), code=1)["error"]["message"]
+    assert "1 of 5 refused: JSON is malformed: Expecting value (1). First: shop.things[0]@2. " in error
+    assert f"windrow show SPEC --dead --window {hour(0)})" in error
+    named = stage.json("show", stage.spec, "--dead", "--window", f"{hour(0)}/{hour(2)}")
+    assert [(d["window"], d["partition"], d["offset"]) for d in named["dead"]] == [(hour(0), 0, 2)]
+    ((window, attempt),) = [(r["window"], r["attempt"]) for r in named["refused"]]
+    assert window == hour(0)
+    text = stage.call("show", stage.spec, "--dead", "--window", hour(0)).stdout
+    assert f"{hour(0)} is not committed; these are of its newest attempt, {attempt}." in text
+    assert stage.json("show", stage.spec, "--dead", "--window", hour(0), "--attempt", attempt)["dead"] == named["dead"]
+    every = stage.json("show", stage.spec, "--dead")
+    assert (every["dead"], every["refused"]) == ([], named["refused"])
+    text = stage.call("show", stage.spec, "--dead").stdout
+    assert f"{hour(0)} is not committed; see what was refused: windrow show {stage.spec} --dead --window {hour(0)}" in text
+    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("0.1", "0.6"))
+    stage.json("run", stage.spec, "--window", hour(0))
+    shown = stage.json("show", stage.spec, "--dead")
+    assert ([d["offset"] for d in shown["dead"]], shown["refused"]) == ([2], [])
 
 
 def test_show_dead(stage: Stage) -> None:

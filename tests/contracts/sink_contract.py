@@ -209,6 +209,18 @@ class SinkContract(SinkUnderTest):
         assert seen.num_rows == made.counts.dead
         assert self.report(sink, [0]).ok
 
+    def test_refused_attempts_are_known_until_their_window_is_committed(self, sink: Any) -> None:
+        """Per window that isn't committed the newest attempt that left dead letters: a refused window's can be found and read."""
+        assert sink.refused() == {}
+        for number, attempt in ((0, "a1"), (0, "a2"), (1, "b1")):
+            refused, files = staged_receipt(sink, number, 0, attempt)
+            sink.commit_dead(refused.plan, attempt, files)
+        clean, none = staged_receipt(sink, 2, 0, "c1", dead=False)
+        sink.commit_dead(clean.plan, "c1", none)
+        assert self.reopen(sink).refused() == {window(0).key: "a2", window(1).key: "b1"}
+        self.commit(sink, 0, attempt="a3")
+        assert self.reopen(sink).refused() == {window(1).key: "b1"}
+
     def test_a_mended_retry_leaves_no_message_on_both_sides(self, sink: Any) -> None:
         """Dead letters of an attempt that refused a message don't count once another attempt took it as a row."""
         refused, refused_files = staged_receipt(sink, 0, 0, "old schema")

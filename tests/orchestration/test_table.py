@@ -118,6 +118,7 @@ def test_a_refused_window_stops_the_run_after_the_finished_ones_are_green(world:
     assert not result.success
     assert world.green() == {world.key(0), world.key(1)}
     assert "max_dead_ratio" in failure_of(result)
+    assert "refused: JSON is malformed: Expecting value (200). First: " in failure_of(result)
     assert world.key(2) in failure_of(result)
     assert world.attempts == 1
     run = world.instance.get_run_by_id(result.run_id)

@@ -1,0 +1,55 @@
+"""A port that speaks TLS, or nothing, and no Kafka: enough for a client to be refused by."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+TLS = Path(__file__).parent / "tls"
+"""broker.pem: a certificate of 127.0.0.1 for a hundred years, signed by itself, and its key; other.pem: a CA that has signed nothing.
+
+Made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -addext "subjectAltName=IP:127.0.0.1"
+"""
+
+
+@contextmanager
+def listening(*, tls: bool = True, clients: Path | None = None) -> Iterator[str]:
+    """The address of a listener; after the handshake it says nothing. `clients`: whose certificates clients must show."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients)
+    server = socket.create_server(("127.0.0.1", 0))
+    open_ones: list[socket.socket] = []
+
+    def speak(plain: socket.socket) -> None:
+        with suppress(OSError), context.wrap_socket(plain, server_side=True) if tls else plain as one:
+            one.recv(1)
+            if not tls:
+                return
+            while one.recv(4096):
+                pass
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                plain, _ = server.accept()
+                plain.settimeout(30)
+                open_ones.append(plain)
+                threading.Thread(target=speak, args=(plain,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        for one in open_ones:
+            with suppress(OSError):
+                one.close()
