@@ -57,7 +57,9 @@ def _valid(expression: str) -> bool:
     Dagster leaves the first out.
     """
     fields = expression.split(" ")
-    if len(expression) > _LENGTH_MAX or len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)) or any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
+    if len(expression) > _LENGTH_MAX or len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)):
+        return False
+    if any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
         return False
     days = {fields[2], fields[4]}
     if ("*" not in days and any(day.startswith("*") for day in days)) or fields[2:] == ["29", "2", "*"]:
@@ -136,7 +138,7 @@ def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
     end = window_at(pipeline, grid, _instant(last)).start
     labels: list[Label] = [window.start]
     if window.hours and isinstance(end, datetime):
-        labels += islice(takewhile(lambda label: label <= end, _later(grid, window.hours[0])), _WINDOWS_MAX + 1)
+        labels += islice(_until(grid, window.hours[0], end), _WINDOWS_MAX + 1)
     _refuse_many(text, len(labels) - 1)
     found = [Window(pipeline, a, b) for a, b in pairwise(labels)]
     if not found:
@@ -146,7 +148,11 @@ def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
 
 def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
     """The grid's labels later than `after` and not later than `upto`, ascending; neither needs to be on the grid."""
-    return list(takewhile(lambda label: label <= upto, _later(grid, after)))
+    return list(_until(grid, after, upto))
+
+
+def _until(grid: str, after: datetime, upto: datetime) -> Iterator[datetime]:
+    return takewhile(lambda label: label <= upto, _later(grid, after))
 
 
 def labels_back(grid: str, upto: datetime, count: int) -> list[datetime]:

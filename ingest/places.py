@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 WAY_OUT = (
-    "a table's place is kept in plans, receipts and logs for ever. Give credentials and options to the storage's own SDK by the environment "
-    "(AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY ...)"
+    "a table's place is kept in plans, receipts and logs for ever. "
+    "Give credentials and options to the storage's own SDK by the environment (AWS_ACCESS_KEY_ID, AWS_REGION, "
+    "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY ...)"
 )
 """Why a URL holds no secret, and where the secret goes instead."""
 

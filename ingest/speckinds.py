@@ -135,7 +135,7 @@ def as_instant(value: object) -> datetime:
         return to_utc(value)
     if isinstance(value, date):
         return parse_instant(value.isoformat())
-    raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z")  # noqa: TRY004  # pydantic collects ValueErrors only
+    raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z")  # pydantic collects ValueErrors only
 
 
 def off_grid(written: object, start: datetime, error: GridError) -> str:

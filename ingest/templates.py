@@ -1,7 +1,7 @@
 """Templates in a spec: what the environment holds, and nothing else.
 
-The form is that of Dagster's components, of which this is the part that can do no harm: there are no loops, no arithmetic and no filters but
-one, so a template can't fill the memory or run for ever. Dagster's component and the command fill in with this module, so one file means one thing.
+The form is that of Dagster's components, of which this is the part that can do no harm: there are no loops, no arithmetic and one filter,
+so a template can't fill the memory or run for ever. The command and Dagster's component both fill in here, so one file means one thing.
 """
 
 from __future__ import annotations

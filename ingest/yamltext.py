@@ -49,7 +49,7 @@ class _Loader(yaml.SafeLoader):
     values = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) not in {None, "!", _STRING}:
             raise _problem("a tag, which begins with !, is not read: put the text in quotes, or leave the tag out", event)
         if self.depth >= DEPTH_MAX:
@@ -66,7 +66,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _problem(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(None, None, what, event.start_mark)
+    mark: Any = event.start_mark
+    return yaml.MarkedYAMLError(None, None, what, mark)
 
 
 def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
