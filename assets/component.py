@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from pathlib import Path
+from typing import Any, Self
 
 import dagster as dg
 from pydantic import BaseModel, RootModel
 
 from assets.factory import kafka_table
-from ingest.spec import PipelineSpec, parse_spec
+from ingest.spec import PipelineSpec, fill_spec, load_spec
 
 
 class Attributes(RootModel[dict[str, Any]]):
@@ -42,14 +43,18 @@ class KafkaTable(dg.Component):
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Resolve the templates and check the spec.
+        """Read the spec as the command does: from the same file, with the same templates, and the same words for each mistake.
 
         Raises:
-            SpecError: with all mistakes at once.
+            SpecError: with all mistakes at once, each with its line.
         """
+        tree = context.resolution_context.source_position_tree
+        file = None if tree is None else Path(tree.position.filename)
+        if file is not None and file.is_file():
+            number = context.component_path.instance_key  # Dagster takes several documents in a file, divided by ---
+            return cls(load_spec(file, number if isinstance(number, int) else 0))
         raw = attributes.root if isinstance(attributes, Attributes) else {}
-        resolved = context.resolution_context.at_path("attributes").resolve_value(raw)
-        return cls(parse_spec(cast("dict[str, Any]", resolved), context.path))
+        return cls(fill_spec(raw, context.path))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """All of the pipeline's definitions."""

@@ -44,14 +44,15 @@ class WindrowError(Exception):
         self.offset = offset
 
     def __str__(self) -> str:
-        """One clear paragraph: place, what happened, what to do."""
+        """One clear paragraph: what happened, where, what to do. Of a spec the stage goes without saying."""
         place = "" if self.topic is None else self.topic
         if self.partition is not None:
             place += f"[{self.partition}]"
         if self.offset is not None:
             place += f"@{self.offset}"
-        where = f"{self.stage}, {place}" if place else self.stage
-        return f"{self.what} ({where}). {self.do}"
+        stage = "" if self.stage == "spec" else self.stage
+        where = ", ".join(part for part in (stage, place) if part)
+        return f"{self.what} ({where}). {self.do}" if where else f"{self.what}. {self.do}"
 
 
 class SpecError(WindrowError):

@@ -15,6 +15,7 @@ from itertools import islice, pairwise, takewhile
 from cronsim import CronSim, CronSimError
 
 from ingest.errors import GridError, SpecError
+from ingest.instants import InstantError, parse_instant
 from ingest.model import Label, Window, label_text
 
 BATCH = "batch"
@@ -22,7 +23,12 @@ BATCH = "batch"
 
 _NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIELD = re.compile(r"\*(/\d+)?|\d+(-\d+(/\d+)?)?(,\d+(-\d+(/\d+)?)?)*")
+_LAST = datetime(9000, 1, 1, tzinfo=UTC)
+"""Python's calendar ends a thousand years later: there is room for neighbours and delays."""
+
+_LENGTH_MAX = 500
+_WINDOWS_MAX = 100_000
+_FIELD = re.compile(r"\*(/\d{1,4})?|\d{1,4}(-\d{1,4}(/\d{1,4})?)?(,\d{1,4}(-\d{1,4}(/\d{1,4})?)?)*")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _BATCH = re.compile(r"(?:batch-)?(\d{1,9})")
 
@@ -51,7 +57,9 @@ def _valid(expression: str) -> bool:
     Dagster leaves the first out.
     """
     fields = expression.split(" ")
-    if len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)) or any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
+    if len(expression) > _LENGTH_MAX or len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)):
+        return False
+    if any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
         return False
     days = {fields[2], fields[4]}
     if ("*" not in days and any(day.startswith("*") for day in days)) or fields[2:] == ["29", "2", "*"]:
@@ -90,11 +98,13 @@ def window_at(pipeline: str, grid: str, start: datetime) -> Window:
 
     Raises:
         GridError: the instant is not on the grid; names the nearest that are.
-        SpecError: the instant lies before 1970, where Kafka's timestamps have no meaning.
+        SpecError: the instant lies before 1970, where Kafka's timestamps have no meaning, or after the year 9000.
     """
     start = start.astimezone(UTC)
     if start < _EPOCH:
         raise SpecError(f"{label_text(start)} lies before 1970", "plan", "Kafka's timestamps begin there: choose a later window.")
+    if start >= _LAST:
+        raise SpecError(f"{label_text(start)} lies too far in the future", "plan", f"Choose a window before {label_text(_LAST)}.")
     floor, end = at_or_before(grid, start), after(grid, start)
     if floor != start:
         near = f"{label_text(floor)} or {label_text(end)}"
@@ -111,7 +121,7 @@ def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
     """The windows a text names: a start (an instant; a batch's number or name), or `start/end` for all from start until end.
 
     Raises:
-        SpecError: the text is neither, has no time zone, or its end is not after its start.
+        SpecError: the text is neither, has no time zone, names more than 100,000 windows, or its end is not after its start.
         GridError: an instant is not on the grid; names the nearest that are.
     """
     first, slash, last = text.partition("/")
@@ -120,12 +130,16 @@ def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
         numbers = range(start, _number(last) if slash else start + 1)
         if not numbers:
             raise _reversed(text)
+        _refuse_many(text, len(numbers))
         return [batch_at(pipeline, n) for n in numbers]
     window = window_at(pipeline, grid, _instant(first))
     if not slash:
         return [window]
     end = window_at(pipeline, grid, _instant(last)).start
-    labels = [window.start, *labels_between(grid, window.hours[0], end)] if window.hours and isinstance(end, datetime) else []
+    labels: list[Label] = [window.start]
+    if window.hours and isinstance(end, datetime):
+        labels += islice(_until(grid, window.hours[0], end), _WINDOWS_MAX + 1)
+    _refuse_many(text, len(labels) - 1)
     found = [Window(pipeline, a, b) for a, b in pairwise(labels)]
     if not found:
         raise _reversed(text)
@@ -134,7 +148,11 @@ def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
 
 def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
     """The grid's labels later than `after` and not later than `upto`, ascending; neither needs to be on the grid."""
-    return list(takewhile(lambda label: label <= upto, _later(grid, after)))
+    return list(_until(grid, after, upto))
+
+
+def _until(grid: str, after: datetime, upto: datetime) -> Iterator[datetime]:
+    return takewhile(lambda label: label <= upto, _later(grid, after))
 
 
 def labels_back(grid: str, upto: datetime, count: int) -> list[datetime]:
@@ -155,6 +173,11 @@ def _reversed(text: str) -> SpecError:
     return SpecError(f"{text} ends before it starts", "plan", "Give start/end with the later one second; the end is not part of it.")
 
 
+def _refuse_many(text: str, count: int) -> None:
+    if count > _WINDOWS_MAX:
+        raise SpecError(f"{text} names more than {_WINDOWS_MAX:,} windows", "plan", "Name fewer of them at a time.")
+
+
 def _number(text: str) -> int:
     found = _BATCH.fullmatch(text.strip())
     if found is None:
@@ -164,9 +187,6 @@ def _number(text: str) -> int:
 
 def _instant(text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise SpecError(f"{text!r} is not an instant", "plan", "Write it like 2026-01-02T03:00:00Z.") from error
-    if moment.tzinfo is None:
-        raise SpecError(f"{text!r} has no time zone", "plan", f"Write {text.strip()}Z if UTC is meant.")
-    return moment.astimezone(UTC)
+        return parse_instant(text)
+    except InstantError as error:
+        raise SpecError(f"{text!r} {error.what}", "plan", f"{error.do[0].upper()}{error.do[1:]}.") from None

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from ingest.errors import SpecError
+from ingest.instants import parse_instant
 from ingest.model import TopicPartition
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -102,7 +103,7 @@ class Given(msgspec.Struct, frozen=True, tag="offsets"):
 
 Initializer = AtLabel | Earliest | Latest | AtTime | Committed | Given
 
-_PAIR = re.compile(r"partition:(\d+),offset:(\d+)")
+_PAIR = re.compile(r"partition:(\d{1,19}),offset:(\d{1,19})")
 
 
 def flink_offsets(text: str) -> dict[int, int]:
@@ -112,10 +113,10 @@ def flink_offsets(text: str) -> dict[int, int]:
         ValueError: says what is wrong.
     """
     found: dict[int, int] = {}
-    for part in text.strip().rstrip(";").split(";"):
+    for number, part in enumerate(text.strip().rstrip(";").split(";"), start=1):
         match = _PAIR.fullmatch(re.sub(r"\s", "", part))
         if match is None:
-            raise ValueError(f"{part.strip()!r} is not of the form partition:0,offset:42")
+            raise ValueError(f"part {number} is not of the form partition:0,offset:42")
         if int(match[1]) in found:
             raise ValueError(f"partition {int(match[1])} stands there twice")
         found[int(match[1])] = int(match[2])
@@ -171,18 +172,17 @@ def given(offsets: dict[int, int], topics: Iterable[str]) -> Given:
 
 
 def moment(text: str) -> datetime:
-    """An ISO instant (without an offset: UTC), or epoch milliseconds.
+    """An ISO instant, or epoch milliseconds.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, or an instant without an offset.
     """
+    if not text.strip().isdecimal():
+        return parse_instant(text)
     try:
-        if text.strip().isdecimal():
-            return datetime.fromtimestamp(int(text) / 1000, UTC)
-        found = datetime.fromisoformat(text.strip())
+        return datetime.fromtimestamp(int(text) / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        raise ValueError("an instant is written like 2026-01-02T03:00:00Z, or as epoch milliseconds") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        raise ValueError("epoch milliseconds of that size are no instant") from None
 
 
 def _wrong(text: str, why: str) -> SpecError:

@@ -13,7 +13,7 @@ from ingest.broker.properties import Tuning
 from ingest.grid import BATCH
 from ingest.model import TopicPartition
 from ingest.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
-from ingest.specfile import Place
+from ingest.specfile import Place, nearest
 from ingest.speckinds import (
     PARTITION_MAX,
     Count,
@@ -32,6 +32,7 @@ from ingest.speckinds import (
 from ingest.startspec import WORDS, ByTopic, Start, StartSpec
 
 _SELECTING = ("topic", "topic_pattern", "partitions")
+_PATTERN_MAX = 1000
 
 # ---------------------------------------------------------------------------------------------------------------------------- topics
 
@@ -55,14 +56,15 @@ def _name(value: object) -> str:
     try:
         return topic_name(str(value))
     except ValueError as error:
-        raise told(f"{error}, not {str(value)[:80]!r}") from None
+        raise told(str(error), value) from None
 
 
 def _pattern(value: str) -> str:
     try:
         re.compile(value)
-    except re.error as error:
-        raise ValueError(f"must be a regular expression, which the whole name has to match: {error}") from None
+    except (re.error, OverflowError, RecursionError) as error:
+        why = error.msg if isinstance(error, re.error) else "too large"
+        raise ValueError(f"must be a regular expression, which the whole name has to match: {why}") from None
     return value
 
 
@@ -165,7 +167,7 @@ class SourceSpec(Section):
 
     bootstrap_servers: Servers
     topic: _TopicList | None = None
-    topic_pattern: Annotated[Text, AfterValidator(_pattern)] | None = None
+    topic_pattern: Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None = None
     partitions: _ByTopic | None = None
     on_removed: OnRemoved = "fail"
     start: Start | None = None
@@ -180,7 +182,8 @@ class SourceSpec(Section):
     def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Exactly one way to say which topics."""
         chosen = [name for name in _SELECTING if written.get(name) is not None]
-        if not chosen:
+        meant = {nearest(str(name), tuple(cls.model_fields)) for name in written if name not in cls.model_fields}
+        if not chosen and not meant & {*_SELECTING}:
             yield (), "Either 'topic', 'topic_pattern' or 'partitions' must be set: nothing says which topics are read"
         for name in chosen[1:]:
             yield (name,), f"'{chosen[0]}' and '{name}' must not be set together: exactly one says which topics are read"

@@ -2,7 +2,7 @@
 
 A spec file is Dagster's component file (the keys beside `attributes` are Dagster's business) or just the attributes. Values may hold
 `{{ env.NAME }}`, `{{ env('NAME') }}` and `{{ env('NAME', 'default') }}`, the form that Dagster components use. All mistakes are reported
-at once.
+at once. The file is read here for the command and for Dagster alike, so it means the same to both.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -18,10 +19,12 @@ from pydantic import AfterValidator, BaseModel, Field, PlainValidator, Validatio
 from ingest.broker.client import problems
 from ingest.errors import GridError, SpecError, SpecMistakesError
 from ingest.grid import BATCH, window_at
+from ingest.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.sourcespec import SourceSpec, TuningSpec
-from ingest.specfile import Document, Mistake, Place, mistake_of, read_document, suggest
-from ingest.speckinds import Section, as_instant, refuse, told
+from ingest.specfile import Document, Mistake, Place, mistake_of, read_document, read_values, suggest
+from ingest.speckinds import Section, Written, as_instant, off_grid, refuse, told
 from ingest.windowspec import WindowSpec, is_cron
+from ingest.yamltext import SIZE_MAX
 
 METADATA = (
     "topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size", "attempt",
@@ -38,6 +41,8 @@ _NEEDED = {
 }  # fmt: skip
 _SCHEMA = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_TOLD_MAX = 50
+"""Mistakes that are told at once."""
 
 
 def _pipeline_id(value: str) -> str:
@@ -49,6 +54,22 @@ def _pipeline_id(value: str) -> str:
 def _schema(value: str) -> str:
     if not _SCHEMA.fullmatch(value):
         raise ValueError("must be FILE.py:Class or package.module:Class")
+    return value
+
+
+def _sink_path(value: str) -> str:
+    secret = secret_part(value)
+    if secret is not None:
+        raise told(f"must not hold {secret}: {WAY_OUT}")
+    return _place(value)
+
+
+def _place(value: str) -> str:
+    if is_url(value):
+        if not value.partition("://")[2]:
+            raise told("names no place behind the ://")
+    else:
+        home(value)
     return value
 
 
@@ -88,7 +109,7 @@ _METADATA_SCHEMA = {"type": "object", "properties": {name: {"type": "string"} fo
 class DecodeSpec(Section):
     """Bytes to columns. `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class."""
 
-    schema_: Annotated[str, AfterValidator(_schema)] = Field(alias="schema")
+    schema_: Annotated[Written, AfterValidator(_schema)] = Field(alias="schema")
     on_null: Literal["dead", "drop"] = "dead"
     unknown: Literal["ignore", "dead"] = "ignore"
 
@@ -104,7 +125,7 @@ class SinkSpec(Section):
     """The table. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
 
     kind: Literal["delta"] = "delta"
-    path: Annotated[str, Field(min_length=1)]
+    path: Annotated[Written, Field(min_length=1), AfterValidator(_sink_path)]
 
 
 class PipelineSpec(Section):
@@ -113,14 +134,14 @@ class PipelineSpec(Section):
     `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. `folder` is where the spec lies.
     """
 
-    id: Annotated[str, AfterValidator(_pipeline_id)]
+    id: Annotated[Written, AfterValidator(_pipeline_id)]
     source: SourceSpec
     window: WindowSpec
     decode: DecodeSpec
     sink: SinkSpec
     limits: LimitsSpec = LimitsSpec()
     metadata: Annotated[Mapping[str, str], PlainValidator(_metadata), WithJsonSchema(_METADATA_SCHEMA)] = METADATA_DEFAULT
-    state: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)  # a database URL may hold a password
+    state: Annotated[Written, Field(min_length=1), AfterValidator(_place)] | None = Field(default=None, repr=False)  # may hold a password
     folder: Path
 
     @classmethod
@@ -135,58 +156,82 @@ class PipelineSpec(Section):
 
     def sink_path(self) -> str:
         """Where the table is: an absolute path, or the URL as it was given."""
-        return _absolute(self.sink.path, self.folder)
+        return absolute(self.sink.path, self.folder)
 
     def state_url(self) -> str:
         """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else .windrow/state.db beside the spec.
 
         Without WINDROW_STATE the same for one spec, whoever asks and from wherever: a command and a UI can't have two ledgers.
+
+        Raises:
+            SpecError: WINDROW_STATE makes no sense.
         """
         own = self.folder / ".windrow" / "state.db"
-        return _absolute(self.state or os.environ.get("WINDROW_STATE") or str(own), self.folder)
+        try:
+            return absolute(self.state or os.environ.get("WINDROW_STATE") or str(own), self.folder)
+        except ValueError as error:
+            raise SpecError(f"WINDROW_STATE {error}", "spec", "Mend the environment variable, or set state in the spec.") from None
 
 
-def _absolute(place: str, folder: Path) -> str:
-    return place if "://" in place else str(Path(os.path.normpath(folder / Path(place).expanduser())))
-
-
-def load_spec(path: Path) -> PipelineSpec:
-    """The spec in a YAML file.
+def load_spec(path: Path, document: int | None = None) -> PipelineSpec:
+    """The spec in a YAML file. `document`: which of several (from 0), as Dagster's component files may hold; None: there must be one.
 
     Raises:
         SpecError: if the file can't be read, or with all its mistakes, each with its line and dotted place.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SpecError(f"The spec {path} can't be read: {why}", "spec", "Give the path of a pipeline's YAML file.") from None
-    document = read_document(text)
-    spec, wrong = _checked(document.attributes, path.absolute().parent)
-    # A place whose template failed has no value yet: what pydantic says of it there is noise.
-    mistakes = [*document.mistakes, *(m for m in wrong if not document.failed(m.place))]
-    if mistakes or spec is None:
-        raise _refusal(str(path), mistakes, document)
-    return spec
+    return _made(read_document(_read(path), document), path.absolute().parent, str(path))
 
 
 def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
-    """The spec from attributes whose templates are resolved already (Python, Dagster). `folder`: what relative paths are relative to.
+    """The spec from attributes whose templates are resolved already. `folder`: what relative paths are relative to.
 
     Raises:
         SpecError: with all mistakes, each with its dotted place.
     """
-    spec, wrong = _checked(attributes, folder.absolute())
-    if spec is None:
-        raise _refusal("the spec", wrong, None)
+    return _made(Document(attributes), folder.absolute(), "the spec")
+
+
+def fill_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
+    """The spec from attributes that may hold templates, and that no file holds.
+
+    Raises:
+        SpecError: with all mistakes, each with its dotted place.
+    """
+    return _made(read_values(attributes), folder.absolute(), "the spec")
+
+
+def _read(path: Path) -> str:
+    """The text, if it isn't larger than a spec can be."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(SIZE_MAX + 1)
+        if len(content) <= SIZE_MAX:
+            return content.decode("utf-8")
+    except IsADirectoryError:
+        raise SpecError(f"The spec {path} is a folder", "spec", f"Name the file in it, such as {path / 'defs.yaml'}.") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SpecError(f"The spec {path} can't be read: {why}", "spec", "Give the path of a pipeline's YAML file.") from None
+    what = f"The spec {path} is larger than {SIZE_MAX // 1024} KiB, which no spec is"
+    raise SpecError(what, "spec", "Give the path of a pipeline's YAML file.")
+
+
+def _made(document: Document, folder: Path, name: str) -> PipelineSpec:
+    spec, wrong = _checked(document.attributes, folder)
+    # A place whose template failed has no value yet: what pydantic says of it there is noise.
+    mistakes = [*document.mistakes, *(m for m in wrong if not document.failed(m.place))]
+    if mistakes or spec is None:
+        raise _refusal(name, mistakes, document)
     return spec
 
 
-def _refusal(name: str, mistakes: list[Mistake], document: Document | None) -> SpecMistakesError:
-    lines = sorted((0 if document is None else document.line(m), m.text) for m in mistakes)
+def _refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMistakesError:
+    lines = list(dict.fromkeys(sorted((document.line(m), document.told(m)) for m in mistakes)))
     head = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
-    listed = "\n".join(f"  line {line}: {text}" if line else f"  {text}" for line, text in dict.fromkeys(lines))
-    return SpecMistakesError(f"{head} in {name}:\n{listed}", "spec", "Nothing was read. Mend the spec and try again.")
+    listed = [f"  line {line}: {text}" if line else f"  {text}" for line, text in lines[:_TOLD_MAX]]
+    if len(lines) > _TOLD_MAX:
+        listed.append(f"  and {len(lines) - _TOLD_MAX:,} more")
+    return SpecMistakesError(f"{head} in {name}:\n" + "\n".join(listed), "spec", "Nothing was read. Mend the spec and try again.")
 
 
 def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, list[Mistake]]:
@@ -256,8 +301,9 @@ def _file_mistakes(attributes: Mapping[str, Any], folder: Path) -> list[Mistake]
     if not isinstance(schema, str) or not _SCHEMA.fullmatch(schema):
         return []
     file = schema.rpartition(":")[0]
-    if not file.endswith(".py") or (folder / file).is_file():
-        return []
+    with suppress(OSError):  # a name that is too long
+        if not file.endswith(".py") or (folder / file).is_file():
+            return []
     return [Mistake(("decode", "schema"), f"there is no file {file} in {folder}")]
 
 
@@ -272,5 +318,7 @@ def _start_mistakes(pipeline: str, window: Mapping[str, Any]) -> Iterator[tuple[
         return
     try:
         window_at(pipeline, grid, start)
-    except (GridError, SpecError) as error:
+    except GridError as error:
+        yield ("window", "start"), off_grid(window.get("start"), start, error)
+    except SpecError as error:
         yield ("window", "start"), f"{error.what}. {error.do}"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from jinja2 import TemplateError, Undefined
-from jinja2.exceptions import SecurityError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic_core import ErrorDetails
+
+from ingest.templates import fill
+from ingest.yamltext import VALUES_MAX, compose, problem, scalar, strange
 
 Place = tuple[str | int, ...]
 
@@ -22,8 +21,14 @@ ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_v
 TOLD = "told"
 """The type of a mistake whose sentence is whole: nothing is added to it."""
 
-SECRET: tuple[Place, ...] = (("source", "client"), ("state",))
+SECRET: tuple[Place, ...] = (("source", "client"), ("state",), ("sink", "path"))
 """Places whose values are never repeated in a message."""
+
+_SHOWN_MAX = 80
+"""Characters of a key or a value that are repeated in a message."""
+
+_SECRET_LEAST = 4
+"""Characters of what came from the environment that are looked for in a message; less is no secret, and stands in any sentence."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Mistake:
     @property
     def text(self) -> str:
         """`window.grid: must be ...`."""
-        dotted = ".".join(str(part) for part in self.place)
+        dotted = ".".join(_short(str(part)) for part in self.place)
         return f"{dotted}: {self.what}" if dotted else self.what
 
 
@@ -48,73 +53,126 @@ class Document:
     attributes: object = None
     lines: dict[Place, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
+    given: dict[Place, dict[str, str]] = field(default_factory=dict)
+    """What came from the environment, by place and by the template that asked for it."""
+    values: int = 0
+
+    def count(self) -> None:
+        """One value more; aliases repeat them."""
+        self.values += 1
+        if self.values > VALUES_MAX:
+            raise _TooManyError
 
     def line(self, mistake: Mistake) -> int:
-        """The line of a mistake: of its place, or of the nearest place around it."""
+        """The line of a mistake: of its place, or of the nearest place around it; 0 where there is no file."""
         if mistake.line is not None:
             return mistake.line
         place = mistake.place
         while place and place not in self.lines:
             place = place[:-1]
-        return self.lines.get(place, 1)
+        return self.lines.get(place, 0)
 
     def failed(self, place: Place) -> bool:
         """Whether the value at a place, or around it, could not be made out."""
         return any(place[: len(m.place)] == m.place for m in self.mistakes if m.line is None or not m.place)
 
+    def told(self, mistake: Mistake) -> str:
+        """The mistake's text. What came from the environment is told as the template that asked for it: it may be a secret."""
+        text = mistake.text
+        for place, given in self.given.items():
+            if place[: len(mistake.place)] == mistake.place or mistake.place[: len(place)] == place:
+                for template, value in given.items():
+                    if len(value) >= _SECRET_LEAST:
+                        text = text.replace(repr(value)[1:-1], template).replace(value, template)
+        return text
 
-def read_document(text: str) -> Document:
-    """The attributes of a spec file; what is wrong with the text is among its mistakes."""
+
+class _TooManyError(Exception):
+    """Aliases stand for more values than a spec can have."""
+
+
+def read_document(text: str, number: int | None = None) -> Document:
+    """The attributes of a spec file; what is wrong with the text is among its mistakes. `number`: of several documents, which (from 0)."""
     document = Document()
     try:
-        loader = yaml.SafeLoader(text)
-        node = _unwrap(loader.get_single_node(), document)
-        if node is not None:
-            document.lines[()] = node.start_mark.line + 1
-            document.attributes = _value(loader, node, (), document, ())
+        nodes = compose(text)
     except yaml.MarkedYAMLError as error:
-        document.mistakes.append(Mistake((), _yaml_problem(error), _yaml_line(error)))
+        what, line = problem(error)
+        bounds = what.startswith(("nested deeper", "more than", "a tag"))
+        told = what if bounds else f"not valid YAML: {what}; look at the indentation, colons and quotes there"
+        document.mistakes.append(Mistake((), told, line))
+        return document
     except yaml.YAMLError:
         document.mistakes.append(Mistake((), "this is not YAML: it holds characters that no text has", 1))
+        return document
+    if number is None and len(nodes) > 1:
+        what = "a second document begins here: a spec is a file with one"
+        document.mistakes.append(Mistake((), what, nodes[1].start_mark.line + 1))
+    elif nodes:
+        _take(_unwrap(nodes[number or 0], document), document)
     return document
 
 
-def _yaml_line(error: yaml.MarkedYAMLError) -> int:
-    mark = error.problem_mark or error.context_mark
-    return 1 if mark is None else mark.line + 1
+def read_values(attributes: object) -> Document:
+    """The same for attributes that no file holds, with templates in them."""
+    document = Document()
+    try:
+        document.attributes = _filled(attributes, (), document)
+    except _TooManyError:
+        document.mistakes.append(Mistake((), f"more than {VALUES_MAX:,} values"))
+    return document
 
 
-def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
-    """PyYAML's words without its excerpt of the text, which might show a secret."""
-    return f"not valid YAML: {error.problem or error.context}; look at the indentation, colons and quotes there"
+def _filled(value: object, place: Place, document: Document) -> object:
+    document.count()
+    if isinstance(value, Mapping):
+        return {key: _filled(child, (*place, str(key)), document) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filled(child, (*place, i), document) for i, child in enumerate(value)]
+    return _text(value, place, document) if isinstance(value, str) else value
 
 
-def _unwrap(root: yaml.Node | None, document: Document) -> yaml.Node | None:
+def _take(node: yaml.Node, document: Document) -> None:
+    document.lines[()] = node.start_mark.line + 1
+    try:
+        document.attributes = _value(node, (), document, ())
+    except _TooManyError:
+        document.mistakes.append(Mistake((), f"its aliases stand for more than {VALUES_MAX:,} values: write out what is meant", 1))
+
+
+def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
     """The attributes' node inside Dagster's envelope, or the root itself."""
     if not isinstance(root, yaml.MappingNode):
         return root
-    keys = {key.value: (key, value) for key, value in root.value}
+    keys = {key.value: (key, value) for key, value in root.value if isinstance(key, yaml.ScalarNode)}
     if "attributes" not in keys:
         return root
     for name, (key, _) in keys.items():
         if name not in ENVELOPE:
-            what = f"unknown key beside attributes{suggest(str(name), ENVELOPE)}"
-            document.mistakes.append(Mistake((str(name),), what, key.start_mark.line + 1))
+            what = f"unknown key beside attributes{suggest(name, ENVELOPE)}"
+            document.mistakes.append(Mistake((name,), what, key.start_mark.line + 1))
     node: yaml.Node = keys["attributes"][1]
     return node
 
 
-def _value(loader: yaml.SafeLoader, node: yaml.Node, place: Place, document: Document, above: tuple[yaml.Node, ...]) -> Any:
+def _value(node: yaml.Node, place: Place, document: Document, above: tuple[yaml.Node, ...]) -> Any:
     """The value of a node; notes lines, duplicate keys and template trouble in the document."""
     if node in above:
         document.mistakes.append(Mistake(place, "an alias that contains itself", node.start_mark.line + 1))
         return None
+    document.count()
     if isinstance(node, yaml.MappingNode):
-        return {key: _value(loader, child, (*place, key), document, (*above, node)) for key, child in _items(node, place, document)}
+        return {key: _value(child, (*place, key), document, (*above, node)) for key, child in _items(node, place, document)}
     if isinstance(node, yaml.SequenceNode):
-        return [_value(loader, child, (*place, i), document, (*above, node)) for i, child in enumerate(node.value)]
-    value = loader.construct_object(node)
-    return render(value, place, document.mistakes) if isinstance(value, str) else value
+        document.lines.update({(*place, i): child.start_mark.line + 1 for i, child in enumerate(node.value)})
+        return [_value(child, (*place, i), document, (*above, node)) for i, child in enumerate(node.value)]
+    assert isinstance(node, yaml.ScalarNode)
+    try:
+        value = scalar(node, secret=is_secret(place))
+    except ValueError as error:
+        document.mistakes.append(Mistake(place, str(error)))
+        return None
+    return _text(value, place, document) if isinstance(value, str) else value
 
 
 def _items(node: yaml.MappingNode, place: Place, document: Document) -> Iterator[tuple[str, yaml.Node]]:
@@ -122,7 +180,7 @@ def _items(node: yaml.MappingNode, place: Place, document: Document) -> Iterator
     seen: dict[str, int] = {}
     for key_node, child in node.value:
         line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
+        if not isinstance(key_node, yaml.ScalarNode) or strange(str(key_node.value)):
             document.mistakes.append(Mistake(place, "a key must be a plain name", line))
             continue
         key = str(key_node.value)
@@ -133,50 +191,31 @@ def _items(node: yaml.MappingNode, place: Place, document: Document) -> Iterator
         yield key, child
 
 
-class _Env:
-    """`env` in a template: `env.NAME`, `env('NAME')`, `env('NAME', 'default')`."""
-
-    def __init__(self, missing: type[Undefined]) -> None:
-        self._missing = missing
-
-    def __call__(self, name: str, default: object = ...) -> object:
-        return os.environ.get(name, self._missing(name=name, obj=self) if default is ... else default)
-
-    def __getattr__(self, name: str) -> str:
-        try:
-            return os.environ[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
-def render(text: str, place: Place, mistakes: list[Mistake]) -> str:
-    """The text with its templates filled in; appends what is wrong to the mistakes."""
-    if "{{" not in text and "{%" not in text:
-        return text
-    wrong: list[str] = []
-
-    class Missing(Undefined):
-        """Notes each name that was used and isn't there, instead of stopping at the first."""
-
-        def __str__(self) -> str:
-            known = isinstance(self._undefined_obj, _Env)
-            name = self._undefined_name
-            wrong.append(f"the environment variable {name} is not set" if known else f"{name} is not known in templates; env is")
-            return ""
-
-    environment = ImmutableSandboxedEnvironment(undefined=Missing)
-    try:
-        text = environment.from_string(text).render(env=_Env(Missing))
-    except (TemplateError, SecurityError, TypeError, ValueError, ArithmeticError):
-        wrong.append("is not a valid template; use {{ env.NAME }} or {{ env('NAME', 'default') }}")
-    mistakes.extend(Mistake(place, what) for what in dict.fromkeys(wrong))
-    return text
+def _text(text: str, place: Place, document: Document) -> str | None:
+    """A text with its templates filled in; None if it can't be used, which is a mistake."""
+    found = fill(text)
+    if found.given:
+        document.given[place] = found.given
+    document.mistakes += [Mistake(place, what) for what in found.wrong]
+    if not strange(found.text):
+        return found.text
+    document.mistakes.append(Mistake(place, "holds control characters, or what is no character at all"))
+    return None
 
 
 def suggest(key: str, known: Sequence[str]) -> str:
     """`; did you mean grid?`, or the known keys."""
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+    near = nearest(key, known)
+    return f"; did you mean {near}?" if near else f"; known are {', '.join(known)}"
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """The known key that may have been meant."""
+    return next(iter(difflib.get_close_matches(key[:_SHOWN_MAX], known, n=1)), None)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
 
 
 def mistake_of(error: ErrorDetails, siblings: Sequence[str]) -> Mistake:
@@ -184,7 +223,8 @@ def mistake_of(error: ErrorDetails, siblings: Sequence[str]) -> Mistake:
     place = tuple(part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part))
     kind = error["type"]
     if kind == TOLD:
-        return Mistake(place, error["msg"])
+        value = error["ctx"].get("value")
+        return Mistake(place, error["ctx"]["what"] + ("" if value is None else _shown(place, value)))
     if kind == "extra_forbidden":
         return Mistake(place, f"unknown key{suggest(str(place[-1]), siblings)}")
     if kind == "missing":
@@ -205,7 +245,16 @@ def _is_branch(part: str) -> bool:
     return part.startswith("~") or part in {"bool", "int", "float", "str", "[key]"}
 
 
+def is_secret(place: Place) -> bool:
+    """Whether what stands at a place is never repeated."""
+    return any(place[: len(s)] == s for s in SECRET)
+
+
 def _shown(place: Place, value: object) -> str:
-    """The value that was found, where it is short and can't be a secret."""
-    hidden = any(place[: len(s)] == s for s in SECRET) or not isinstance(value, str | int | float) or len(str(value)) > 80
-    return "" if hidden else f", not {value!r}"
+    """The value that was found, where it is short and can't be a secret; what looks like a URL, or has a user in it, may hold one."""
+    if is_secret(place) or not isinstance(value, str | int | float):
+        return ""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return ""
+    text = repr(value)
+    return "" if len(text) > _SHOWN_MAX or "@" in text or "://" in text else f", not {text}"

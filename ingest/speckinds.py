@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any, NoReturn, Self
 
 from pydantic import (
@@ -19,12 +19,20 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from ingest.errors import GridError
+from ingest.instants import parse_instant, to_utc
+from ingest.model import instant
 from ingest.specfile import TOLD, Place
 
 PARTITION_MAX = 2**31 - 1
+COUNT_MAX = 2**63 - 1
+"""Kafka's offsets go no further."""
+
+DURATION_MAX = timedelta(days=3650)
+"""No window waits for longer; more would leave the calendar."""
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d+)(ms|[smhd])")
+_DURATION = re.compile(r"(\d{1,12})(ms|[smhd])")
 _SIZES = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SIZE = re.compile(r"(\d{1,18}) ?(KiB|MiB|GiB)?")
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):\d{1,5}")
@@ -34,7 +42,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class Section(BaseModel):
     """Immutable, strict about its keys, and silent about its values when something is wrong: one of them may be a secret."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, coerce_numbers_to_str=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
 
     @classmethod
     def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -65,9 +73,9 @@ def refuse(mistakes: Iterable[tuple[Place, str]]) -> NoReturn:
     raise _error(_details(mistakes))
 
 
-def told(what: str) -> PydanticCustomError:
-    """One mistake whose sentence says all, also what was written."""
-    return PydanticCustomError(TOLD, "{what}", {"what": what})
+def told(what: str, value: object = None) -> PydanticCustomError:
+    """One mistake in a sentence of our own. `value`: what was written, told behind it where it can't be a secret."""
+    return PydanticCustomError(TOLD, "{what}", {"what": what, "value": value})
 
 
 def _details(mistakes: Iterable[tuple[Place, str]]) -> list[InitErrorDetails]:
@@ -79,21 +87,27 @@ def _error(details: list[InitErrorDetails]) -> ValidationError:
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:
-    kind = told(error["ctx"]["what"]) if error["type"] == TOLD else error["type"]
+    kind = told(error["ctx"]["what"], error["ctx"].get("value")) if error["type"] == TOLD else error["type"]
     return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))
 
 
 def _duration(value: object) -> object:
     """`5m`, `1h30m`, `100ms`, or seconds."""
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if text.isdecimal():
-        return timedelta(seconds=int(text))
+    if text.isdecimal() and len(text) <= 12:
+        return _bounded(int(text) * 1000)
     parts = _DURATION.findall(text)
     if not parts or "".join(n + unit for n, unit in parts) != text:
         if isinstance(value, timedelta):
             return value
         raise ValueError("must be a duration like 30s, 5m, 1h30m, 100ms or a number of seconds")
-    return timedelta(milliseconds=sum(int(n) * _UNITS[unit] for n, unit in parts))
+    return _bounded(sum(int(n) * _UNITS[unit] for n, unit in parts))
+
+
+def _bounded(milliseconds: int) -> timedelta:
+    if milliseconds > DURATION_MAX // timedelta(milliseconds=1):
+        raise ValueError(f"must not be more than {DURATION_MAX.days}d")
+    return timedelta(milliseconds=milliseconds)
 
 
 def _not_negative(value: timedelta) -> timedelta:
@@ -110,21 +124,25 @@ def _size(value: object) -> object:
 
 
 def as_instant(value: object) -> datetime:
-    """An ISO instant; one without an offset is UTC.
+    """An ISO instant, turned to UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none, or has no offset.
     """
     if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value.strip())
-        except ValueError:
-            raise ValueError("must be an ISO instant like 2026-01-01T00:00:00Z") from None
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, time())
-    if not isinstance(value, datetime):
-        raise ValueError("must be an ISO instant like 2026-01-01T00:00:00Z")  # noqa: TRY004  # pydantic collects ValueErrors only
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return parse_instant(value)
+    if isinstance(value, datetime):
+        return to_utc(value)
+    if isinstance(value, date):
+        return parse_instant(value.isoformat())
+    raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z")  # pydantic collects ValueErrors only
+
+
+def off_grid(written: object, start: datetime, error: GridError) -> str:
+    """Why an instant is refused that lies beside the grid; one that was written with another offset is told on both clocks."""
+    elsewhere = isinstance(written, str) and datetime.fromisoformat(written.strip()).utcoffset() != timedelta(0)
+    seen = f"{str(written).strip()} is {instant(start)}, and grids are in UTC. " if elsewhere else ""
+    return f"{seen}{error.what}. {error.do}"
 
 
 def _whole_number(value: object) -> object:
@@ -144,7 +162,16 @@ def _none(value: object) -> object:
     return None if value == "none" else value
 
 
+def _written(value: object) -> object:
+    """A whole number stands in YAML as it is written, so it may be a name; others don't: 1.10 would become 1.1."""
+    if isinstance(value, bool | float):
+        raise ValueError("must be a text: put it in quotes")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return str(value) if isinstance(value, int) and value.bit_length() <= 64 else value
+
+
 def _servers(value: str) -> str:
+    if "@" in value:
+        raise told("must not hold a user or a password: they are source.client's, as sasl.username and sasl.password")
     if not all(_SERVER.fullmatch(part.strip()) for part in value.split(",")):
         raise ValueError("must be host:port, several separated by commas")
     return value
@@ -163,11 +190,12 @@ def topic_name(value: str) -> str:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
 Instant = Annotated[datetime, BeforeValidator(as_instant)]
-Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1)]
-Size = Annotated[int, BeforeValidator(_size)]
-Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX)]
+Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX)]
+Written = Annotated[str, BeforeValidator(_written)]
+Text = Annotated[Written, Field(min_length=1)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
-Servers = Annotated[str, AfterValidator(_servers)]
-TopicName = Annotated[str, AfterValidator(topic_name)]
+Servers = Annotated[Written, AfterValidator(_servers)]
+TopicName = Annotated[Written, AfterValidator(topic_name)]
 OrNone = BeforeValidator(_none)
 """`none` is written for None."""

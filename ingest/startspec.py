@@ -21,11 +21,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def _moment(value: object) -> datetime:
     """An ISO instant or epoch milliseconds. Before 1970 Kafka's timestamps turn into words: -1 asks for the end, -2 for the start."""
     if isinstance(value, bool):
-        raise ValueError("must be an instant like 2026-01-02T03:00:00Z, or epoch milliseconds")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z, or in epoch milliseconds")  # noqa: TRY004  # pydantic collects ValueErrors only
     try:
         found = moment(str(value)) if isinstance(value, int | str) else as_instant(value)
-    except ValueError:
-        raise ValueError("must be an instant like 2026-01-02T03:00:00Z, or epoch milliseconds") from None
+    except ValueError as error:
+        raise ValueError(str(error)) from None
     if found < _EPOCH:
         raise ValueError("must not lie before 1970, where Kafka's timestamps begin")
     return found
@@ -41,7 +41,7 @@ def _offsets(value: object) -> ByTopic:
         try:
             return {None: _in_range(flink_offsets(value))}
         except ValueError as error:
-            raise told(str(error)) from None
+            raise told(str(error), value) from None
     if not isinstance(value, Mapping) or not value:
         raise ValueError(
             "must be offsets by topic and partition, by partition, or a text like partition:0,offset:42;partition:1,offset:300"
@@ -66,7 +66,7 @@ def _numbers(value: object) -> dict[int, int]:
     if not isinstance(value, Mapping) or not value:
         raise ValueError("must be offsets by partition, like {0: 42}")
     pairs = [(str(p).strip(), str(o).strip()) for p, o in value.items()]
-    if not all(p.isdecimal() and o.isdecimal() for p, o in pairs):
+    if not all(p.isdecimal() and o.isdecimal() and len(p) < 20 and len(o) < 20 for p, o in pairs):
         raise ValueError("must be offsets by partition, like {0: 42}: whole numbers, 0 or more")
     found = {int(p): int(o) for p, o in pairs}
     if len(found) < len(pairs):

@@ -12,7 +12,7 @@ from ingest.errors import SpecError
 from ingest.grid import BATCH, cron
 from ingest.model import Label
 from ingest.specfile import Place
-from ingest.speckinds import Count, Duration, Instant, OrNone, Section, told
+from ingest.speckinds import Count, Duration, Instant, OrNone, Section, Written, told
 
 _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
 _TIMED = ("start", "delay", "max_wait", "idle")
@@ -43,12 +43,12 @@ def is_cron(text: str) -> bool:
 class WindowSpec(Section):
     """The grid of windows, in UTC, or `batch`. A window in time can be run once its end lies `delay` in the past."""
 
-    grid: Annotated[str, AfterValidator(_grid)]
+    grid: Annotated[Written, AfterValidator(_grid)]
     start: Instant | None = None
     delay: Duration = timedelta(minutes=5)
     max_wait: Duration = timedelta(minutes=5)
     idle: Literal["wait", "exempt"] = "wait"
-    every: Annotated[str, AfterValidator(_every)] = "* * * * *"
+    every: Annotated[Written, AfterValidator(_every)] = "* * * * *"
     max_records: Annotated[Count | None, OrNone] = None
     min_records: Count = 1
 

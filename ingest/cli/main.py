@@ -48,6 +48,8 @@ def _version(wanted: bool) -> None:
 
 def _look(spec: Path) -> None:
     """Whether the file is there, before seconds go into loading Spark and Arrow."""
+    if spec.is_dir():
+        raise SpecError(f"The spec {spec} is a folder", "spec", f"Name the file in it, such as {spec / 'defs.yaml'}.")
     if not spec.is_file():
         raise SpecError(f"The spec {spec} can't be read: there is no such file", "spec", "Give the path of a pipeline's YAML file.")
 

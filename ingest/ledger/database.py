@@ -23,6 +23,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from ingest.errors import RefusedError, SpecError, UnreachableError
+from ingest.places import home
 
 WAIT_SECONDS = 30
 """How long a transaction waits for another one before it gives up."""
@@ -33,6 +34,7 @@ OWN_FOLDER = ".windrow"
 REBUILD = "Move it away and run `windrow doctor SPEC --rebuild-ledger`: everything in it comes back from the table's receipts."
 
 _FORMS = "Write a path, sqlite:///path or postgresql://user@host/database."
+_ESCAPE = "What is special in a user or a password is percent-encoded: @ as %40, / as %2F, : as %3A."
 _CHECK = "Check that the place exists, that it is reachable and that you may write there, then run this again."
 _WRITES = "windrow_writes"
 _TABLES = {
@@ -50,6 +52,8 @@ class Database:
     name: str
     file: Path | None
     """Where it is, if it is a file of ours."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What is never told of it."""
     seen: set[str] = field(default_factory=set)
     """Tables that were seen on a server; a file may be another one each time, and is asked by each connection."""
 
@@ -100,10 +104,17 @@ class Database:
         except DBAPIError as error:
             self.seen.clear()
             if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":  # SQLite's class for "not a database" and "malformed"
-                raise RefusedError(f"The ledger {self.name} is damaged: {_reason(error)}", "ledger", REBUILD) from error
-            raise UnreachableError(f"The ledger {self.name} can't be used: {_reason(error)}", "ledger", _cure(error)) from error
+                raise RefusedError(f"The ledger {self.name} is damaged: {self._reason(error)}", "ledger", REBUILD) from error
+            raise UnreachableError(f"The ledger {self.name} can't be used: {self._reason(error)}", "ledger", _cure(error)) from error
         except OSError as error:
             raise UnreachableError(f"The ledger {self.name} can't be used: {error.strerror}", "ledger", _CHECK) from error
+
+    def _reason(self, error: DBAPIError) -> str:
+        """The database's own first line. It names hosts and users; the value of a wrong option is taken out."""
+        text = _first_line(error)
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
 
 
 def open_database(url: str) -> Database:
@@ -112,10 +123,12 @@ def open_database(url: str) -> Database:
     Raises:
         SpecError: the URL is neither, or its driver isn't installed.
     """
+    if not url.isprintable():
+        raise SpecError("The ledger's place holds control characters", "spec", _FORMS)
     try:
         parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
-    except ArgumentError:
-        raise SpecError("The ledger's URL can't be parsed", "spec", _FORMS) from None  # its text may hold the password
+    except (ArgumentError, ValueError):
+        raise SpecError("The ledger's URL can't be parsed", "spec", f"{_FORMS} {_ESCAPE}") from None  # its text may hold the password
     kind = parsed.get_backend_name()
     if kind == "sqlite":
         return _sqlite(parsed)
@@ -125,9 +138,15 @@ def open_database(url: str) -> Database:
 
 
 def _sqlite(url: URL) -> Database:
+    if url.drivername not in {"sqlite", "sqlite+pysqlite"} or url.host or url.username or url.password or url.query:
+        what = "The URL of a ledger in SQLite has more than a path"
+        raise SpecError(what, "spec", "Write a path, or sqlite:///path with three slashes and nothing behind it.")
     if url.database in {None, "", ":memory:"}:
         raise SpecError("A ledger in memory is lost with the process", "spec", "Give the path of a file.")
-    path = Path(str(url.database)).expanduser().absolute()
+    try:
+        path = home(str(url.database)).absolute()
+    except ValueError as error:
+        raise SpecError(f"The ledger's place {error}", "spec", _FORMS) from None
     engine = create_engine(
         URL.create("sqlite", database=str(path)), poolclass=NullPool, hide_parameters=True, connect_args={"timeout": WAIT_SECONDS}
     )
@@ -150,6 +169,7 @@ def _begin(connection: Connection) -> None:
 @cache
 def _postgresql(url: URL) -> Database:
     """One per URL and process, however often a ledger is opened: it keeps a connection."""
+    _refuse_misread(url)
     driver = url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     try:
         # Whatever the server's default is: a stricter level takes its snapshot before the advisory lock is granted, and would then
@@ -160,8 +180,29 @@ def _postgresql(url: URL) -> Database:
         )  # fmt: skip
     except ModuleNotFoundError as error:
         raise SpecError(f"The ledger's driver {error.name} is not installed", "spec", "Install windrow[postgres], or psycopg.") from error
+    except ArgumentError:
+        raise SpecError(f"There is no driver {driver.get_driver_name()} of PostgreSQL", "spec", _FORMS) from None
+    if engine.dialect.is_async:
+        raise SpecError(f"The ledger's driver {driver.get_driver_name()} is asynchronous", "spec", _FORMS)
     _keeping.add(engine)
-    return Database(engine, f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}", None)
+    name = f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
+    return Database(engine, name, None, secrets=_secrets(url))
+
+
+def _refuse_misread(url: URL) -> None:
+    """A password that isn't percent-encoded ends up in the host or the database, which are told."""
+    try:
+        (url.host or "").encode("idna")
+    except UnicodeError:
+        raise SpecError("The ledger's URL names no host", "spec", _FORMS) from None
+    if "@" in f"{url.host}{url.database}":
+        raise SpecError("The ledger's URL has an @ too many", "spec", _ESCAPE)
+
+
+def _secrets(url: URL) -> tuple[str, ...]:
+    """What a driver may repeat, and nobody should: the password, and the values of options, of which it may be one."""
+    values = [v for value in url.query.values() for v in ([value] if isinstance(value, str) else value)]
+    return tuple(v for v in (url.password, *values) if v)
 
 
 _keeping: WeakSet[Engine] = WeakSet()
@@ -190,12 +231,11 @@ def lock(connection: Connection, scope: str) -> None:
 
 
 def _cure(error: DBAPIError) -> str:
-    if "lock" in _reason(error):
+    if "lock" in _first_line(error):
         return f"Another process held it for more than {WAIT_SECONDS} s: look for one that is stopped, then run this again."
     return _CHECK
 
 
-def _reason(error: DBAPIError) -> str:
-    """The database's own first line: it names hosts and users, never a password."""
+def _first_line(error: DBAPIError) -> str:
     lines = str(error.orig).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
 from ingest.errors import SpecError, UnreachableError
+from ingest.places import WAY_OUT, home, secret_part, shown
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""
@@ -37,14 +36,20 @@ def normal(uri: str) -> str:
     """The one spelling of a table's place: an absolute path where it is local, else the URI; no slash at the end. No I/O.
 
     Raises:
-        SpecError: no table can lie there.
+        SpecError: no table can lie there, or the URI holds what may be secret: this spelling goes into plans and receipts.
     """
-    scheme, remote, _ = uri.partition("://")
+    secret = secret_part(uri)
+    if secret is not None:
+        raise SpecError(f"sink.path is {shown(uri)}, and holds {secret}", "spec", f"Leave it out: {WAY_OUT}.")
+    scheme, _, remote = uri.partition("://")
     if remote and scheme != "file":
         if scheme not in _STORES:
-            raise SpecError(f"sink.path is {_shown(uri)}: no table can lie in {scheme}", "spec", _FORMS)
+            raise SpecError(f"sink.path is {uri}: no table can lie in {scheme}", "spec", _FORMS)
         return uri.rstrip("/")
-    path = _local(uri) if remote else str(Path(uri).expanduser().absolute())
+    try:
+        path = _local(uri) if remote else str(home(uri).absolute())
+    except ValueError as error:
+        raise SpecError(f"sink.path {error}", "spec", _FORMS) from None
     if "%" in path:
         raise SpecError(f"sink.path is {path}, with a % in it", "spec", _RENAME)
     return path.rstrip("/")
@@ -160,7 +165,7 @@ class Place:
     @contextmanager
     def _told(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
         """Arrow's and the system's errors in our words; with `or_missing`, a file that isn't there stays FileNotFoundError."""
-        where = f"{_shown(self._uri)}/{path}".rstrip("/")
+        where = f"{shown(self._uri)}/{path}".rstrip("/")
         try:
             yield
         except pa.ArrowInvalid as error:
@@ -171,15 +176,10 @@ class Place:
             raise UnreachableError(f"{where} can't be read or written: {self._reason(error)}", "setup", _CHECK) from error
 
     def _reason(self, error: Exception) -> str:
-        return str(error).strip().partition("\n")[0].replace(self._uri, _shown(self._uri)).rstrip(".")[:300]
+        return str(error).strip().partition("\n")[0].replace(self._uri, shown(self._uri)).rstrip(".")[:300]
 
     def _full(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}"
-
-
-def _shown(uri: str) -> str:
-    """A URI without what may be secret in it: user and options."""
-    return re.sub(r"(?<=://)[^/@]*:[^/]*@", "", uri).partition("?")[0]
 
 
 def _sync(name: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from ingest.errors import SpecError
+from ingest.grid import parse_windows
+from ingest.source import parse_initializer
 from ingest.spec import PipelineSpec, SourceSpec, load_spec, parse_spec
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +33,9 @@ attributes:
   sink: {kind: delta, path: "{{ env('LAKE', 'lake') }}/orders"}
   state: null
 """
+
+
+START = "\"{{ env('ORDERS_START') }}\""
 
 
 @pytest.fixture(autouse=True)
@@ -104,14 +109,27 @@ def test_wrong_durations(folder: Path, text: str) -> None:
     assert "line 8: window.delay: must " in refused(folder, GOOD.replace("5m", text))
 
 
-@pytest.mark.parametrize(
-    ("start", "instant"),
-    [("2026-01-01T02:00:00+02:00", datetime(2026, 1, 1, tzinfo=UTC)), ("2026-01-01", datetime(2026, 1, 1, tzinfo=UTC))],
-)
-def test_starts_are_utc(folder: Path, start: str, instant: datetime) -> None:
-    """An instant with an offset is turned to UTC, one without is UTC; YAML's own dates are taken too."""
+@pytest.mark.parametrize("start", ["2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z", "2026-01-01 00:00:00+00:00"])
+def test_starts_are_utc(folder: Path, start: str) -> None:
+    """An instant with an offset is turned to UTC, in quotes or not."""
     for written in (start, f'"{start}"'):
-        assert load(folder, GOOD.replace("\"{{ env('ORDERS_START') }}\"", written)).window.start == instant
+        assert load(folder, GOOD.replace(START, written)).window.start == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("start", ["2026-01-01T00:00:00", "2026-01-01 00:00:00", "2026-01-01"])
+def test_a_start_without_a_time_zone(folder: Path, start: str) -> None:
+    """An instant or a date without an offset is refused with the way to write it, as on the command line, wherever a spec has one."""
+    said = "has no time zone: write 2026-01-01"
+    for written in (start, f'"{start}"'):
+        assert f"line 7: window.start: {said}" in refused(folder, GOOD.replace(START, written))
+    position = f"topic: shop.orders, start: {{timestamp: {start}}}"
+    assert f"line 4: source.start.timestamp: {said}" in refused(folder, GOOD.replace("topic: shop.orders", position))
+    for text in (start, f"timestamp:{start}"):
+        with pytest.raises(SpecError, match=r"has no time zone.*rite 2026-01-01"):
+            parse_initializer(text, ["a"]) if ":" in text and text.startswith("t") else parse_windows("p", "hourly", text)
+    naive = {**GOOD_ATTRIBUTES, "window": {"grid": "hourly", "start": datetime.fromisoformat(start)}}
+    with pytest.raises(SpecError, match="has no time zone: give the datetime a tzinfo"):
+        parse_spec(naive, folder)
 
 
 def test_all_mistakes_at_once(folder: Path) -> None:
@@ -140,7 +158,7 @@ colour: red
         (5, "source.topic", "must be a topic name"),
         (6, "source.topic", "is there twice, first in line 5"),
         (7, "window.grid", "must be hourly, daily, batch or a cron expression of five fields"),
-        (7, "window.start", "must be an ISO instant"),
+        (7, "window.start", "is not an instant: write it like 2026-01-02T03:00:00Z"),
         (8, "decode.schema", "is missing"),
         (9, "decode.schma", "unknown key; did you mean schema?"),
         (10, "decode.on_null", "must be 'dead' or 'drop'"),
@@ -156,7 +174,7 @@ colour: red
 
 def test_start_beside_the_grid(folder: Path) -> None:
     """A start that is not on the grid is a mistake of its own line, also beside others."""
-    message = refused(folder, GOOD.replace("hourly", "daily").replace("\"{{ env('ORDERS_START') }}\"", "2026-01-01T01:00:00Z"))
+    message = refused(folder, GOOD.replace("hourly", "daily").replace(START, "2026-01-01T01:00:00Z"))
     assert "line 7: window.start: 2026-01-01T01:00:00Z is not on the daily grid" in message
 
 

@@ -1,0 +1,49 @@
+"""Instants as people write them: in ISO form, with their time zone."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+class InstantError(ValueError):
+    """What was written is no instant."""
+
+    def __init__(self, what: str, do: str) -> None:
+        """`what` it is instead, to be read after it; what to `do`."""
+        super().__init__(f"{what}: {do}")
+        self.what = what
+        self.do = do
+
+
+def parse_instant(text: str) -> datetime:
+    """The instant, in UTC. One without a time zone is refused: whoever wrote it may have meant another clock than whoever reads it.
+
+    Raises:
+        InstantError: it is none.
+    """
+    written = text.strip()
+    try:
+        found = datetime.fromisoformat(written)
+    except ValueError:
+        raise InstantError("is not an instant", "write it like 2026-01-02T03:00:00Z") from None
+    if found.tzinfo is None:
+        meant = f"{written}T00:00:00Z" if _DATE.fullmatch(written) else f"{written}Z"
+        raise InstantError("has no time zone", f"write {meant} if UTC is meant")
+    return to_utc(found)
+
+
+def to_utc(moment: datetime) -> datetime:
+    """The same instant on the clock of UTC.
+
+    Raises:
+        InstantError: it has no time zone, or lies outside the years 1 to 9999 there.
+    """
+    if moment.tzinfo is None:
+        raise InstantError("has no time zone", "give the datetime a tzinfo, such as datetime.UTC")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise InstantError("lies outside the calendar", "write an instant between the years 1 and 9999") from None
