@@ -10,6 +10,7 @@ from ingest.model import Counts, Plan, SplitCounts, Window, label_text
 from ingest.plan.splits import doubts
 from ingest.ports import Staged
 from ingest.refusals import TOLD, bounded
+from ingest.tiling import between
 
 SHOWN = 20
 """How many dead letters' coordinates a receipt keeps per split."""
@@ -98,6 +99,12 @@ def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
         for s in splits
         if s.skipped
     ]
+    found += [
+        f"{s.topic}[{s.partition}] {s.start}..{s.stop}: the log was cut off below offset {s.start} and has grown again; what was written "
+        "there before that offset is in no window"
+        for s in splits
+        if s.regrown
+    ]
     found += [f"{tp} {words}" for tp, (_, words) in doubts(plan).items()]
     return tuple(found)
 
@@ -109,4 +116,15 @@ def held_back(plan: Plan) -> tuple[str, ...]:
         "its messages are in a later window"
         for m in plan.stop.marks
         if m.how == "open"
+    )
+
+
+def unwitnessed(plan: Plan) -> tuple[str, ...]:
+    """Warnings about where a window begins without a leader epoch: a boundary of an older version, or a cluster that names none."""
+    read = {s.tp for s in plan.splits}
+    return tuple(
+        f"{tp}: where the window begins, offset {low.offset}, was frozen without a leader epoch: had the log been cut off below it and "
+        f"grown again before {label_text(plan.stop.label)} was frozen, nothing would have shown it"
+        for tp, (low, _) in between(plan.start, plan.stop).items()
+        if tp in read and low.offset > 0 and low.leader_epoch is None
     )

@@ -26,6 +26,7 @@ from ingest.pipeline import preview, run
 from ingest.plan.batches import first_boundary, next_batch
 from ingest.plan.splits import make_plan
 from ingest.plan.topics import discover
+from ingest.readable import asked_until_believed
 from ingest.tiling import clamped
 
 
@@ -96,7 +97,7 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     if _is_uncommitted(pipeline, label - 1):
         return preview(pipeline, batch_at(spec.id, label - 1))
     lower = ledger.opening(spec.id, label) or newest
-    cut = next_batch(pipeline.broker, source, lower, label + 1, spec.window.max_records, spec.window.min_records)
+    cut = _waiting(pipeline, lower, label + 1)
     if cut is None:
         return None
     return make_plan(batch_at(spec.id, label), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
@@ -106,6 +107,14 @@ def _refuse_windows_in_time(pipeline: Pipeline) -> None:
     spec = pipeline.spec
     if not spec.window.is_batch:
         raise GridError(f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches", "plan", "Name the window to run.")
+
+
+def _waiting(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None:
+    """The end of the batch that begins at the newest boundary; None if too little is waiting."""
+    window, source = pipeline.spec.window, pipeline.spec.source.origin(pipeline.spec.window.grid)
+    return asked_until_believed(
+        pipeline, lambda: next_batch(pipeline.broker, source, lower, label, window.max_records, window.min_records)
+    )  # fmt: skip
 
 
 def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
@@ -123,7 +132,7 @@ def _next(pipeline: Pipeline) -> int | None:
     if _is_uncommitted(pipeline, label - 1):
         return label - 1
     lower = ledger.opening(spec.id, label) or newest[-1]
-    cut = next_batch(pipeline.broker, source, lower, label + 1, spec.window.max_records, spec.window.min_records)
+    cut = _waiting(pipeline, lower, label + 1)
     if cut is None:
         return None
     crash_point("boundary.before")

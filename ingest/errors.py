@@ -5,6 +5,7 @@
     │   └── SpecMistakesError      all that is wrong with one spec
     ├── RefusedError         exit 1   the data was refused, nothing became visible: a person decides
     │   ├── DataLossError          retention or truncation removed what the window needs
+    │   │   └── CutOffError            a log ends below where a window ended before
     │   ├── IdentityError          another cluster, a recreated topic, another ledger
     │   ├── OverlapError           the range is already committed under another window
     │   ├── GridError              the window does not lie on the table's grid
@@ -75,6 +76,10 @@ class RefusedError(WindrowError):
 
 class DataLossError(RefusedError):
     """Messages that the window needs are gone from the topic."""
+
+
+class CutOffError(DataLossError):
+    """A log ends below an offset that it had reached before: right after an election a broker may say so for a moment."""
 
 
 class IdentityError(RefusedError):

@@ -13,6 +13,7 @@ from ingest.model import Boundary, Label, Window, label_text
 from ingest.parts import Pipeline, Progress, ignore
 from ingest.plan.batches import first_boundary
 from ingest.plan.resolve import resolve
+from ingest.readable import asked_until_believed
 from ingest.source import AtLabel
 from ingest.tiling import clamped
 
@@ -58,6 +59,7 @@ def _patient_candidates(pipeline: Pipeline, label: datetime, progress: Callable[
 
     Raises:
         OpenTransactionError: where the source starts lies behind it, so that nothing stable counts.
+        CutOffError: a log ends below a boundary that is frozen below the label.
     """
     deadline = label + pipeline.spec.window.delay + pipeline.spec.window.max_wait
     began = pipeline.now()
@@ -88,11 +90,11 @@ def _candidates(
     if not isinstance(source.start, AtLabel) and lower is None:
         # Where the pipeline begins is frozen no later than all else: a later boundary alone would bound it from above.
         opening = [first_boundary(pipeline.broker, source, first)]
-    found = [] if opening and label == first else resolve(
+    found = [] if opening and label == first else asked_until_believed(pipeline, lambda: resolve(
         pipeline.broker, source, label, grid, first, opening[0] if opening else lower, upper,
         lambda looked: progress(Progress("boundary", looked, 0)), wait_for_open=wait_for_open,
         left_out=_replaced(pipeline, upper),
-    )  # fmt: skip
+    ))  # fmt: skip
     return [*opening, *found]
 
 

@@ -87,7 +87,12 @@ class TopicSeen(msgspec.Struct, frozen=True, order=True):
 
 
 class Mark(msgspec.Struct, frozen=True, order=True):
-    """Where a boundary cuts one topic-partition, and how that was found."""
+    """Where a boundary cuts one topic-partition, and how that was found.
+
+    `leader_epoch` is the witness that the log was whole up to here: when the mark was cut, the messages of this epoch and of those before
+    it reached up to the offset or beyond, and none below the offset had a later epoch. A log that is cut off below the offset grows again
+    under a later epoch only, so the cluster can tell ever after. None where the cluster named no epoch, or an older version cut the mark.
+    """
 
     topic: str
     partition: int
@@ -195,13 +200,18 @@ class Window(msgspec.Struct, frozen=True, order=True):
 
 
 class Split(msgspec.Struct, frozen=True, order=True):
-    """One offset range of one topic-partition: the unit of reading, one Spark task. Integers only: every sentinel was resolved before."""
+    """One offset range of one topic-partition: the unit of reading, one Spark task. Integers only: every sentinel was resolved before.
+
+    `leader_epoch` and `stop_epoch` are witnesses as a mark's is, for the start and for the stop: no message of the split may have a later
+    epoch than `stop_epoch`.
+    """
 
     topic: str
     partition: int
     start: int
     stop: int
     leader_epoch: int | None = None
+    stop_epoch: int | None = None
 
     def __post_init__(self) -> None:
         """Never negative, never empty: an empty range needs no task."""
@@ -248,6 +258,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     log any more (retention, truncation, a topic that is gone): nobody knows what they held. `reasons` counts dead letters by stage and
     reason, `first_dead` gives offset and reason of the first few. `late` and `early` messages are stamped before and after the window's
     hours; `late_by` says of the late ones which windows' hours they are stamped in (its key; the earliest stands for all before it too).
+    `regrown`: below `start` the log was cut off after that was frozen, and grew again before `stop` was: what is new there is in no window.
     """
 
     topic: str
@@ -271,6 +282,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     late_by: tuple[tuple[str, int], ...] = ()
     min_timestamp: datetime | None = None
     max_timestamp: datetime | None = None
+    regrown: bool = False
 
     @property
     def missing(self) -> int:

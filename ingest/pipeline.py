@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
 from ingest import grid as grids
-from ingest.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained
+from ingest.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
 from ingest.crashpoints import crash_point
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
 from ingest.freezing import foreseen, freeze_boundary, refuse_changed_grid
@@ -30,7 +30,7 @@ from ingest.model import Committed, Counts, Plan, Receipt, TopicPartition, Windo
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.plan.splits import make_plan
 from ingest.ports import AlreadyDone, ReadPlan, Staged, Unknown
-from ingest.readable import loss_policy, readable_splits, refuse_back, with_the_gone
+from ingest.readable import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.source import OnLoss, selection_text, selects
 from ingest.spec import PipelineSpec
 from ingest.task import Hours, SplitTask
@@ -200,7 +200,8 @@ def _receipt(
         plan=plan, digest=plan.digest, generation=generation, attempt=attempt, request=request.id, ledger=pipeline.ledger.identity(),
         grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns.described(),
         code=f"windrow {version('windrow')}", staged_at=pipeline.now(), seconds=round(seconds, 3),
-        warnings=unexplained(plan, splits, compacted) + held_back(plan), partial=losses(plan, splits) + _left_behind(pipeline, plan),
+        warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
+        partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan),
     )  # fmt: skip
 
 

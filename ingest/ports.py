@@ -113,7 +113,8 @@ class Broker(Protocol):
 class ReadSummary(msgspec.Struct, frozen=True):
     """What a reader counted when its split was read to the end. `aborted`: offsets in gaps that were seen to hold aborted messages.
 
-    `skipped`: offsets of the split that were not in the log any more, and that the reader was told to go on without.
+    `skipped`: offsets of the split that were not in the log any more, and that the reader was told to go on without. `regrown`: told so, it
+    went on although the log had been cut off below the split's start, and had grown again, before the split was planned.
     """
 
     next_offset: int
@@ -121,6 +122,7 @@ class ReadSummary(msgspec.Struct, frozen=True):
     bytes: int
     aborted: int
     skipped: int = 0
+    regrown: bool = False
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
@@ -144,8 +146,9 @@ class Reader(Protocol):
         Resources are released when the iterator ends, fails or is closed.
 
         Raises:
-            DataLossError: if retention removed the start, or truncation the end; it names what was wanted and what is there. Not if the
-                reader was told to skip: then it reads what is left, and `summary` says how many offsets were skipped.
+            DataLossError: if retention removed the start, or truncation the end, also where the log has grown again since: the split's
+                epochs tell. It names what was wanted and what is there. Not if the reader was told to skip: then it reads what is left
+                of what was planned, and `summary` says how many offsets were skipped.
             IdentityError: if cluster or topic id are not those of the plan.
             UnreachableError: if nothing arrives for the stall limit.
         """

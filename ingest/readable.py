@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from ingest.errors import IdentityError, UnreachableError
-from ingest.model import Committed, Label, Plan, Split, SplitCounts
+from ingest.errors import CutOffError, IdentityError, UnreachableError
+from ingest.model import Committed, Label, Mark, Plan, Split, SplitCounts
 from ingest.parts import Pipeline, Request
+from ingest.plan.cutoff import APART_SECONDS, TIMES, cut_off_error, described, surely_cut_off
 from ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
 from ingest.ports import Staged
 from ingest.source import OnLoss
+
+T = TypeVar("T")
 
 _TIMES, _APART_SECONDS = 2, 1.5
 """How often a topic that seems gone is asked for again before it is let go of."""
@@ -27,7 +31,10 @@ def loss_policy(pipeline: Pipeline, request: Request, found: Committed | None) -
 def readable_splits(pipeline: Pipeline, plan: Plan, on_loss: OnLoss, found: Committed | None) -> tuple[Split, ...]:
     """The splits that can still be read: the topics must be those that were planned, and hold what was planned.
 
-    Whether the log's end was cut off is for the reader to find out: it asks more than once.
+    Whether the log's end was cut off is for the reader to find out where something is to be read; where nothing is, it is asked here.
+
+    Raises:
+        CutOffError, DataLossError, IdentityError, UnreachableError: they are not, or don't.
     """
     names = sorted({s.topic for s in plan.splits})
     cluster, ids = asked(pipeline, names)
@@ -40,6 +47,9 @@ def readable_splits(pipeline: Pipeline, plan: Plan, on_loss: OnLoss, found: Comm
     if on_loss == "fail":
         way_out = WAY_OUT if found is None else "Replay with --accept-fewer if fewer is what you want."
         refuse_lost(left, pipeline.broker.log_starts(sorted({s.tp for s in readable})), way_out)
+    if on_loss == "fail" and found is None:
+        for mark, end in _cut_short(pipeline, plan):
+            raise cut_off_error(mark, end, plan.stop.label)
     return readable
 
 
@@ -63,6 +73,39 @@ def refuse_back(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
 def asked(pipeline: Pipeline, names: Sequence[str]) -> tuple[str, dict[str, str]]:
     """The cluster's id, and the ids of those topics that are there."""
     return pipeline.broker.cluster_id(), {name: info.topic_id for name, info in pipeline.broker.topics(names).items()}
+
+
+def asked_until_believed(pipeline: Pipeline, question: Callable[[], T]) -> T:
+    """An answer; that a log was cut off is believed only when it is told again and again, some time apart (`cutoff.TIMES`).
+
+    Raises:
+        CutOffError: it was told each time.
+    """
+    for _ in range(TIMES - 1):
+        try:
+            return question()
+        except CutOffError:
+            pipeline.sleep(APART_SECONDS)
+    return question()
+
+
+def cut_short(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
+    """What the receipt of a window says of logs that end below where it ends, and of which it reads nothing, one sentence each."""
+    return tuple(
+        f"{mark.tp}: {described(mark, end, plan.stop.label)}; what is written there until it has grown back is in no window"
+        for mark, end in _cut_short(pipeline, plan)
+    )
+
+
+def _cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int]]:
+    """Of a topic that is another one now, or gone, nothing is asked."""
+    read, planned = {s.tp for s in plan.splits}, plan.stop.by_topic()
+    marks = [m for m in plan.stop.marks if m.tp not in read and m.offset > 0 and m.how != "removed"]
+    if not marks:
+        return []
+    cluster, ids = asked(pipeline, sorted({m.topic for m in marks}))
+    same = [m for m in marks if cluster == plan.stop.cluster_id and ids.get(m.topic) == planned[m.topic].topic_id]
+    return surely_cut_off(pipeline.broker, same, pipeline.sleep)
 
 
 def _let_go(pipeline: Pipeline, plan: Plan, names: Sequence[str], ids: Mapping[str, str], on_loss: OnLoss) -> frozenset[str]:

@@ -198,3 +198,4 @@ class Source(msgspec.Struct, frozen=True):
     selection: Selection
     start: Initializer = AtLabel()
     on_removed: OnRemoved = "fail"
+    on_loss: OnLoss = "fail"

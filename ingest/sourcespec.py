@@ -210,7 +210,8 @@ class SourceSpec(Section):
     def origin(self, grid: str) -> Source:
         """What planning needs to know. By default windows in time begin where their first label cuts, micro-batches at the log's start."""
         start = self.start or ("earliest" if grid == BATCH else "label")
-        return Source(self.selection(), WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names()), self.on_removed)
+        initializer = WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
+        return Source(self.selection(), initializer, self.on_removed, self.on_loss)
 
 
 def _selection(

@@ -128,6 +128,7 @@ class _Tally:
         return SplitCounts(
             topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
             next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted, skipped=summary.skipped,
+            regrown=summary.regrown,
             valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
             late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,

@@ -28,9 +28,9 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
     here = boundary.by_tp() if lower is None else _carried(lower, boundary) | _added(lower, boundary, upper)
     if upper is not None:
         above = upper.cuts(here)
-        here = {tp: _below(mark, above[tp].offset) for tp, mark in here.items() if tp in above}
+        here = {tp: _below(mark, above[tp]) for tp, mark in here.items() if tp in above}
         topics = {name: seen for name, seen in topics.items() if name in upper.by_topic()}
-    begins = {b.tp: _below(b, here[b.tp].offset) for b in boundary.begins if b.tp in here}
+    begins = {b.tp: _below(b, here[b.tp]) for b in boundary.begins if b.tp in here}
     if lower is not None:
         below = lower.cuts(here)
         _refuse_unasked(boundary.label, here.keys() - below.keys() - begins.keys())
@@ -120,11 +120,21 @@ def _above(mark: Mark, below: Mark) -> Mark:
     proven = below.offset == mark.offset and below.how != "log_start" and mark.how == "log_start"
     if mark.offset < below.offset or proven:
         return msgspec.structs.replace(below, how="clamped")
-    return mark
+    return _witnessed(mark, below)
 
 
-def _below(mark: Mark, high: int) -> Mark:
-    """One mark moved to at most `high`. One that is moved down from a log start still is one: what lay before it is gone."""
-    if mark.offset <= high:
-        return mark
-    return Mark(mark.topic, mark.partition, high, "log_start" if mark.how == "log_start" else "clamped")
+def _below(mark: Mark, above: Mark) -> Mark:
+    """One mark moved to at most `above`. One that is moved down from a log start still is one: what lay before it is gone."""
+    if mark.offset <= above.offset:
+        return _witnessed(mark, above)
+    return msgspec.structs.replace(above, how="log_start" if mark.how == "log_start" else "clamped")
+
+
+def _witnessed(mark: Mark, neighbour: Mark) -> Mark:
+    """A mark at its neighbour's offset takes over that one's witness if it is the older one: it tells of more.
+
+    1 A boundary cuts at 600, under epoch 5.  2 The log is cut off at 400 and grows to 600 or beyond, under epoch 6.  3 The next one cuts at
+    600 too, its window is empty.  4 The window after that begins there: only epoch 5 shows that the log was cut.
+    """
+    known = [m.leader_epoch for m in (mark, neighbour) if m.leader_epoch is not None]
+    return msgspec.structs.replace(mark, leader_epoch=min(known)) if known and mark.offset == neighbour.offset else mark

@@ -5,6 +5,7 @@ The comparisons are pure functions from values to findings; `verify` fetches the
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -14,6 +15,7 @@ import msgspec
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, TopicPartition, Window, covered, label_text
+from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports import Broker, Ledger, Sink, TopicInfo
 from ingest.seams import difference, same_source, torn
 from ingest.source import OnRemoved
@@ -299,7 +301,16 @@ def _topic(receipts: Sequence[Receipt], current: Boundary | None, broker: Broker
         return []
     topics = broker.topics(sorted({s.topic for r in receipts for s in r.plan.splits} | {t.topic for t in current.topics}))
     tps = sorted({s.tp for r in receipts for s in r.plan.splits if s.topic in topics and s.partition < topics[s.topic].partitions})
-    return compare_topic(receipts, current, broker.cluster_id(), topics, broker.log_starts(tps), on_removed)
+    cluster = broker.cluster_id()
+    findings = compare_topic(receipts, current, cluster, topics, broker.log_starts(tps), on_removed)
+    return findings + (_cut_off(current, topics, broker) if current.cluster_id == cluster else [])
+
+
+def _cut_off(current: Boundary, topics: Mapping[str, TopicInfo], broker: Broker) -> list[Finding]:
+    """Where the pipeline stands, against the ends of the logs, which lie above unless a log was cut off."""
+    same = {t.topic for t in current.topics if t.topic in topics and topics[t.topic].topic_id == t.topic_id}
+    found = surely_cut_off(broker, [m for m in current.marks if m.topic in same], time.sleep)
+    return [Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT) for mark, end in found]
 
 
 def compare_topic(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ingest.errors import SpecError
 from ingest.model import Boundary, Label, Mark, TopicPartition
-from ingest.plan.positions import position_marks, positions
+from ingest.plan.cutoff import refuse_cut_off
+from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.share import fair
 from ingest.plan.topics import discover, refuse_other
 from ingest.ports import Broker, Position
@@ -50,6 +51,7 @@ def next_batch(
     Raises:
         IdentityError: the newest boundary is of another cluster or another topic of the same name.
         DataLossError: a topic that it reads is not in the cluster any more.
+        CutOffError: a log ends below the newest boundary, and the source doesn't say to go on.
         SpecError, OpenTransactionError: `start` has no answer for a new topic-partition, or none yet.
     """
     found = discover(broker, source.selection, lower, source.on_removed)
@@ -58,6 +60,7 @@ def next_batch(
     begins = position_marks(positions(broker, source.start, [tp for tp in found.tps if tp not in below]))
     below |= {begin.tp: begin for begin in begins}
     ends = broker.stable_ends(found.tps)
+    refuse_cut_off(broker, source, lower.label, [below[tp] for tp, end in ends.items() if end.offset < below[tp].offset])
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
     if sum(waiting.values()) < max(1, min_records) and (not begins or isinstance(source.start, Earliest)):
         return None  # but where a new topic begins is frozen at once: asked again, `latest` would have another answer
@@ -67,7 +70,7 @@ def next_batch(
 
 
 def _cut(below: Mark, share: int, end: Position) -> Mark:
-    """Only where the stable end is, the leader epoch is known; nothing taken, it is the lower boundary's."""
-    offset = below.offset + share
-    epoch = below.leader_epoch if share == 0 else end.leader_epoch if offset == end.offset else None
-    return Mark(below.topic, below.partition, offset, "batch", epoch)
+    """The stable end's leader epoch is a witness of every offset up to it. Where nothing is taken the lower boundary's tells of more."""
+    position = witnessed(below.offset + share, end)
+    kept = share == 0 and below.leader_epoch is not None
+    return Mark(below.topic, below.partition, position.offset, "batch", below.leader_epoch if kept else position.leader_epoch)

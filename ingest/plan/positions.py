@@ -40,7 +40,7 @@ def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicParti
         return {}
     match initializer:
         case Earliest():
-            return {tp: Position(offset, None) for tp, offset in broker.log_starts(tps).items()}
+            return _earliest(broker, tps)
         case Latest():
             return broker.stable_ends(tps)
         case AtTime():
@@ -59,6 +59,17 @@ def position_marks(found: Mapping[TopicPartition, Position]) -> list[Mark]:
     return [Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch) for tp, p in found.items()]
 
 
+def witnessed(offset: int, end: Position) -> Position:
+    """An offset with the leader epoch that is its witness (`Mark`): that of an end of the log which it doesn't lie beyond."""
+    return Position(offset, end.leader_epoch if offset <= end.offset else None)
+
+
+def _earliest(broker: Broker, tps: Sequence[TopicPartition]) -> Positions:
+    starts = broker.log_starts(tps)
+    ends = broker.stable_ends(tps)
+    return {tp: witnessed(offset, ends[tp]) for tp, offset in starts.items()}
+
+
 def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
     """Kafka's own answer may be a message that isn't decided yet: then it begins at the stable end, which never leaves one out."""
     hits = broker.first_at_or_after(tps, start.moment)
@@ -73,7 +84,7 @@ def _committed(broker: Broker, start: Committed, tps: Sequence[TopicPartition]) 
     found = broker.committed(start.group, tps)
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
     _refuse_undecided(broker, {tp: o for tp, o in found.items() if o is not None}, ends)
-    inside = {tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else Position(o, None) for tp, o in found.items()}
+    inside = {tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else witnessed(o, ends[tp]) for tp, o in found.items()}
 
     def nothing(tp: TopicPartition) -> str:
         held = f", and the log holds {starts[tp]} to {ends[tp].offset}"
@@ -94,7 +105,7 @@ def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Posit
             raise DataLossError(there, "plan", do, tp.topic, tp.partition, offset)
         if offset > ends[tp].offset:
             raise SpecError(there, "plan", "Give an offset that is there, or start: latest.", tp.topic, tp.partition, offset)
-    answers = {tp: Position(given[tp], None) if tp in given else None for tp in tps}
+    answers = {tp: witnessed(given[tp], ends[tp]) if tp in given else None for tp in tps}
     return _filled(broker, _Wanted(answers, "others", start.others, lambda _: "No offset is given for it"))
 
 

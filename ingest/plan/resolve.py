@@ -24,8 +24,9 @@ from datetime import UTC, datetime, timedelta
 from ingest.errors import OpenTransactionError
 from ingest.grid import before, labels_between
 from ingest.model import Boundary, How, Mark, TopicPartition, instant
+from ingest.plan.cutoff import refuse_cut_off
 from ingest.plan.look import FarError, Look, Piece
-from ingest.plan.positions import position_marks, positions
+from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.settle import AHEAD, would_settle_before
 from ingest.plan.topics import Found, discover, refuse_other
 from ingest.ports import Broker, Position
@@ -100,6 +101,7 @@ def resolve(
     Raises:
         IdentityError: a neighbour was frozen for another cluster or another topic of the same name.
         DataLossError: a topic that the lower neighbour reads is not in the cluster any more.
+        CutOffError: a log ends below the lower neighbour, and the source doesn't say to go on.
         SpecError: a topic is not there, or `start` has no answer for a new one.
         OpenTransactionError: the label would cut at a stable end behind which a transaction is open.
         UnreachableError: the cluster doesn't answer.
@@ -110,6 +112,8 @@ def resolve(
     tps = found.tps if upper is None else [tp for tp in found.tps if tp in above]
     begins = _begins(broker, source, lower, [tp for tp in tps if tp not in below])
     parts = _parts(broker, tps, below, above, begins)
+    if lower is not None:
+        refuse_cut_off(broker, source, lower.label, [below[p.tp] for p in parts if p.tp in below and p.end.offset < below[p.tp].offset])
     look = Look(broker, progress)
     try:
         labels = [label]
@@ -219,6 +223,8 @@ def _marks(look: Look, part: _Part, labels: Sequence[int], cuts: Sequence[Positi
     marks = []
     for i, label in enumerate(labels):
         position, how = _cut(part, cuts[i] if i < len(cuts) else None)
+        if position.leader_epoch is None:  # a message of an old format, or an older version's mark
+            position = witnessed(position.offset, part.end)
         if head is not None and would_settle_before(head, label):
             how = "log_start"
         marks.append(Mark(part.tp.topic, part.tp.partition, position.offset, how, position.leader_epoch))

@@ -34,17 +34,22 @@ def make_plan(window: Window, start: Boundary, stop: Boundary, sink: str, split_
     if lost is not None:
         msg = f"the boundaries of {lost.tp} are inverted: {lost.offset}, and the window's end doesn't know it"
         raise ValueError(msg)
-    return Plan(window, start, stop, tuple(s for low, high in found.values() for s in _pieces(low, high.offset, split_records)), sink)
+    return Plan(window, start, stop, tuple(s for low, high in found.values() for s in _pieces(low, high, split_records)), sink)
 
 
-def _pieces(low: Mark, stop: int, most: int | None) -> Iterator[Split]:
-    """The fewest pieces that are small enough, as equal as can be. The leader epoch is that of the mark, so the first piece's."""
-    length = stop - low.offset
+def _pieces(low: Mark, high: Mark, most: int | None) -> Iterator[Split]:
+    """The fewest pieces that are small enough, as equal as can be.
+
+    The witness of the first one's start is the lower mark's: it also tells of what happened before the upper one was cut. The lower one's
+    epoch may end before the other pieces begin; the upper one's reaches beyond them.
+    """
+    length = high.offset - low.offset
     count = 0 if length == 0 else 1 if most is None else -(-length // most)
     start = low.offset
     for i in range(count):
         end = low.offset + length * (i + 1) // count
-        yield Split(low.topic, low.partition, start, end, low.leader_epoch if i == 0 else None)
+        witness = high.leader_epoch if i > 0 or low.leader_epoch is None else low.leader_epoch
+        yield Split(low.topic, low.partition, start, end, witness, high.leader_epoch)
         start = end
 
 

@@ -11,7 +11,7 @@ END = KafkaError._PARTITION_EOF
 
 DENIED = frozenset({
     KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM,
 })  # fmt: skip
 """The cluster does not let this client in, or not to this topic."""
 
@@ -22,7 +22,19 @@ GONE = frozenset({
 """The topic is not there, or not any more, or is another; also for a moment after a change of leaders."""
 
 LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
-"""The offset that was asked for is not in the log."""
+"""The offset that was asked for is not in the log, or not under the leader epoch that was given with it."""
+
+_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
+
+
+def is_truncation(error: KafkaError) -> bool:
+    """Whether the cluster said that the log was cut off below the position since it reached it.
+
+    librdkafka checks the leader epoch that it is assigned with. Where `auto.offset.reset` is "error" it reports what it finds as a refused
+    reset, and its own name for a truncation, as it stands in this version of it, is in the text only.
+    """
+    return error.code() == KafkaError._LOG_TRUNCATION or (error.code() == KafkaError._AUTO_OFFSET_RESET and _TRUNCATION in error.str())
+
 
 PASSING = frozenset({
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE,

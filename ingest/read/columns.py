@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from ingest.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
@@ -44,6 +45,15 @@ def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
         pa.array(list(map(Message.leader_epoch, messages)), pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
+
+
+def first_later(batch: pa.RecordBatch, epoch: int | None) -> int | None:
+    """The first row that was written under a later leader epoch; None if there is none, or no epoch to compare with."""
+    epochs = batch.column("leader_epoch")
+    highest = None if epoch is None else pc.max(epochs).as_py()
+    if highest is None or highest <= epoch:
+        return None
+    return int(pc.index(pc.greater(epochs, epoch), value=True).as_py())
 
 
 def byte_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -15,14 +15,17 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from ingest.errors import DataLossError, RefusedError
 from ingest.model import Split
-from ingest.read.codes import DENIED, END, GONE, LOST, PASSING
+from ingest.read.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
 from ingest.read.identity import LOG, denied, said, turned_away, unreachable
 from ingest.read.loglimits import LogLimits, believed, log_limits
 
 _AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
 _WAIT_SECONDS = 0.1
 _APART_SECONDS = 1.5
-_OTHERS = KafkaError._LOG_TRUNCATION  # noqa: SLF001  # public: the log was cut below the position, and others may stand there now
+_TIMES = 3
+"""So often the cluster must say that the log was cut off before that is believed: a broker that is behind with its metadata may err."""
+
+_OTHERS = "it was cut off and has grown again, so that other messages stand there now"
 
 Skip = Callable[[int, int], None]
 """Told of each range that is gone, before what lies behind it is read."""
@@ -31,7 +34,8 @@ Skip = Callable[[int, int], None]
 class Cursor:
     """Reads [start, stop). `check` asks for the topic's identity again when something is missing that should be there.
 
-    `skip`: what to tell of offsets that are not in the log any more; None: they are a data loss. `skipped` counts them.
+    `skip`: what to tell of offsets that are not in the log any more; None: they are a data loss. `skipped` counts them. `regrown`: see
+    `ports.ReadSummary`.
     """
 
     def __init__(
@@ -46,8 +50,10 @@ class Cursor:
         self._quiet_since: float | None = None
         self._end = -1
         self._loss: KafkaError | None = None
+        self._truncations = 0
         self.position = split.start
         self.skipped = 0
+        self.regrown = False
         self._consumer = self._begin()
 
     def messages(self) -> Iterator[list[Message]]:
@@ -66,13 +72,19 @@ class Cursor:
         self._consumer.close()
 
     def _begin(self) -> Consumer:
-        """A consumer at the position. The leader epoch lets the cluster say that the log was truncated since the plan was made."""
+        """A consumer at the position. The leader epoch lets the cluster say that the log was cut off since the plan was made."""
         consumer = Consumer({**self._properties, "error_cb": self._hear, "logger": LOG})
-        place = KafkaPartition(self._split.topic, self._split.partition, self.position)
-        if self._split.leader_epoch is not None and self.position == self._split.start:
-            place = KafkaPartition(self._split.topic, self._split.partition, self.position, leader_epoch=self._split.leader_epoch)
+        topic, partition, epoch = self._split.topic, self._split.partition, self._witness()
+        place = KafkaPartition(topic, partition, self.position)
+        if epoch is not None:
+            place = KafkaPartition(topic, partition, self.position, leader_epoch=epoch)
         consumer.assign([place])
         return consumer
+
+    def _witness(self) -> int | None:
+        """The start's for the start. The stop's is one for every position before the stop, but knows only of what came after the plan."""
+        at_start = self.position == self._split.start and not self.regrown
+        return self._split.leader_epoch if at_start else self._split.stop_epoch
 
     def _begin_again(self) -> None:
         """The consumer stands still after a loss."""
@@ -101,7 +113,7 @@ class Cursor:
         last = _offset(messages[-1]) + 1 if messages else 0
         moved = max(self.position, here, last, passed)  # `here` is negative before the first message
         if messages or moved > self.position:
-            self.position, self._quiet_since = moved, None
+            self.position, self._quiet_since, self._truncations = moved, None, 0
         elif self._quiet_since is None:
             self._quiet_since = time.monotonic()
         elif time.monotonic() - self._quiet_since > self._stall_seconds:
@@ -154,10 +166,15 @@ class Cursor:
         self._check()  # another topic is no loss of this one
         stop, apart = self._split.stop, min(_APART_SECONDS, self._stall_seconds / 4)
         limits = believed(self._limits, self.position, stop, apart)
+        if error is not None and is_truncation(error):
+            self._truncations += 1
+            self._quiet_since = None if self._truncations <= _TIMES else self._quiet_since
         if limits is not None and self.position < limits.low:
             self._lose(min(limits.low, stop), limits)
-        elif limits is not None and ((error is not None and error.code() == _OTHERS) or self._is_cut(limits)):
-            self._lose(stop, limits, error)
+        elif limits is not None and self._is_cut(limits):
+            self._lose(stop, limits)
+        elif limits is not None and error is not None and self._truncations >= _TIMES:
+            self._lose_cut(limits, f"; {_OTHERS} ({self._said(error)})")
         elif error is not None:
             time.sleep(apart)
             self._begin_again()
@@ -166,10 +183,33 @@ class Cursor:
         """Whether the rest is gone for good; who skips reads up to the log's end first."""
         return limits.high < self._split.stop and (self._skip is None or self.position >= limits.high)
 
-    def _lose(self, upto: int, limits: LogLimits, error: KafkaError | None = None) -> None:
+    def lose_from(self, offset: int) -> None:
+        """The message at this offset, just given, has a later leader epoch than any that was planned: it is another one than was planned.
+
+        Raises:
+            DataLossError: unless told to skip; then the read is over.
+        """
+        self._check()
+        self.position = offset
+        self._lose(self._split.stop, self._limits(), f"; {_OTHERS}")
+
+    def _lose_cut(self, limits: LogLimits, why: str) -> None:
+        """The log was cut off below the position, and has grown again: whoever skips reads what the plan saw of it, if it saw it.
+
+        1 The window's start was frozen.  2 The log was cut off below it, and grew.  3 The stop was frozen, in the new messages. All of them
+        between start and stop are the window's own then, and the stop's witness says so.
+        """
+        planned_after = self._split.stop_epoch is not None and self._witness() != self._split.stop_epoch
+        if self._skip is None or not planned_after:
+            self._lose(self._split.stop, limits, why)
+        else:
+            self.regrown, self._truncations, self._quiet_since = True, 0, None
+            self._begin_again()
+
+    def _lose(self, upto: int, limits: LogLimits | None, why: str = "") -> None:
         if self._skip is None:
-            heard = "" if error is None else f" ({self._said(error)})"
-            what = f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds {limits.low} to {limits.high}{heard}"
+            there = "others" if limits is None else f"{limits.low} to {limits.high}"
+            what = f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds {there}{why}"
             do = "Retention or truncation removed these messages: run later windows, or set source.on_loss: skip to go on without them."
             raise DataLossError(what, "read", do, self._split.topic, self._split.partition, self.position)
         self._skip(self.position, upto)

@@ -14,7 +14,7 @@ from ingest.errors import DataLossError
 from ingest.model import Split
 from ingest.ports import ReadPlan, ReadSummary
 from ingest.read.batching import Gatherer
-from ingest.read.columns import byte_ends, to_batch
+from ingest.read.columns import byte_ends, first_later, to_batch
 from ingest.read.cursor import Cursor
 from ingest.read.gaps import Gaps
 from ingest.read.identity import check_identity
@@ -75,15 +75,20 @@ class KafkaReader:
         with closing(Cursor({**self.properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
             for messages in cursor.messages():
                 batch = to_batch(split.tp, messages)
-                ends = byte_ends(batch)
-                gaps.note(batch.column("offset").to_numpy())
-                read += batch.num_rows
-                size += int(ends[-1])
-                yield from gatherer.add(batch, ends)
+                later = first_later(batch, split.stop_epoch)
+                planned = batch if later is None else batch.slice(0, later)
+                if planned.num_rows:
+                    ends = byte_ends(planned)
+                    gaps.note(planned.column("offset").to_numpy())
+                    read += planned.num_rows
+                    size += int(ends[-1])
+                    yield from gatherer.add(planned, ends)
+                if later is not None:
+                    cursor.lose_from(batch.column("offset")[later].as_py())
         yield from gatherer.rest()
         gaps.note_end(split.stop)
         aborted = self._aborted(split, gaps, check) if self.properties["isolation.level"] == _COMMITTED else 0
-        self._summary = ReadSummary(cursor.position, read, size, aborted, cursor.skipped)
+        self._summary = ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
 
     def summary(self) -> ReadSummary:
         """See `ports.Reader.summary`."""

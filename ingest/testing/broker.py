@@ -152,6 +152,11 @@ class MemoryBroker:
                     np.array([e.epoch for e in visible], np.int32),
                 )
 
+    def end_of_epoch(self, tp: TopicPartition, epoch: int) -> int:
+        """Where the messages of a leader epoch, and of those before it, end: what a real consumer asks before it reads. For readers."""
+        with self._lock:
+            return self._log(tp).end_of(epoch)
+
     def fetch(self, tp: TopicPartition, start: int, stop: int, most: int = _CHUNK) -> tuple[list[Entry], int]:
         """What [start, stop) holds, at most `most` entries of it, and where to go on. For readers; nothing is filtered.
 
@@ -255,9 +260,7 @@ class MemoryBroker:
     def elect(self, tp: TopicPartition) -> int:
         """A clean change of leader: nothing is lost, the leader epoch grows by one."""
         with self._lock:
-            log = self._log(tp)
-            log.epoch += 1
-            return log.epoch
+            return self._log(tp).elect()
 
     def truncate(self, tp: TopicPartition, end: int) -> None:
         """An unclean change of leader: the log's end goes back to `end`, what lay behind it is lost, and the leader epoch grows by one."""

@@ -62,6 +62,8 @@ class PartitionLog:
     start: int = 0
     end: int = 0
     epoch: int = 0
+    begun: list[tuple[int, int]] = field(default_factory=list)
+    """The leader epochs after the first, each with where it began."""
     entries: list[Entry] = field(default_factory=list)
     highest: list[int] = field(default_factory=list)
     """Beside each entry the highest timestamp up to there: it only rises, so that an instant is found by bisection."""
@@ -104,6 +106,16 @@ class PartitionLog:
         index = bisect_left(self.highest, timestamp)
         return self.entries[index] if index < len(self.entries) and self.entries[index].offset < limit else None
 
+    def end_of(self, epoch: int) -> int:
+        """Kafka's answer to OffsetForLeaderEpoch: where the messages of this epoch and of those before end; not below the log's start."""
+        return max(self.start, next((first for later, first in self.begun if later > epoch), self.end))
+
+    def elect(self) -> int:
+        """A new leader begins its epoch at the end of what it has; the epoch."""
+        self.epoch += 1
+        self.begun.append((self.epoch, self.end))
+        return self.epoch
+
     def delete_before(self, offset: int) -> None:
         """What retention and a deletion of records do: the log starts at `offset`, if that is further on than it did."""
         if not 0 <= offset <= self.end:
@@ -120,7 +132,8 @@ class PartitionLog:
         self._keep(self.entries[: self._index(end)])
         self.first_open = {transaction: first for transaction, first in self.first_open.items() if first < end}
         self.end = end
-        self.epoch += 1
+        self.begun = [(epoch, first) for epoch, first in self.begun if first < end]
+        self.elect()
 
     def remove(self, offsets: Collection[int]) -> None:
         """Empty these offsets, as compaction does."""

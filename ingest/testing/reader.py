@@ -46,8 +46,9 @@ class MemoryReader:
         self._summary = None
         self._check_identity(split)
         position, read, size, aborted, skipped = split.start, 0, 0, 0, 0
+        regrown = self._is_regrown(split)
         while position < split.stop:
-            start, stop = self._there(split, position)
+            start, stop = self._there(split, position, regrown=regrown)
             skipped += start - position
             position = start
             if position == stop:
@@ -59,13 +60,18 @@ class MemoryReader:
                 if self._skips:
                     continue  # it went just now: look again
                 raise
+            later = next((e.offset for e in entries if e.visible and _is_later(e, split)), None)
+            if later is not None:  # other messages than were planned stand here now: the log was cut off, and has grown again
+                self._refuse_lost(split, later)
+                entries = [e for e in entries if e.offset < later]
+                skipped, position = skipped + split.stop - later, split.stop
             visible = [e for e in entries if e.visible]
             read += len(visible)
             size += sum(map(_size, visible))
             aborted += sum(e.aborted for e in entries)
             for piece in _pieces(visible, self._bytes_max):
                 yield _batch(split, piece)
-        self._summary = ReadSummary(position, read, size, aborted, skipped)
+        self._summary = ReadSummary(position, read, size, aborted, skipped, regrown)
 
     def summary(self) -> ReadSummary:
         """See `ports.Reader.summary`."""
@@ -74,7 +80,7 @@ class MemoryReader:
             raise RuntimeError(msg)
         return self._summary
 
-    def _there(self, split: Split, position: int) -> tuple[int, int]:
+    def _there(self, split: Split, position: int, *, regrown: bool) -> tuple[int, int]:
         """What the log still holds of [position, stop), for one who skips; empty where it holds nothing more.
 
         Raises:
@@ -82,22 +88,30 @@ class MemoryReader:
         """
         low, high = self._broker.log_starts([split.tp])[split.tp], self._broker.ends([split.tp])[split.tp]
         start, stop = min(max(position, low), split.stop), min(high, split.stop)
-        if position == split.start and self._is_other(split, low):
+        if self._is_cut(split, position, split.stop_epoch if regrown or position > split.start else split.leader_epoch):
             start = stop = position
         if (start, stop) == (position, split.stop):
             return start, stop
-        if not self._skips:
-            what = f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to {high}"
-            do = "Retention or truncation removed these messages: run later windows, or set source.on_loss: skip to go on without them."
-            raise DataLossError(what, "read", do, split.topic, split.partition, position)
+        self._refuse_lost(split, position)
         return start, max(start, stop)
 
-    def _is_other(self, split: Split, low: int) -> bool:
-        """Whether messages of later leaders stand before the split: the log was cut below its start, and has grown again."""
-        upto = min(split.start, self._broker.stable_ends([split.tp])[split.tp].offset)
-        if split.leader_epoch is None or low >= upto:
-            return False
-        return any(e.epoch > split.leader_epoch for e in self._broker.fetch(split.tp, low, upto, upto - low)[0])
+    def _refuse_lost(self, split: Split, position: int) -> None:
+        if not self._skips:
+            low, high = self._broker.log_starts([split.tp])[split.tp], self._broker.ends([split.tp])[split.tp]
+            others = low <= position and split.stop <= high
+            why = "; it was cut off and has grown again, so that other messages stand there now" if others else ""
+            what = f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to {high}{why}"
+            do = "Retention or truncation removed these messages: run later windows, or set source.on_loss: skip to go on without them."
+            raise DataLossError(what, "read", do, split.topic, split.partition, position)
+
+    def _is_cut(self, split: Split, position: int, epoch: int | None) -> bool:
+        """Whether the log was cut off below a position since it reached it under an epoch, though it may have grown again."""
+        return epoch is not None and self._broker.end_of_epoch(split.tp, epoch) < position
+
+    def _is_regrown(self, split: Split) -> bool:
+        """Whether, for one who skips, the log was cut off below the split's start, and had grown again when the split was planned."""
+        cut = self._is_cut(split, split.start, split.leader_epoch)
+        return self._skips and cut and split.stop_epoch is not None and not self._is_cut(split, split.start, split.stop_epoch)
 
     def _check_identity(self, split: Split) -> None:
         try:
@@ -125,6 +139,10 @@ def _find(name: str) -> MemoryReader:
 def _other(split: Split, what: str) -> IdentityError:
     do = "Offsets of another topic mean nothing here: go back to the old one, or see what windrow rebase SPEC would mean."
     return IdentityError(what, "read", do, split.topic, split.partition)
+
+
+def _is_later(entry: Entry, split: Split) -> bool:
+    return split.stop_epoch is not None and entry.epoch > split.stop_epoch
 
 
 def _size(entry: Entry) -> int:

@@ -44,7 +44,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     admin = _admin(bootstrap)
     admin.delete_topics([topic])[topic].result(_SECONDS)
     _until(lambda: topic not in admin.list_topics(timeout=_SECONDS).topics, f"the end of {topic}")
-    _forget()
+    forget()
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
@@ -52,7 +52,7 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     admin = _admin(bootstrap)
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(_SECONDS)
     _until(lambda: _leaders(admin, topic) == total, f"leaders of {topic}")
-    _forget()
+    forget()
 
 
 def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
@@ -123,8 +123,8 @@ _idle: defaultdict[str, list[Producer]] = defaultdict(list)
 """Transactional producers between two transactions: making one costs more than all that a test sends."""
 
 
-def _forget() -> None:
-    """Producers that are kept don't know yet what became of a topic."""
+def forget() -> None:
+    """Producers that are kept don't know yet what became of a topic, or of its log."""
     _idle.clear()
     _producer.cache_clear()
 

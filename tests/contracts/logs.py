@@ -84,6 +84,13 @@ class Cluster(Protocol):
         """The topic is gone when this returns."""
 
 
+class CuttableCluster(Cluster, Protocol):
+    """One whose logs can be cut off."""
+
+    def cut(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Each log ends at its offset, where a call of `send` began; every log of the cluster has a new leader when this returns."""
+
+
 @dataclass
 class Logs:
     """Writes through a `Cluster`, as its only writer, and keeps what each offset must hold: a message, or None for what nobody sees."""
@@ -158,6 +165,12 @@ class Logs:
         self.cluster.recreate(topic, partitions)
         self.expected = {tp: log for tp, log in self.expected.items() if tp.topic != topic}
 
+    def cut(self, cluster: CuttableCluster, ends: Mapping[TopicPartition, int]) -> None:
+        """The logs end there, and grow under a new leader from now on."""
+        cluster.cut(ends)
+        for tp, end in ends.items():
+            del self._log(tp)[end:]
+
     def _log(self, tp: TopicPartition) -> list[Seen | None]:
         return self.expected.setdefault(tp, [])
 
@@ -206,6 +219,14 @@ class MemoryCluster:
 
     def delete(self, topic: str) -> None:
         self.broker.delete_topic(topic)
+
+    def cut(self, ends: Mapping[TopicPartition, int]) -> None:
+        topics = self.broker.topics(self.broker.names()).values()
+        for tp in [TopicPartition(t.topic, p) for t in topics for p in range(t.partitions)]:
+            if tp in ends:
+                self.broker.truncate(tp, ends[tp])
+            else:
+                self.broker.elect(tp)
 
 
 @dataclass

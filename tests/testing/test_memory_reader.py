@@ -1,8 +1,9 @@
-"""What only the twin's reader can be shown: logs that were truncated, which one real broker can't be made to do."""
+"""The twin's reader and broker keep the contract of logs that were cut off; and what only they can be shown: a cut in mid-read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -12,6 +13,9 @@ from ingest.ports import ReadPlan, ReadSummary
 from ingest.source import OnLoss
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
+from tests.contracts.logs import Logs, MemoryCluster
+from tests.contracts.source_desk import SourceDesk
+from tests.contracts.truncation_contract import Cut, TruncationContract
 
 TP = TopicPartition("t", 0)
 
@@ -91,3 +95,21 @@ def test_aborted_messages_that_are_gone_are_not_counted(broker: MemoryBroker) ->
         failed.abort()
     broker.delete_records(TP, 14)
     assert read(broker, Split("t", 0, 10, 20)) == ([15, 16], ReadSummary(20, 2, 2, 1, 4))
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Cut:
+    """The twin's cluster, cut once."""
+    broker, tables = MemoryBroker(), count()
+    cluster = MemoryCluster(broker)
+    logs = Logs(cluster)
+
+    def desk() -> SourceDesk:
+        place = tmp_path_factory.mktemp(f"table{next(tables)}")
+        return SourceDesk(logs, broker.at, lambda isolation, plan: MemoryReader(broker.at(isolation), plan), place)
+
+    return Cut(cluster, desk, lambda plan: MemoryReader(broker, plan))
+
+
+class TestTruncation(TruncationContract):
+    """On the twin."""

@@ -35,6 +35,7 @@ class FakeTopic:
     start: int = 0
     down: bool = False
     gone: bool = False
+    end_of: dict[TopicPartition, int] = field(default_factory=dict)
 
     def cluster_id(self) -> str:
         return self.cluster
@@ -47,6 +48,9 @@ class FakeTopic:
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, self.start)
+
+    def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.end_of.get(tp, 10**6) for tp in tps}
 
 
 @dataclass

@@ -1,0 +1,69 @@
+"""A log that ends below a frozen mark was cut off: by an unclean election of a leader, or with a lost disk.
+
+What it held behind its new end is gone, and what is written there from now on gets offsets that windows have passed already: it is in no
+window. So a window that finds nothing to read below such a mark must not pass as one without messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ingest.errors import CutOffError
+from ingest.model import Label, Mark, TopicPartition, label_text
+from ingest.ports import Broker
+from ingest.source import Source
+
+WAY_OUT = (
+    "An unclean election of a leader, or a lost disk, cut the log off; what is written there until it has grown back is in no window. "
+    "Set source.on_loss: skip to go on without it, or make the topic anew and see windrow rebase SPEC."
+)
+
+
+TIMES, APART_SECONDS = 3, 1.5
+"""How often, and how far apart, a log must be said to end too early: a leader that was just elected may say so (KAFKA-7703)."""
+
+
+def cut_off(marks: Iterable[Mark], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[Mark, int]]:
+    """The marks that lie above the end of their log (the high watermark), each with that end. Pure.
+
+    What isn't asked for, or wasn't there when the mark was cut (`removed`), isn't judged.
+    """
+    return {m.tp: (m, ends[m.tp]) for m in marks if m.how != "removed" and m.tp in ends and ends[m.tp] < m.offset}
+
+
+def described(mark: Mark, end: int, label: Label) -> str:
+    """What happened, in words that follow the topic-partition's name."""
+    return f"the log ends at offset {end} now, below {mark.offset}, which it had reached when {label_text(label)} was frozen"
+
+
+def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Sequence[Mark]) -> None:
+    """Hold the marks of a frozen boundary against the ends of their logs.
+
+    Args:
+        broker: the cluster; asked for high watermarks, because an open transaction only holds the stable end back.
+        source: with `on_loss` "skip" nothing is asked.
+        label: the boundary's.
+        suspects: those of its marks whose logs seem to end below them; usually none.
+
+    Raises:
+        CutOffError: names the first topic-partition, the mark and the end. One answer is no proof: see `TIMES`.
+    """
+    if not suspects or source.on_loss == "skip":
+        return
+    for _, (mark, end) in sorted(cut_off(suspects, broker.ends([m.tp for m in suspects])).items()):
+        raise cut_off_error(mark, end, label)
+
+
+def cut_off_error(mark: Mark, end: int, label: Label) -> CutOffError:
+    """The refusal, with the way out."""
+    words = described(mark, end, label)
+    return CutOffError(words[0].upper() + words[1:], "plan", WAY_OUT, mark.topic, mark.partition, mark.offset)
+
+
+def surely_cut_off(broker: Broker, marks: Sequence[Mark], pause: Callable[[float], None]) -> list[tuple[Mark, int]]:
+    """As `cut_off`, in order, of topics that are there: asked for again, some time apart, before it is believed."""
+    found = cut_off(marks, broker.ends([m.tp for m in marks]))
+    for _ in range(TIMES - 1 if found else 0):
+        pause(APART_SECONDS)
+        found = cut_off([mark for mark, _ in found.values()], broker.ends(list(found)))
+    return [found[tp] for tp in sorted(found)]

@@ -1,0 +1,201 @@
+"""What reading and running must make of logs that were cut off, and of such as grew again: on the twin, and on a real broker's cut files.
+
+All scenes are written to one cluster, which is cut once, because that costs a real broker a restart: a suite's fixture `cut` is a `Cut`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from ingest.errors import CutOffError, DataLossError
+from ingest.model import Split, TopicPartition, Window
+from ingest.parts import Pipeline, Request, Result
+from ingest.pipeline import preview, run
+from ingest.ports import Broker, Reader, ReadPlan, ReadSummary
+from ingest.source import OnLoss
+from ingest.verify import Finding, Rows, verify
+from tests.contracts.logs import CuttableCluster, Sent
+from tests.contracts.source_desk import SourceDesk, hour, minutes
+
+KEPT, GONE, NEW = 6, 4, 8
+"""Messages of a reader's log below the cut, those that the cut takes, and those that come after it."""
+
+BATCH = {"grid": "batch", "max_records": 600}
+
+
+def _sent(count: int) -> list[Sent]:
+    return [Sent(b"%d" % n) for n in range(count)]
+
+
+@dataclass
+class Cut:
+    """A cluster whose logs were cut.
+
+    `grown` was cut at KEPT and grew again, `short` was only cut; `whole` was not cut and grew under the new leader, `trimmed` too, and then
+    lost all that the old one had written. `old` and `new` are the leader epochs. Desks have a table each, and write to one `Logs`.
+    """
+
+    cluster: CuttableCluster
+    new_desk: Callable[[], SourceDesk]
+    reader_of: Callable[[ReadPlan], Reader]
+    desks: dict[str, SourceDesk] = field(default_factory=dict)
+    topics: dict[str, TopicPartition] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Before the cut, the cut, and after it."""
+        self.readers = self.new_desk()
+        self.broker: Broker = self.readers.broker_at("read_committed")
+        logs = self.readers.logs
+        topic = logs.topic(4)
+        self.grown, self.short, self.whole, self.trimmed = tps = [TopicPartition(topic, p) for p in range(4)]
+        for tp in tps:
+            logs.send(tp, *_sent(KEPT))
+            logs.send(tp, *_sent(GONE))
+        self.old = self._epoch()
+        self._begin()
+        logs.cut(self.cluster, {self.grown: KEPT, self.short: KEPT} | dict.fromkeys(self.topics.values(), 400))
+        for tp in (self.grown, self.whole, self.trimmed):
+            logs.send(tp, *_sent(NEW))
+        logs.cluster.delete_before(self.trimmed, KEPT + GONE)
+        self.new = self._epoch()
+        for name in ("batches", "planned"):
+            self.desks[name].send(self.topics[name], *minutes(*[61] * 500))
+
+    def _epoch(self) -> int:
+        epoch = self.broker.stable_ends([self.grown])[self.grown].leader_epoch
+        assert epoch is not None
+        return epoch
+
+    def _begin(self) -> None:
+        """Runs before the cut: of batches, of hours, and one that was planned and not run."""
+        for name in ("batches", "planned", "idle batches", "idle hours"):
+            desk = self.desks[name] = self.new_desk()
+            tp = self.topics[name] = desk.logs.partition()
+            desk.send(tp, *minutes(*[1] * 400))
+            desk.send(tp, *minutes(*[1] * 300))
+        self.run("batches")
+        pipeline = self.pipeline("planned")
+        pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
+        self.run("idle batches")
+        self.run("idle hours", 0)
+
+    def pipeline(self, name: str, on_loss: OnLoss = "fail") -> Pipeline:
+        """A scene's pipeline."""
+        source = {"topic": self.topics[name].topic, "on_loss": on_loss}
+        return self.desks[name].pipeline(source, BATCH if "batches" in name else None)
+
+    def run(self, name: str, n: int = 0, on_loss: OnLoss = "fail") -> Result | None:
+        """Run a scene's n-th hour, or its next batch."""
+        pipeline = self.pipeline(name, on_loss)
+        if "batches" in name:
+            return self.desks[name].batch(pipeline, f"{name} {n} {on_loss}")
+        return run(pipeline, hour(n), Request(f"{n} {on_loss}"))
+
+    def findings(self, name: str) -> list[Finding]:
+        """What verification has to say of a scene's topic."""
+        pipeline, nothing = self.pipeline(name), Rows(set, lambda _: [], lambda _window, _attempt: 0)
+        found = verify(pipeline.spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, nothing)
+        return [f for f in found.findings if f.about == "topic" and f.level == "wrong"]
+
+    def read(self, tp: TopicPartition, start: int, stop: int, *epochs: int, on_loss: OnLoss = "fail") -> tuple[list[int], ReadSummary]:
+        """The offsets that a reader gives of a split with the epochs of its start and stop; its summary."""
+        plan = ReadPlan(self.broker.cluster_id(), {tp.topic: self.broker.topic(tp.topic).topic_id}, on_loss)
+        reader = self.reader_of(plan)
+        batches = list(reader.batches(Split(tp.topic, tp.partition, start, stop, *epochs)))
+        return [o for batch in batches for o in batch.column("offset").to_pylist()], reader.summary()
+
+
+class TruncationContract:
+    """The promises."""
+
+    # --------------------------------------------------------------------------------------------------------------------- reading
+
+    def test_a_log_that_was_cut_below_the_start_and_grew_is_a_loss(self, cut: Cut) -> None:
+        """Also where it reaches beyond the stop again: the epoch of the start tells, and the error says what happened."""
+        for stop_epoch in (cut.old, cut.new):
+            with pytest.raises(DataLossError, match="cut off and has grown again") as lost:
+                cut.read(cut.grown, 8, 14, cut.old, stop_epoch)
+            assert (lost.value.topic, lost.value.offset) == (cut.grown.topic, 8)
+
+    def test_who_skips_reads_what_the_plan_saw(self, cut: Cut) -> None:
+        """Cut before the stop was frozen, the messages there are the split's own; cut after it, they are others, and are skipped."""
+        offsets, summary = cut.read(cut.grown, 8, 14, cut.old, cut.new, on_loss="skip")
+        assert (offsets, summary.skipped, summary.regrown, summary.next_offset) == ([*range(8, 14)], 0, True, 14)
+        offsets, summary = cut.read(cut.grown, 8, 14, cut.old, cut.old, on_loss="skip")
+        assert (offsets, summary.skipped, summary.regrown, summary.next_offset) == ([], 6, False, 14)
+
+    def test_a_log_that_was_cut_inside_a_split_and_grew_is_a_loss(self, cut: Cut) -> None:
+        """Messages of a later leader than any when the stop was frozen are not those that were planned; what lies before them is."""
+        with pytest.raises(DataLossError, match="cut off and has grown again") as lost:
+            cut.read(cut.grown, 2, 10, cut.old, cut.old)
+        assert lost.value.offset == KEPT
+        offsets, summary = cut.read(cut.grown, 2, 10, cut.old, cut.old, on_loss="skip")
+        assert (offsets, summary.read, summary.skipped, summary.next_offset) == ([2, 3, 4, 5], 4, 4, 10)
+
+    def test_a_cut_at_or_above_a_split_is_no_loss(self, cut: Cut) -> None:
+        """Exactly at the stop, exactly at the start, or below a split that was planned after it: all is there."""
+        assert cut.read(cut.grown, 2, KEPT, cut.old, cut.old)[0] == [2, 3, 4, 5]
+        assert cut.read(cut.grown, KEPT, 14, cut.old, cut.new)[0] == [*range(KEPT, 14)]
+        assert cut.read(cut.grown, 8, 14, cut.new, cut.new)[0] == [*range(8, 14)]
+
+    def test_a_log_that_ends_below_the_start_is_a_loss(self, cut: Cut) -> None:
+        """It was cut, and didn't grow yet: the error names its end."""
+        with pytest.raises(DataLossError, match="0 to 6"):
+            cut.read(cut.short, 8, 10, cut.old, cut.old)
+        offsets, summary = cut.read(cut.short, 2, 10, cut.old, cut.old, on_loss="skip")
+        assert (offsets, summary.skipped) == ([2, 3, 4, 5], 4)
+
+    def test_a_clean_change_of_leader_is_no_loss(self, cut: Cut) -> None:
+        """Whatever the epochs, as long as all is there; also where the cluster has forgotten the old one, with its messages."""
+        assert cut.read(cut.whole, 8, 10, cut.old, cut.old)[0] == [8, 9]
+        assert cut.read(cut.whole, 8, 18, cut.old, cut.new)[0] == [*range(8, 18)]
+        assert cut.read(cut.trimmed, 10, 18, cut.old, cut.new)[0] == [*range(10, 18)]
+
+    # --------------------------------------------------------------------------------------------------------------------- running
+
+    def test_a_batch_after_a_log_was_cut_and_grew(self, cut: Cut) -> None:
+        """Batches of 600; the log is cut to 400 and grows to 900: the next batch is refused; under skip it has what is there, partial."""
+        with pytest.raises(DataLossError, match="cut off and has grown again") as refused:
+            cut.run("batches", 1)
+        assert (refused.value.exit_code, refused.value.offset) == (1, 600)
+        result = cut.run("batches", 2, "skip")
+        assert result is not None
+        receipt = result.committed.receipt
+        assert [(s.start, s.stop) for s in receipt.plan.splits] == [(600, 900)]
+        assert (receipt.counts.read, receipt.counts.skipped) == (300, 0)
+        assert ["grown again" in words for words in receipt.partial] == [True]
+        assert cut.run("batches", 3) is None
+
+    def test_a_window_that_was_planned_before_the_cut(self, cut: Cut) -> None:
+        """Messages that came after the cut are not passed off as those that were planned: refused, or skipped and counted."""
+        with pytest.raises(DataLossError, match="cut off and has grown again"):
+            cut.run("planned")
+        result = cut.run("planned", 0, "skip")
+        assert result is not None
+        counts = result.committed.receipt.counts
+        assert (counts.read, counts.skipped) == (400, 300)
+        assert result.committed.receipt.partial
+
+    def test_a_batch_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
+        """It is not "nothing is waiting": refused, with the way out; verification says it too."""
+        with pytest.raises(CutOffError, match=r"ends at offset 400 now, below 600.*on_loss: skip"):
+            cut.run("idle batches", 1)
+        assert cut.run("idle batches", 2, "skip") is None
+        (found,) = cut.findings("idle batches")
+        assert "ends at offset 400 now, below 600" in found.what
+        assert "on_loss: skip" in found.do
+
+    def test_an_hour_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
+        """It must not pass as an hour without messages: refused before its boundary is frozen, or told on its receipt."""
+        with pytest.raises(CutOffError, match=r"ends at offset 400 now, below 700"):
+            cut.run("idle hours", 1)
+        assert cut.pipeline("idle hours").ledger.boundary("things", hour(1).end) is None
+        result = cut.run("idle hours", 1, "skip")
+        assert result is not None
+        assert ["ends at offset 400 now, below 700" in words for words in result.committed.receipt.partial] == [True]
+        with pytest.raises(CutOffError):
+            run(cut.pipeline("idle hours"), Window("things", hour(1).end, hour(2).end), Request("next"))
+        assert [f.level for f in cut.findings("idle hours")] == ["wrong"]

@@ -1,0 +1,64 @@
+"""Truncation on a real broker whose log files are cut, and what the client really says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from itertools import count
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from ingest.broker.client import consumer_properties
+from ingest.broker.embedded import EmbeddedBroker, find_jars
+from ingest.broker.kafka import KafkaBroker
+from ingest.ports import ReadPlan
+from ingest.read.codes import is_truncation
+from ingest.read.kafka import KafkaReader
+from ingest.source import Isolation
+from tests.broker.cutting import CuttableKafka
+from tests.contracts.logs import Logs
+from tests.contracts.source_desk import SourceDesk
+from tests.contracts.truncation_contract import Cut, TruncationContract
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
+    """A broker of its own, cut once."""
+    folder, tables = tmp_path_factory.mktemp("cut"), count()
+    with EmbeddedBroker(folder, find_jars()) as broker:
+        cluster = CuttableKafka(broker.bootstrap, broker, folder)
+        logs = Logs(cluster)
+
+        def broker_at(isolation: Isolation) -> KafkaBroker:
+            return KafkaBroker(broker.bootstrap, {}, isolation=isolation)
+
+        def reader(isolation: Isolation, plan: ReadPlan) -> KafkaReader:
+            return KafkaReader(consumer_properties(broker.bootstrap, {}, isolation=isolation), plan, stall_seconds=30)
+
+        def desk() -> SourceDesk:
+            return SourceDesk(logs, broker_at, reader, tmp_path_factory.mktemp(f"table{next(tables)}"))
+
+        yield Cut(cluster, desk, partial(reader, "read_committed"))
+
+
+class TestOnKafka(TruncationContract):
+    """On the real thing."""
+
+    def test_what_the_client_says(self, cut: Cut) -> None:
+        """A truncation comes as a refused reset, never by its own code: what is read out of its text is what the twins are fed with."""
+        properties = consumer_properties(cut.cluster.bootstrap, {}) | {"auto.offset.reset": "error"}  # type: ignore[attr-defined]  # a real one
+        heard = []
+        for offset, epochs in ((8, {"leader_epoch": cut.old}), (8, {"leader_epoch": cut.new + 9}), (99, {})):
+            with closing(Consumer(properties)) as consumer:
+                consumer.assign([TopicPartition(cut.grown.topic, cut.grown.partition, offset, **epochs)])
+                message = consumer.poll(30)
+            assert message is not None
+            error = message.error()
+            assert error is not None
+            heard.append((error.code(), is_truncation(error)))
+        reset = KafkaError._AUTO_OFFSET_RESET
+        assert heard == [(reset, True), (reset, True), (reset, False)]
