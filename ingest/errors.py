@@ -5,7 +5,8 @@
     │   └── SpecMistakesError      all that is wrong with one spec
     ├── RefusedError         exit 1   the data was refused, nothing became visible: a person decides
     │   ├── DataLossError          retention or truncation removed what the window needs
-    │   ├── IdentityError          another cluster, a recreated topic, another ledger
+    │   ├── IdentityError          another cluster, a recreated topic
+    │   │   └── BindingError       pipeline, ledger and table don't belong together
     │   ├── OverlapError           the range is already committed under another window
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
@@ -69,7 +70,13 @@ class SpecMistakesError(SpecError):
 
 
 class RefusedError(WindrowError):
-    """The window was refused; nothing of it became visible."""
+    """The window was refused; nothing of it became visible.
+
+    `of_setting`: it is how the pipeline is set up that is wrong, not the window's data. Every window is refused until that is mended, and
+    then this one can be run like any other.
+    """
+
+    of_setting: ClassVar[bool] = False
 
 
 class DataLossError(RefusedError):
@@ -80,6 +87,12 @@ class IdentityError(RefusedError):
     """The cluster, the topic or the ledger is not the one that the table was built from."""
 
 
+class BindingError(IdentityError):
+    """The pipeline, its ledger and the table at `sink.path` don't belong together."""
+
+    of_setting = True
+
+
 class OverlapError(RefusedError):
     """A range of the plan is already committed under another window."""
 
@@ -87,9 +100,13 @@ class OverlapError(RefusedError):
 class GridError(RefusedError):
     """The window does not lie on the grid that the table was begun with."""
 
+    of_setting = True
+
 
 class SchemaChangedError(RefusedError):
     """The schema and the table's columns differ in a way that windrow does not apply by itself."""
+
+    of_setting = True
 
 
 class DeadLetterLimitError(RefusedError):
