@@ -16,6 +16,7 @@ from itertools import count
 
 import msgspec
 
+from ingest.binding import refuse_other_table
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError
 from ingest.freezing import refuse_changed_grid
@@ -42,7 +43,7 @@ def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress
     spec = pipeline.spec
     _refuse_windows_in_time(pipeline)
     refuse_changed_grid(pipeline)
-    pipeline.sink.refuse_other(pipeline.ledger.identity(), spec.id, spec.window.grid)
+    refuse_other_table(pipeline)
     number = pipeline.ledger.assigned(spec.id, request.id)
     if number is None:
         number = _next(pipeline)
@@ -89,8 +90,7 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     _refuse_windows_in_time(pipeline)
-    if pipeline.sink.binding() is not None:
-        pipeline.sink.refuse_other(ledger.identity(), spec.id, spec.window.grid)
+    refuse_other_table(pipeline)
     source = spec.source.origin(spec.window.grid)
     newest = (ledger.newest(spec.id) or [first_boundary(pipeline.broker, source, 0)])[-1]
     label = int(str(newest.label))

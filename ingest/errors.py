@@ -6,7 +6,8 @@
     ├── RefusedError         exit 1   the data was refused, nothing became visible: a person decides
     │   ├── DataLossError          retention or truncation removed what the window needs
     │   │   └── CutOffError            a log ends below where a window ended before
-    │   ├── IdentityError          another cluster, a recreated topic, another ledger
+    │   ├── IdentityError          another cluster, a recreated topic
+    │   │   └── BindingError       pipeline, ledger and table don't belong together
     │   ├── OverlapError           the range is already committed under another window
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
@@ -71,7 +72,13 @@ class SpecMistakesError(SpecError):
 
 
 class RefusedError(WindrowError):
-    """The window was refused; nothing of it became visible."""
+    """The window was refused; nothing of it became visible.
+
+    `of_setting`: it is how the pipeline is set up that is wrong, not the window's data. Every window is refused until that is mended, and
+    then this one can be run like any other.
+    """
+
+    of_setting: ClassVar[bool] = False
 
 
 class DataLossError(RefusedError):
@@ -86,6 +93,12 @@ class IdentityError(RefusedError):
     """The cluster, the topic or the ledger is not the one that the table was built from."""
 
 
+class BindingError(IdentityError):
+    """The pipeline, its ledger and the table at `sink.path` don't belong together."""
+
+    of_setting = True
+
+
 class OverlapError(RefusedError):
     """A range of the plan is already committed under another window."""
 
@@ -93,9 +106,13 @@ class OverlapError(RefusedError):
 class GridError(RefusedError):
     """The window does not lie on the grid that the table was begun with."""
 
+    of_setting = True
+
 
 class SchemaChangedError(RefusedError):
     """The schema and the table's columns differ in a way that windrow does not apply by itself."""
+
+    of_setting = True
 
 
 class DeadLetterLimitError(RefusedError):

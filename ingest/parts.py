@@ -12,8 +12,9 @@ import msgspec
 from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
 from ingest.lag import Published
+from ingest.ledgerport import Ledger
 from ingest.model import Committed
-from ingest.ports import Broker, Engine, Ledger, Reader, ReadPlan, Sink
+from ingest.ports import Broker, Engine, Reader, ReadPlan, Sink
 from ingest.spec import PipelineSpec
 
 

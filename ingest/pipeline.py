@@ -22,6 +22,7 @@ from importlib.metadata import version
 
 from ingest import grid as grids
 from ingest.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
+from ingest.binding import bind_table, refuse_other_table
 from ingest.crashpoints import crash_point
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
 from ingest.freezing import foreseen, freeze_boundary, refuse_changed_grid
@@ -52,13 +53,13 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
     began = time.monotonic()
     _refuse_off_grid(pipeline, window)
     refuse_open(pipeline, window)
-    bound = (pipeline.ledger.identity(), pipeline.spec.id, pipeline.spec.window.grid)
-    pipeline.sink.refuse_other(*bound)
+    refuse_other_table(pipeline)
     found = pipeline.sink.look(window)
     generation = _generation(pipeline, window, request, found)
     if found is not None and found.receipt.generation >= generation:
         return _report(pipeline, found, recovered=True)
-    pipeline.sink.prepare(*bound)
+    pipeline.sink.prepare(pipeline.ledger.identity(), pipeline.spec.id, pipeline.spec.window.grid)
+    bind_table(pipeline)
     plan = _freeze_plan(pipeline, window, found, progress)
     on_loss = loss_policy(pipeline, request, found)
     readable = readable_splits(pipeline, plan, on_loss, found)
@@ -131,16 +132,13 @@ def _freeze_plan(pipeline: Pipeline, window: Window, found: Committed | None, pr
 
 
 def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
-    """What was frozen for a window that isn't committed yet must still be what the spec reads, into the spec's table.
+    """What was frozen for a window that isn't committed yet must still be what the spec reads.
+
+    Which table it goes to was looked at before; a plan that was made before the table was moved names the old place.
 
     Raises:
-        IdentityError: it was planned for another table, or for messages that the spec doesn't select any more.
+        IdentityError: it was planned for messages that the spec doesn't select any more.
     """
-    if plan.sink != pipeline.sink.identity:
-        raise IdentityError(
-            f"Window {plan.window.key} was planned for {plan.sink}; the spec now names {pipeline.sink.identity}", "plan",
-            "Set sink.path back, or begin a pipeline with another id for the new table.",
-        )  # fmt: skip
     selection = pipeline.spec.source.selection()
     other = next((s for s in plan.splits if not selects(selection, s.tp)), None)
     if other is not None:
@@ -160,8 +158,7 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
     """
     _refuse_off_grid(pipeline, window)
     spec = pipeline.spec
-    if pipeline.sink.binding() is not None:
-        pipeline.sink.refuse_other(pipeline.ledger.identity(), spec.id, spec.window.grid)
+    refuse_other_table(pipeline)
     known = pipeline.ledger.plan(window)
     if known is not None:
         return _as_specified(pipeline, known)
@@ -274,7 +271,7 @@ def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> R
 
 def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Result:
     """The sink's own word is the result; the ledger keeps a copy, and a consumer group hears of it for lag tools."""
-    pipeline.ledger.record(committed.receipt)
+    pipeline.ledger.record(committed.receipt, pipeline.sink.written(committed.receipt))
     crash_point("report.before")
     return Result(committed, recovered, _published(pipeline, committed.receipt))
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, SplitCounts, TopicPartition, Window
+from ingest.model import Committed, Plan, Receipt, Split, SplitCounts, TopicPartition, Window
 from ingest.refusals import Kinds
 from ingest.source import OnLoss
 
@@ -234,6 +234,14 @@ class Bound(Protocol):
         """The grid that they lie on."""
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """A committed window whose receipt is missing or damaged: its key, what is the matter, and what to do."""
+
+    key: str
+    what: str
+    do: str
+
+
 class Sink(Protocol):
     """A table that takes windows: stage on executors, then one atomic commit of data and receipt on the driver.
 
@@ -249,7 +257,7 @@ class Sink(Protocol):
         """Hold what the table is bound to against who comes; a table that isn't there suits everybody. Writes nothing.
 
         Raises:
-            GridError, IdentityError: the table was begun on another grid, by another pipeline or ledger; with the way out.
+            GridError, BindingError: the table was begun on another grid, by another pipeline or ledger; with the way out.
             SpecError: it was made by something else.
         """
 
@@ -258,14 +266,36 @@ class Sink(Protocol):
 
         Raises:
             SchemaChangedError: columns differ in more than new nullable ones (those are added); shows the difference.
-            GridError, IdentityError: the pipeline's windows were begun on another grid, or by another ledger; with the way out.
+            GridError, BindingError: the pipeline's windows were begun on another grid, or by another ledger; with the way out.
         """
 
     def look(self, window: Window) -> Committed | None:
         """The receipt of the window's newest committed generation, read from the sink now; None if it isn't committed. Writes nothing."""
 
     def receipts(self) -> Iterable[Committed]:
-        """The newest committed receipt of every window in the table, of all its pipelines."""
+        """The newest committed receipt of every window in the table, of all its pipelines.
+
+        Raises:
+            RefusedError: one is missing or damaged, or the table holds rows of a window that was never committed.
+        """
+
+    def inspect(self) -> Iterable[Committed | Unreadable]:
+        """The same for who looks for damage: every committed window, also where its receipt can't be read."""
+
+    def written(self, receipt: Receipt) -> str:
+        """The exact text of a receipt that this sink has read or committed; another version of windrow may have written it."""
+
+    def restore(self, window: Window, written: str, *, dry_run: bool = False) -> None:
+        """Put the lost receipt of a committed window back from its exact text. One that is there and good stays as it is.
+
+        Args:
+            window: whose receipt it is.
+            written: its text, byte by byte as it was committed.
+            dry_run: only see whether that would work.
+
+        Raises:
+            RefusedError: the window isn't committed, or its commit named another text.
+        """
 
     def binding(self) -> Bound | None:
         """What `prepare` bound the table to, read now; None if the table isn't there."""
@@ -297,77 +327,6 @@ class Sink(Protocol):
         Raises:
             OverlapError: a range is already committed under another window, which it names.
         """
-
-
-# --------------------------------------------------------------------------------------------------------------------------- ledger
-
-
-class Ledger(Protocol):
-    """Frozen boundaries, plans and copies of receipts: put-if-absent. It can be lost: everything in it can be rebuilt from receipts."""
-
-    def identity(self) -> str:
-        """The ledger's own random id, made once."""
-
-    def adopt_identity(self, identity: str) -> None:
-        """Take over the id that a table is bound to; for a rebuilt, still empty ledger only.
-
-        Raises:
-            IdentityError: if this ledger already holds boundaries and another id.
-        """
-
-    def bind_grid(self, pipeline: str, grid: str) -> str:
-        """Record the pipeline's grid if none is recorded; the recorded one."""
-
-    def boundary(self, pipeline: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that ends there sees it."""
-
-    def opening(self, pipeline: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that starts there sees it: another one than `boundary` after a rebase."""
-
-    def neighbours(self, pipeline: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
-        """The nearest frozen boundaries below (its opening) and above a label."""
-
-    def newest(self, pipeline: str, count: int = 1) -> list[Boundary]:
-        """The frozen boundaries with the highest labels, at most `count`, ascending; as `boundary` sees them."""
-
-    def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
-        """Freeze under one serialized transaction; what is frozen now, in label order.
-
-        Per boundary: read its frozen neighbours, clamp (`tiling.clamped`), insert. What is there already stays and is returned.
-        """
-
-    def rebase(self, pipeline: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
-        """Record that from the highest frozen label on the source is another one, in place of the opening that the caller has seen there.
-
-        Compare and set: `instead_of` is None where none was recorded. Idempotent.
-
-        Raises:
-            RefusedError: the label is not the highest frozen one, or another opening is there than was seen.
-        """
-
-    def rebased(self, pipeline: str) -> list[Boundary]:
-        """The openings that were recorded by rebases, in label order."""
-
-    def assign(self, pipeline: str, request: str, number: int) -> int:
-        """The micro-batch that a request runs: put-if-absent by request, so that its retries run the same one."""
-
-    def assigned(self, pipeline: str, request: str) -> int | None:
-        """The micro-batch that was assigned to a request."""
-
-    def plan(self, window: Window) -> Plan | None:
-        """The frozen plan of a window."""
-
-    def freeze_plan(self, plan: Plan) -> Plan:
-        """Put if absent; the one that is there."""
-
-    def target_generation(self, window: Window, request: str, proposed: int) -> int:
-        """The generation that a replacing request aims at: put-if-absent by (window, request), so that its retries don't replace again."""
-
-    def record(self, receipt: Receipt) -> None:
-        """Keep a copy of a committed receipt; the newest generation per window. Idempotent."""
-
-    def recorded(self, pipeline: str, newest: int | None = None) -> list[Receipt]:
-        """The copies, in window order; of the `newest` windows only, if that is given."""
 
 
 # --------------------------------------------------------------------------------------------------------------------------- engine

@@ -6,6 +6,7 @@ committed as partial where the loss policy says to go on.
 
 from __future__ import annotations
 
+from ingest.binding import refuse_other_table
 from ingest.errors import SpecError
 from ingest.parts import Pipeline
 from ingest.plan.rebase import Rebase, opening
@@ -17,8 +18,10 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
 
     Raises:
         SpecError: nothing is frozen yet, or nothing has changed; a cluster was replaced and no start is given.
+        BindingError: the spec is not of the pipeline that the ledger and the table know.
     """
     spec = pipeline.spec
+    refuse_other_table(pipeline)
     newest = pipeline.ledger.newest(spec.id)
     if not newest:
         raise SpecError(f"Pipeline {spec.id} has no frozen boundary yet", "plan", "There is nothing to rebase: just run it.")

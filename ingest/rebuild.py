@@ -11,9 +11,10 @@ from itertools import pairwise
 
 import msgspec
 
-from ingest.errors import IdentityError, SpecError
+from ingest.errors import BindingError, IdentityError, SpecError
+from ingest.ledgerport import Ledger
 from ingest.model import Boundary, Label, Mark, Receipt, label_text
-from ingest.ports import Bound, Ledger, Sink
+from ingest.ports import Bound, Sink
 from ingest.seams import difference, same_source, torn
 
 
@@ -52,11 +53,15 @@ def rebuild(pipeline: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     held = ledger.bind_grid(pipeline, bound.grid)
     if held != bound.grid:
         raise _contradiction(f"it has pipeline {pipeline} on the grid {held}, the table on {bound.grid}")
+    writes_to = ledger.bind_sink(pipeline, sink.identity)
+    if writes_to != sink.identity:
+        what = f"The ledger knows that pipeline {pipeline} writes to {writes_to}; the spec names {sink.identity}"
+        raise BindingError(what, "ledger", "Nothing was rebuilt. If the table was moved there: windrow rebind SPEC shows what that means.")
     _restore(pipeline, ledger, frozen)
     for receipt in receipts:
         if ledger.freeze_plan(receipt.plan).digest != receipt.digest:
             raise _contradiction(f"its plan of window {receipt.window.key} is another one")
-        ledger.record(receipt)
+        ledger.record(receipt, sink.written(receipt), also_older=True)
         # Whatever the request was, a retry of it must not make another generation.
         ledger.target_generation(receipt.window, receipt.request, receipt.generation)
         if isinstance(receipt.window.start, int) and receipt.generation == 0:

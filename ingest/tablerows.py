@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import duckdb
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
+from pyarrow import fs
 
-from ingest.errors import UnreachableError
+from ingest.errors import RefusedError, UnreachableError
 from ingest.metacolumns import DEFAULT
 from ingest.model import Window
 from ingest.verify import Held, Rows
@@ -49,9 +52,10 @@ def _held(uri: str, metadata: Mapping[str, str], window: Window) -> list[Held]:
     count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
     if table is None:
         return []
-    with _told(uri, window), duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
+    data = rows_of(uri, table, window.key)
+    with _told(uri, window, data), duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
-        connection.register("coordinates", rows_of(uri, table, window.key))
+        connection.register("coordinates", data)
         return [Held(*row) for row in connection.execute(count, [window.key]).fetchall()]
 
 
@@ -60,8 +64,8 @@ def _dead(uri: str, window: Window, attempt: str) -> int:
     table = load(uri)
     if table is None:
         return 0
-    with _told(uri, window):
-        data = rows_of(uri, table, window.key)
+    data = rows_of(uri, table, window.key)
+    with _told(uri, window, data):
         return int(data.count_rows(filter=(ds.field(DEFAULT["window"]) == window.key) & (ds.field("attempt") == attempt)))
 
 
@@ -70,9 +74,34 @@ def _quoted(column: str) -> str:
 
 
 @contextmanager
-def _told(uri: str, window: Window) -> Iterator[None]:
+def _told(uri: str, window: Window, data: ds.FileSystemDataset) -> Iterator[None]:
+    """What can't be read: lost, if it is a file's own fault; else out of reach."""
     try:
         yield
     except (duckdb.Error, DeltaError, OSError) as error:
+        lost = _lost(data)
+        if lost:
+            what = f"the table {uri} names data files of window {window.key} that are {'; '.join(lost)}"
+            again = f"windrow replay SPEC --window {window.key} reads the window again, as long as the topic holds its messages."
+            raise RefusedError(what, "check", f"Restore them from a backup; or {again}") from error
         what = f"the rows of window {window.key} in {uri} can't be read: {str(error).partition(chr(10))[0]}"
-        raise UnreachableError(what, "setup", "Check the table's storage and rights. A missing file is a lost one: restore it.") from error
+        raise UnreachableError(what, "setup", "Check the table's storage and rights, then run this again.") from error
+
+
+def _lost(data: ds.FileSystemDataset) -> list[str]:
+    """The files of a dataset that aren't there, and those that are no Parquet files any more; none if that can't be told."""
+    try:
+        infos = data.filesystem.get_file_info(data.files)
+        damaged = [i.path for i in infos if i.type == fs.FileType.File and not _is_parquet(data.filesystem, i.path)]
+    except OSError:
+        return []
+    missing = [i.path for i in infos if i.type == fs.FileType.NotFound]
+    return [f"{state}: {', '.join(paths)}" for state, paths in (("gone", missing), ("damaged", damaged)) if paths]
+
+
+def _is_parquet(filesystem: fs.FileSystem, path: str) -> bool:
+    try:
+        pq.read_metadata(path, filesystem=filesystem)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -7,34 +7,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Literal
 
 import msgspec
 
+from ingest.copies import against_ledger
 from ingest.errors import RefusedError, UnreachableError
+from ingest.findings import About, Finding
+from ingest.ledgerport import Ledger
 from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, TopicPartition, Window, covered, label_text
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
-from ingest.ports import Broker, Ledger, Sink, TopicInfo
-from ingest.seams import difference, same_source, torn
+from ingest.ports import Broker, Sink, TopicInfo, Unreadable
+from ingest.seams import same_source, torn
 from ingest.source import OnRemoved
 from ingest.tiling import between
-
-Level = Literal["wrong", "unchecked", "info"]
-About = Literal["receipts", "windows", "ledger", "table", "topic"]
-
-REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that verification has to say. `wrong` asks for a person; `unchecked` could not be looked at; `info` is for knowing."""
-
-    level: Level
-    about: About
-    what: str
-    do: str = ""
-    window: str | None = None
 
 
 class Held(msgspec.Struct, frozen=True, order=True):
@@ -49,7 +37,9 @@ class Held(msgspec.Struct, frozen=True, order=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """The questions to the table, apart from its receipts. `held` and `dead` raise UnreachableError if the data can't be read.
+    """The questions to the table, apart from its receipts.
+
+    `held` and `dead` raise UnreachableError if the data can't be read, and RefusedError if files of it are gone or damaged.
 
     `dead` is the number of a window's dead letters that one attempt left.
     """
@@ -79,25 +69,39 @@ def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows
     `on_removed`: what the source says of topics that are gone; "drop" makes them information.
     """
     try:
-        committed = sorted((c for c in sink.receipts() if c.receipt.window.pipeline == pipeline), key=lambda c: c.receipt.window)
+        found = list(sink.inspect())
     except RefusedError as error:
         return Verified(0, 0, (Finding("wrong", "receipts", error.what, error.do),))
-    receipts = [c.receipt for c in committed]
-    findings = [*compare_receipts(receipts), *tiles(receipts)]
-    findings += _reached("ledger", lambda: _ledger(pipeline, committed, ledger))
-    findings += _reached("table", lambda: _table(receipts, rows))
-    findings += _reached("table", lambda: [f for r in receipts for f in compare_dead(r, rows.dead(r.window, r.attempt))])
+    unread = {u.key: u for u in found if isinstance(u, Unreadable)}
+    committed = sorted((c for c in found if isinstance(c, Committed)), key=lambda c: c.receipt.window)
+    receipts = [c.receipt for c in committed if c.receipt.window.pipeline == pipeline]
+    findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
+    findings += [*compare_receipts(receipts), *tiles(receipts, unread)]
+    findings += _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
+    findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), rows))
+    findings += _each("table", receipts, lambda r: compare_rows(r, rows.held(r.window)))
+    findings += _each("table", receipts, lambda r: compare_dead(r, rows.dead(r.window, r.attempt)))
     findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
-    return Verified(len(committed), sum(r.counts.valid for r in receipts), tuple(findings))
+    return Verified(len(receipts), sum(r.counts.valid for r in receipts), tuple(findings))
 
 
-def _reached(about: About, look: Callable[[], list[Finding]]) -> list[Finding]:
+def _reached(about: About, look: Callable[[], list[Finding]], window: str | None = None) -> list[Finding]:
     try:
         return look()
     except UnreachableError as error:
         return [Finding("unchecked", about, error.what, error.do)]
     except RefusedError as error:
-        return [Finding("wrong", about, error.what, error.do)]
+        return [Finding("wrong", about, error.what, error.do, window)]
+
+
+def _each(about: About, receipts: Iterable[Receipt], look: Callable[[Receipt], list[Finding]]) -> list[Finding]:
+    """Window by window: what is wrong with one says nothing of the next. What can't be reached ends it, for that is no window's own."""
+    findings: list[Finding] = []
+    for receipt in receipts:
+        findings += _reached(about, partial(look, receipt), receipt.window.key)
+        if findings and findings[-1].level == "unchecked":
+            break
+    return findings
 
 
 # --------------------------------------------------------------------------------------------------------------------- receipts
@@ -154,21 +158,24 @@ def uncovered(plan: Plan) -> list[str]:
     return problems
 
 
-def tiles(receipts: Sequence[Receipt]) -> list[Finding]:
-    """Gaps between committed windows, and neighbours that don't share their boundary. Pure; receipts in window order."""
+def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Finding]:
+    """Gaps between committed windows, and neighbours that don't share their boundary. Pure; receipts in window order.
+
+    `unread`: keys of committed windows whose receipts can't be read; a gap with one of them in it is none, or can't be told.
+    """
     first = receipts[0].window.start if receipts else 0
-    findings = [_absent(0, first)] if isinstance(first, int) and first > 0 else []
-    return findings + [f for left, right in pairwise(receipts) for f in _meeting(left, right)]
+    findings = _absent(0, first, unread) if isinstance(first, int) and first > 0 else []
+    return findings + [f for left, right in pairwise(receipts) for f in _meeting(left, right, unread)]
 
 
-def _meeting(left: Receipt, right: Receipt) -> list[Finding]:
+def _meeting(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Finding]:
     stop, start = left.plan.stop, right.plan.start
     if _later(stop.label, start.label):
         what = f"windows {left.window.key} and {right.window.key} overlap in time"
         return [Finding("wrong", "windows", what, "Was the grid changed by hand?", right.window.key)]
     replaced = [] if same_source(stop, start) else [_replaced(stop, start)]
     if stop.label != start.label:
-        return [_absent(stop.label, start.label), *replaced]
+        return [*_absent(stop.label, start.label, unread), *replaced]
     unlike = torn(stop, start)
     if unlike:
         what = f"the end of window {left.window.key} is not the start of the next: {unlike}"
@@ -176,13 +183,15 @@ def _meeting(left: Receipt, right: Receipt) -> list[Finding]:
     return replaced
 
 
-def _absent(start: Label, end: Label) -> Finding:
+def _absent(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
     """Windows in time may be left out; of micro-batches each is committed before the next one is cut."""
+    if any(label_text(start) <= key < label_text(end) for key in unread):
+        return []
     what = f"not committed: {label_text(start)} / {label_text(end)}"
     if isinstance(start, int):
         do = "Later micro-batches are there, so their commits got lost. Was the table restored from a backup? Run them by their numbers."
-        return Finding("wrong", "windows", what, do)
-    return Finding("info", "windows", what, "Run them if they are wanted.")
+        return [Finding("wrong", "windows", what, do)]
+    return [Finding("info", "windows", what, "Run them if they are wanted.")]
 
 
 def _replaced(stop: Boundary, start: Boundary) -> Finding:
@@ -190,61 +199,13 @@ def _replaced(stop: Boundary, start: Boundary) -> Finding:
     return Finding("info", "windows", f"the source was replaced at {where} (rebase)", "Windows before it can't be replayed.")
 
 
-# ----------------------------------------------------------------------------------------------------------------------- ledger
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """What a ledger holds about one committed window: the boundary at its start as an opening."""
-
-    start: Boundary | None
-    stop: Boundary | None
-    plan: Plan | None
-    receipt: Receipt | None
-
-
-def _ledger(pipeline: str, committed: Sequence[Committed], ledger: Ledger) -> list[Finding]:
-    copies = {r.window: r for r in ledger.recorded(pipeline)}
-    windows = [c.receipt.window for c in committed]
-    kept = [Kept(ledger.opening(pipeline, w.start), ledger.boundary(pipeline, w.end), ledger.plan(w), copies.pop(w, None)) for w in windows]
-    # Asking for the identity would make an absent ledger, and one that holds nothing of ours is told of anyway.
-    identity = ledger.identity() if any(k != Kept(None, None, None, None) for k in kept) else None
-    findings = [f for c, k in zip(committed, kept, strict=True) for f in compare_ledger(c.receipt, k, identity)]
-    do = "Was the table restored from a backup? Run the window again: it reads the same offsets."
-    return findings + [Finding("wrong", "ledger", "the ledger knows a receipt that the table doesn't hold", do, w.key) for w in copies]
-
-
-def compare_ledger(receipt: Receipt, kept: Kept, identity: str | None) -> list[Finding]:
-    """One receipt against what the ledger holds of its window; without an identity, that isn't compared. Pure."""
-    problems: list[tuple[Level, str]] = []
-    if identity is not None and receipt.ledger != identity:
-        problems.append(("wrong", f"committed by ledger {receipt.ledger}, this one is {identity}"))
-    for name, frozen, used in (("start", kept.start, receipt.plan.start), ("end", kept.stop, receipt.plan.stop)):
-        if frozen is None:
-            problems.append(("wrong", f"the boundary at its {name} is missing in the ledger"))
-        elif difference(frozen, used):
-            problems.append(("wrong", f"the boundary at its {name} differs in the ledger: {difference(frozen, used)}"))
-    if kept.plan is None or kept.plan.digest != receipt.digest:
-        problems.append(("wrong", f"its plan {'is missing' if kept.plan is None else 'differs'} in the ledger"))
-    if kept.receipt is None or kept.receipt.generation < receipt.generation:
-        # A run that died after its commit leaves this behind; it harms nothing.
-        problems.append(("info", "the ledger's copy of the receipt is missing or older"))
-    elif kept.receipt != receipt:
-        problems.append(("wrong", "the ledger's copy of the receipt differs"))
-    return [Finding(level, "ledger", what, REBUILD, receipt.window.key) for level, what in problems]
-
-
 # ------------------------------------------------------------------------------------------------------------------------ table
 
 
-def _table(receipts: Sequence[Receipt], rows: Rows) -> list[Finding]:
-    known = {r.window.key for r in receipts}
+def _foreign(known: Collection[str], rows: Rows) -> list[Finding]:
     do = "Something else wrote to the table. Only rows of committed windows are windrow's."
-    findings = [
-        Finding("wrong", "table", "the table holds rows of a window without a receipt", do, k) for k in sorted(rows.windows() - known)
-    ]
-    for receipt in receipts:
-        findings += compare_rows(receipt, rows.held(receipt.window))
-    return findings
+    strange = sorted(rows.windows() - set(known))
+    return [Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key) for key in strange]
 
 
 def compare_rows(receipt: Receipt, held: Iterable[Held]) -> list[Finding]:

@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from ingest.ledger.sql import open_ledger
-from ingest.ports import Ledger
+from ingest.ledgerport import Ledger
 
 
 class LedgerState(dg.ConfigurableResource[None]):

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from ingest.assemble import assemble
+from ingest.binding import refuse_other_table
 from ingest.broker.embedded import java_problem
 from ingest.errors import RefusedError, UnreachableError, WindrowError
 from ingest.headroom import headroom
@@ -24,6 +25,7 @@ from ingest.parts import Pipeline
 from ingest.plan.topics import discover
 from ingest.ports import Bound, Broker, TopicInfo
 from ingest.spec import load_spec
+from ingest.write.table import OTHER_LEDGER
 
 PACKAGES = ("assets", "ingest", "resources")
 """What the distribution brings; the first and the last are names that others choose, too."""
@@ -171,7 +173,10 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     for place in (path, f"{path}_dead"):
         if (check := unwritable(place)) is not None:
             return check
-    return sink_check(pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
+    found = sink_check(pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
+    if found.level == "ok" and ledger is not None:
+        refuse_other_table(pipeline)
+    return found
 
 
 def unwritable(path: str) -> Check | None:
@@ -204,8 +209,8 @@ def sink_check(bound: Bound | None, pipeline: str, grid: str, ledger: str | None
     if ledger is None:
         return Check("sink", "ok", f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it")
     if bound.ledger != ledger:
-        fix = "Point WINDROW_STATE to the ledger that the table was begun with; if it is lost: windrow doctor SPEC --rebuild-ledger."
-        return Check("sink", "fail", f"the table belongs to ledger {bound.ledger}, this one is {ledger}", fix, RefusedError.exit_code)
+        what = f"the table belongs to ledger {bound.ledger}, this one is {ledger}"
+        return Check("sink", "fail", what, OTHER_LEDGER, RefusedError.exit_code)
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
 
 

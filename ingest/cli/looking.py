@@ -10,6 +10,7 @@ import pyarrow as pa
 from rich.text import Text
 
 from ingest.assemble import assemble, connect
+from ingest.binding import refuse_other_table
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.errors import SpecError, UnreachableError
@@ -144,6 +145,8 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         raise SpecError(what, "spec", "Set source.publish_group in the spec.")
     pipeline = assemble(spec)
     newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
+    if newest is None:
+        refuse_other_table(pipeline)
     reached = None if newest is None else pipeline.ledger.opening(spec.id, newest.window.end) or newest.plan.stop
     found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
     behind = Behind(spec.id, None if newest is None else newest.window.key, found)

@@ -131,6 +131,18 @@ def rebase(
 
 
 @app.command()
+def rebind(
+    spec: Spec, yes: Annotated[bool, typer.Option("--yes", help="Record it.")] = False, json: Json = False, debug: Debug = False
+) -> None:  # fmt: skip
+    """Show what going on means after the table was moved, or lost for good, and with --yes record it."""
+    with telling(json=json, debug=debug) as output:
+        _look(spec)
+        from ingest.cli.running import rebind_pipeline  # noqa: PLC0415
+
+        rebind_pipeline(output, spec, yes=yes)
+
+
+@app.command()
 def peek(
     spec: Spec,
     start: Annotated[str, typer.Option(metavar="POSITION", help="Where to begin.")] = "earliest",
@@ -199,13 +211,26 @@ def show(
 
 
 @app.command()
-def verify(spec: Spec, json: Json = False, debug: Debug = False) -> None:
+def verify(
+    spec: Spec,
+    restore_receipts: Annotated[
+        bool, typer.Option("--restore-receipts", help="Show which lost receipts the ledger's copies can restore.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --restore-receipts: restore them.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Hold the table's receipts against ledger, rows and topics."""
+    if yes and not restore_receipts:
+        raise typer.BadParameter("--yes goes with --restore-receipts")
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.showing import verify_all  # noqa: PLC0415
+        from ingest.cli import showing  # noqa: PLC0415
 
-        verify_all(output, spec)
+        if restore_receipts:
+            showing.restore_receipts(output, spec, yes=yes)
+        else:
+            showing.verify_all(output, spec)
 
 
 @app.command()

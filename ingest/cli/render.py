@@ -11,11 +11,11 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from ingest.findings import Finding
 from ingest.lag import Lag, Published
 from ingest.model import Boundary, Committed, Counts, Plan, Receipt, TopicPartition, Window, instant, label_text
 from ingest.peek import PRINTED
 from ingest.tiling import between
-from ingest.verify import Finding
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):

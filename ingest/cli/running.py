@@ -22,6 +22,8 @@ from ingest.model import Boundary, Plan, Window, label_text
 from ingest.parts import Pipeline, Progress, Request, Result
 from ingest.pipeline import preview, refuse_open, run
 from ingest.rebase import propose, rebase
+from ingest.rebind import propose as propose_rebind
+from ingest.rebind import rebind
 from ingest.source import parse_initializer
 from ingest.spec import PipelineSpec, load_spec
 
@@ -179,3 +181,27 @@ def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool)
     end = f"Recorded: windows from {label} on go on from here." if yes else f"Nothing was recorded; add --yes to go on so from {label}."
     lines = [Text(change) for change in found.changes]
     output.show(Rebased(spec.id, found.changes, found.opening, recorded=yes), *lines, render.opening_table(found.opening), Text(end))
+
+
+class Rebound(msgspec.Struct):
+    """The document of `rebind`: the table before and now, and the windows that the ledger knows and it lacks; or only a proposal."""
+
+    pipeline: str
+    before: str | None
+    table: str
+    there: bool
+    windows: int
+    missing: list[str]
+    recorded: bool
+
+
+def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
+    """What going on with another table means; recorded only if `yes`."""
+    spec = load_spec(path)
+    pipeline = assemble(spec)
+    found = rebind(pipeline) if yes else propose_rebind(pipeline)
+    end = "Recorded: the pipeline goes on with this table." if yes else "Nothing was recorded; add --yes to go on so."
+    document = Rebound(
+        spec.id, found.before, found.table, found.there, found.windows, [w.key for w in found.missing], recorded=yes
+    )  # fmt: skip
+    output.show(document, *map(Text, found.changes), Text(end))

@@ -10,6 +10,7 @@ import msgspec
 from rich.text import Text
 
 from ingest.assemble import assemble
+from ingest.binding import refuse_other_table
 from ingest.cli import doctor as checks
 from ingest.cli import render
 from ingest.cli.output import Output
@@ -17,6 +18,7 @@ from ingest.cli.windows import windows_of
 from ingest.model import Committed, Window
 from ingest.parts import Pipeline
 from ingest.rebuild import rebuild
+from ingest.restore import restore
 from ingest.spec import load_spec
 from ingest.tablerows import delta_rows
 from ingest.verify import verify
@@ -57,6 +59,8 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     pipeline = assemble(spec)
     found = (c for c in pipeline.sink.receipts() if wanted is None or c.receipt.window in wanted)
     committed = sorted(found, key=lambda c: c.receipt.window)
+    if not committed:
+        refuse_other_table(pipeline)
     shown = committed[-limit:]
     older = len(committed) - len(shown)
     left = [Text(f"{older} older ones are not shown (--limit)")] if older else []
@@ -110,6 +114,21 @@ def verify_all(output: Output, path: Path) -> None:
         summary += f"; {unchecked} {'thing' if unchecked == 1 else 'things'} could not be checked"
     output.show(verified, *map(render.finding_line, verified.findings), Text(summary))
     output.exit_code = verified.exit_code
+
+
+def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
+    """Lost receipts from the ledger's copies, put back only if `yes`; its document is `Restored`."""
+    spec = load_spec(path)
+    pipeline = assemble(spec)
+    found = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
+    count = f"{len(found.windows)} receipt{'' if len(found.windows) == 1 else 's'}"
+    if not found.windows:
+        end = "Nothing was restored." if found.failed else "Nothing to restore: every committed window has its receipt."
+    else:
+        end = f"Restored: {count}." if yes else f"Nothing was written; add --yes to restore {count}."
+    lines = [Text(f"{key}: the ledger's copy is the text that was committed") for key in found.windows]
+    output.show(found, *lines, *map(render.finding_line, found.failed), Text(end))
+    output.exit_code = found.exit_code
 
 
 def run_doctor(output: Output, path: Path | None) -> None:

@@ -10,12 +10,12 @@ from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, delete, insert, select, update
 
 from ingest.errors import IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
 from ingest.ledger.frozen import Frozen
-from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, TABLES, TARGETS, sortable
+from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SINKS, TABLES, TARGETS, sortable
 from ingest.model import Boundary, Label, Plan, Receipt, Window, from_json, label_text, to_json
 
 T = TypeVar("T")
@@ -80,6 +80,43 @@ class SqlLedger:
         with self._writing(pipeline) as connection:
             held = _put_if_absent(connection, GRIDS, {"pipeline": pipeline}, {"grid": grid})
             return grid if held is None else str(held.grid)
+
+    def sink(self, pipeline: str) -> str | None:
+        """The table that the pipeline writes to; None if it has none yet."""
+        return self._ask(lambda c: self._sink(c, pipeline), None)
+
+    def bind_sink(self, pipeline: str, sink: str) -> str:
+        """Record the table that the pipeline writes to if none is recorded; the recorded one."""
+        with self._writing(pipeline) as connection:
+            there = self._sink(connection, pipeline) or sink
+            _put_if_absent(connection, SINKS, {"pipeline": pipeline}, {"sink": there})
+            return there
+
+    def rebind(self, pipeline: str, sink: str, instead_of: str | None, forget: Sequence[Window]) -> None:
+        """Record another table in place of the one that the caller has seen, and forget the receipts of windows that it doesn't hold.
+
+        Raises:
+            RefusedError: another table is recorded than was seen.
+        """
+        with self._writing(pipeline) as connection:
+            if self._sink(connection, pipeline) not in {instead_of, sink}:
+                raise RefusedError(f"Another table of {pipeline} was recorded meanwhile", "ledger", "Look again: windrow rebind SPEC.")
+            if _put_if_absent(connection, SINKS, {"pipeline": pipeline}, {"sink": sink}) is not None:
+                connection.execute(update(SINKS).where(SINKS.c.pipeline == pipeline).values(sink=sink))
+            for window in forget:
+                connection.execute(delete(RECEIPTS).where(_at(RECEIPTS, _window(window))))
+
+    def _sink(self, connection: Connection, pipeline: str) -> str | None:
+        """The recorded one; a ledger of an older version has none, but where its newest window was committed, or planned to be."""
+        row = _get(connection, SINKS, {"pipeline": pipeline}) if self.database.has(connection, SINKS.name) else None
+        if row is not None:
+            return str(row.sink)
+        for table in (RECEIPTS, PLANS):
+            held = select(table).where(table.c.pipeline == pipeline).order_by(table.c.window_start.desc(), table.c.window_end.desc())
+            newest = connection.execute(held.limit(1)).first()
+            if newest is not None:
+                return self._decoded(newest, Receipt).plan.sink if table is RECEIPTS else self._decoded(newest, Plan).sink
+        return None
 
     def boundary(self, pipeline: str, label: Label) -> Boundary | None:
         """The frozen boundary under a label, as the window that ends there sees it."""
@@ -181,13 +218,22 @@ class SqlLedger:
             held = _put_if_absent(connection, TARGETS, {**_window(window), "request": request}, {"generation": proposed})
             return proposed if held is None else int(held.generation)
 
-    def record(self, receipt: Receipt) -> None:
-        """Keep a copy of a committed receipt; the newest generation per window. Idempotent."""
-        key, new = _window(receipt.window), {"generation": receipt.generation, "value": to_json(receipt)}
+    def record(self, receipt: Receipt, written: str | None = None, *, also_older: bool = False) -> None:
+        """Keep a copy of a committed receipt: the newest generation per window, and of one generation what the sink said last.
+
+        Two receipts of one generation are there where the table was lost and the window run again: the sink holds the second one.
+        """
+        key, new = _window(receipt.window), {"generation": receipt.generation, "value": written or to_json(receipt)}
         with self._writing(receipt.window.pipeline) as connection:
             held = _put_if_absent(connection, RECEIPTS, key, new)
-            if held is not None and held.generation < receipt.generation:
+            stays = held is None or held.value == new["value"] or (held.generation > receipt.generation and not also_older)
+            if not stays:
                 connection.execute(update(RECEIPTS).where(_at(RECEIPTS, key)).values(**new))
+
+    def written(self, window: Window) -> str | None:
+        """The exact text of the window's copy, as it was recorded."""
+        row = self._ask(lambda c: _get(c, RECEIPTS, _window(window)), None)
+        return None if row is None else str(row.value)
 
     def recorded(self, pipeline: str, newest: int | None = None) -> list[Receipt]:
         """The copies, in window order; of the `newest` windows only, if that is given."""

@@ -15,6 +15,9 @@ FACTS = Table("windrow_facts", TABLES, Column("name", Text, primary_key=True), C
 
 GRIDS = Table("windrow_grids", TABLES, Column("pipeline", Text, primary_key=True), Column("grid", Text, nullable=False))
 
+SINKS = Table("windrow_sinks", TABLES, Column("pipeline", Text, primary_key=True), Column("sink", Text, nullable=False))
+"""The one table that each pipeline writes to, by the sink's identity."""
+
 BOUNDARIES = Table(
     "windrow_boundaries",
     TABLES,

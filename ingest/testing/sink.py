@@ -12,10 +12,10 @@ import msgspec
 import pyarrow as pa
 
 from ingest.crashpoints import crash_point
-from ingest.errors import GridError, IdentityError, RefusedError, SchemaChangedError
+from ingest.errors import BindingError, GridError, RefusedError, SchemaChangedError
 from ingest.metacolumns import DEFAULT
-from ingest.model import Committed, Plan, Receipt, Split, Window
-from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown
+from ingest.model import Committed, Plan, Receipt, Split, Window, to_json
+from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
 from ingest.write.columns import DEAD_FILE, check_rows, file_schema
 from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
 from ingest.write.metadata import columns as metadata_columns
@@ -77,6 +77,20 @@ class MemorySink:
         """See `ports.Sink.receipts`."""
         held = self._state.held
         return iter([held[w] for w in sorted(held)])
+
+    def inspect(self) -> Iterator[Committed | Unreadable]:
+        """See `ports.Sink.inspect`; in memory nothing gets damaged."""
+        return self.receipts()
+
+    def written(self, receipt: Receipt) -> str:
+        """See `ports.Sink.written`."""
+        return to_json(receipt)
+
+    def restore(self, window: Window, written: str, *, dry_run: bool = False) -> None:  # noqa: ARG002 - nothing is ever lost here
+        """See `ports.Sink.restore`."""
+        held = self.look(window)
+        if held is None or to_json(held.receipt) != written:
+            raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> MemoryStagerFactory:
         """See `ports.Sink.stager`."""
@@ -142,7 +156,7 @@ class MemorySink:
             raise RefusedError("the memory table isn't there", "commit", "Prepare it first.")
         if bound[0] != pipeline or bound[1] != ledger:
             what = f"the memory table belongs to pipeline {bound[0]!r} and ledger {bound[1]}, not {pipeline!r} and {ledger}"
-            raise IdentityError(what, "setup", "Use another table, or the ledger it was begun with.")
+            raise BindingError(what, "setup", "Use another table, or the ledger it was begun with.")
         if bound[2] != grid:
             raise GridError(f"the memory table was begun with {bound[2]} windows, not {grid}", "setup", "Set the grid back.")
 

@@ -29,16 +29,16 @@ from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, UnreachableError
 from ingest.metacolumns import DEFAULT
 from ingest.model import Committed, Plan, Receipt, Window
-from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown
+from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
 from ingest.write import table as tables
 from ingest.write.columns import DEAD_FILE, check_rows, file_schema, table_schema
 from ingest.write.dead import DeadLetters
 from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
 from ingest.write.janitor import GRACE, sweep
 from ingest.write.log import transactions
-from ingest.write.names import COMMITS_APP, receipt_app, version_app, window_app
+from ingest.write.names import COMMITS_APP, parse_app_id, receipt_app, version_app, window_app
 from ingest.write.place import Place, normal
-from ingest.write.receipts import ReceiptFiles, VersionOf
+from ingest.write.receipts import ReceiptFiles
 from ingest.write.stage import DeltaStagerFactory, StagedFile, refuse_gone
 from ingest.write.table import Binding
 
@@ -62,6 +62,7 @@ class DeltaSink:
         self._place = Place(self.uri)
         self._receipts = ReceiptFiles(self._place)
         self._dead = DeadLetters(f"{self.uri}_dead")
+        self._seen_all = False  # whether this process held all receipts that count against the files that are there: at its first commit
 
     @property
     def identity(self) -> str:
@@ -98,25 +99,46 @@ class DeltaSink:
         return self._receipts.held(tables.versions(self.uri, table), window.key, window.pipeline, self._receipts.names())
 
     def receipts(self) -> Iterator[Committed]:
-        """See `ports.Sink.receipts`.
+        """See `ports.Sink.receipts`."""
+        for key, found in self._windows(self._receipts):
+            if isinstance(found, Committed):
+                yield found
+            elif found is not None:
+                raise RefusedError(found.what, "commit", found.do)
+            else:
+                what = f"the table {self.uri} holds rows of window {key} that no commit of windrow brought"
+                raise RefusedError(what, "commit", "Something else writes into this table: windrow verify shows what; remove those rows.")
 
-        Raises:
-            RefusedError: the table holds a window whose receipt is missing or damaged.
-        """
+    def inspect(self) -> Iterator[Committed | Unreadable]:
+        """See `ports.Sink.inspect`. Reads every file anew: one that was damaged since this process read it is what is looked for."""
+        return (found for _, found in self._windows(ReceiptFiles(self._place)) if found is not None)
+
+    def written(self, receipt: Receipt) -> str:
+        """See `ports.Sink.written`."""
+        return self._receipts.written(receipt)
+
+    def restore(self, window: Window, written: str, *, dry_run: bool = False) -> None:
+        """See `ports.Sink.restore`."""
+        table = tables.load(self.uri)
+        if table is None:
+            raise RefusedError(f"the table {self.uri} isn't there", "check", "There is no receipt to restore: check sink.path.")
+        tables.binding(self.uri, table, self._window)
+        self._receipts.restore(tables.versions(self.uri, table), window, written, dry_run=dry_run)
+
+    def _windows(self, files: ReceiptFiles) -> Iterator[tuple[str, Committed | Unreadable | None]]:
+        """Every window that was committed, in the order of keys, and those that have rows all the same: None."""
         table = tables.load(self.uri)
         if table is None:
             return
         pipeline = tables.binding(self.uri, table, self._window).pipeline
-        names = self._receipts.by_window()
-        version = self._versions(table)
+        names = files.by_window()
+        every = self._transactions(table)
+        version = tables.versions(self.uri, table) if every is None else every.get
         filled = {p[self._window] for p in table.partitions()}
-        for key in sorted(filled | names.keys()):
-            held = self._receipts.held(version, key, pipeline, names.get(key, []))
-            if held is not None:
-                yield held
-            elif key in filled:
-                what = f"the table {self.uri} holds rows of window {key} that no commit of windrow brought"
-                raise RefusedError(what, "commit", "Something else writes into this table: windrow verify shows what; remove those rows.")
+        for key in sorted(filled | names.keys() | _named(every, pipeline).keys()):
+            found = files.find(version, key, pipeline, names.get(key, []))
+            if found is not None or key in filled:
+                yield key, found
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
         """See `ports.Sink.stager`."""
@@ -160,7 +182,9 @@ class DeltaSink:
                 pipeline = receipt.window.pipeline
                 held = self._receipts.held(version, receipt.window.key, pipeline, names)
                 before, after = (None if k is None else self._receipts.held(version, k, pipeline, names) for k in adjacent(receipt))
-                overlapping = self._receipts.overlapping(version, receipt, names)
+                named = None if self._seen_all else _named(self._transactions(table), pipeline)
+                overlapping = self._receipts.overlapping(version, receipt, names, named)
+                self._seen_all = True
             except UnreachableError as error:
                 if sent:
                     return Unknown(str(error))
@@ -187,13 +211,11 @@ class DeltaSink:
         """
         return [f"{place}/{path}" for place in (self.uri, self._dead.uri) for path in sweep(place, older_than, datetime.now(UTC))]
 
-    def _versions(self, table: DeltaTable) -> VersionOf:
-        """The snapshot's application versions: all at once where that agrees with deltalake, else one by one."""
+    def _transactions(self, table: DeltaTable) -> dict[str, int] | None:
+        """The snapshot's application versions, all at once where that agrees with deltalake; else None: ask it one by one."""
         every = transactions(self._place, table.version())
-        version = tables.versions(self.uri, table)
-        if every is None or every.get(COMMITS_APP) != version(COMMITS_APP):
-            return version
-        return every.get
+        agree = every is not None and every.get(COMMITS_APP) == tables.versions(self.uri, table)(COMMITS_APP)
+        return every if agree else None
 
     def _bound(self, receipt: Receipt) -> DeltaTable:
         """The table as it is now, and still the one that the receipt was made for."""
@@ -221,6 +243,12 @@ class DeltaSink:
         why = tables.attempt(lambda: write(table=table, actions=actions, properties=properties))
         crash_point("commit.after")
         return why
+
+
+def _named(every: Mapping[str, int] | None, pipeline: str) -> dict[str, int]:
+    """Of a snapshot's application versions: each committed window's key, and the fingerprint of its receipt."""
+    parsed = ((parse_app_id(app), version) for app, version in (every or {}).items())
+    return {app[1]: version for app, version in parsed if app is not None and app[0] == "receipt" and app[2:] == [pipeline]}
 
 
 def _note(receipt: Receipt) -> dict[str, str]:

@@ -28,6 +28,14 @@ def app_id(kind: AppKind, *parts: str) -> str:
     return "windrow:" + msgspec.json.encode([kind, *parts]).decode()
 
 
+def parse_app_id(app: str) -> list[str] | None:
+    """The kind and the parts of an application id; None if it is not windrow's."""
+    try:
+        return msgspec.json.decode(app.removeprefix("windrow:"), type=list[str]) if app.startswith("windrow:") else None
+    except msgspec.DecodeError:
+        return None
+
+
 def window_app(key: str, pipeline: str) -> str:
     """Of a window (its key) and pipeline, whose version is generation + 1.
 

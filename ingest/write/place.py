@@ -98,15 +98,25 @@ class Place:
     def put(self, path: str, content: bytes) -> None:
         """A small file, whole or not at all. Its name stands for its content, so a second put changes nothing."""
         with self._told(path):
-            if self._fs.get_file_info(self._full(path)).size == len(content):
+            if self._fs.get_file_info(self._full(path)).size != len(content):
+                self._write(path, content)
+
+    def mend(self, path: str, content: bytes) -> None:
+        """Put a small file whose name stands for its content in the place of a damaged one; one that is whole stays."""
+        with suppress(FileNotFoundError):
+            if self.get(path) == content:
                 return
-            draft = f"{path}.{uuid.uuid4().hex}.tmp" if self._local else path
-            with self.create(draft) as out:
-                out.write(content)
-            self.settle(draft)
-            if draft != path:
-                self._fs.move(self._full(draft), self._full(path))
-                self.settle(path)
+        with self._told(path):
+            self._write(path, content)
+
+    def _write(self, path: str, content: bytes) -> None:
+        draft = f"{path}.{uuid.uuid4().hex}.tmp" if self._local else path
+        with self.create(draft) as out:
+            out.write(content)
+        self.settle(draft)
+        if draft != path:
+            self._fs.move(self._full(draft), self._full(path))
+            self.settle(path)
 
     def get(self, path: str) -> bytes:
         """The whole content of a file.

@@ -8,12 +8,13 @@ nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from ingest.errors import RefusedError
-from ingest.model import Committed, Receipt, covered, from_json, to_json
+from ingest.model import Committed, Receipt, Window, covered, from_json, to_json
+from ingest.ports import Unreadable
 from ingest.write.names import (
     RECEIPTS,
     ReceiptName,
@@ -28,6 +29,10 @@ from ingest.write.names import (
 from ingest.write.place import Place
 
 VersionOf = Callable[[str], int | None]
+_RESTORE = (
+    "windrow verify SPEC --restore-receipts puts the ledger's copy back; if the ledger has none, restore the table's _windrow directory "
+    "from a backup. Until then don't write the window again: its rows are in the table."
+)
 _Range = tuple[int, int, ReceiptName, Receipt]
 """Start, stop (exclusive), and whose: plain numbers, for thousands of them are compared per commit."""
 
@@ -38,6 +43,7 @@ class ReceiptFiles:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._read: dict[str, Receipt] = {}
+        self._written: dict[tuple[Window, int], str] = {}
         self._ranges: dict[tuple[str, int], list[_Range]] = defaultdict(list)
         self._indexed: set[str] = set()
 
@@ -46,6 +52,26 @@ class ReceiptFiles:
         content = to_json(receipt).encode()
         self._place.put(f"{RECEIPTS}/{receipt_name(receipt.window, receipt.generation, content)}", content)
         return fingerprint(content)
+
+    def written(self, receipt: Receipt) -> str:
+        """Its text as it lies here: what this version would write, but for receipts that another one wrote."""
+        return self._written.get((receipt.window, receipt.generation), to_json(receipt))
+
+    def restore(self, version: VersionOf, window: Window, written: str, *, dry_run: bool) -> None:
+        """See `ports.Sink.restore`. What the snapshot names is the measure: 63 bits of the text's SHA-256.
+
+        Raises:
+            RefusedError: the snapshot names another text, or none.
+        """
+        generation, content = version(window_app(window.key, window.pipeline)), written.encode()
+        if generation is None:
+            raise RefusedError(f"window {window.key} is not committed", "check", "There is no receipt to restore: run the window.")
+        if version(receipt_app(window.key, window.pipeline)) != fingerprint(content):
+            what = f"the copy of the receipt of window {window.key} is not the text that its commit named"
+            raise RefusedError(what, "check", "Nothing was restored. Restore the table's _windrow directory from a backup.")
+        path = f"{RECEIPTS}/{receipt_name(window, generation - 1, content)}"
+        if not dry_run:
+            self._place.mend(path, content)
 
     def names(self) -> list[ReceiptName]:
         """All receipt files, of commits and of attempts that never came to one."""
@@ -59,6 +85,17 @@ class ReceiptFiles:
         return dict(found)
 
     def held(self, version: VersionOf, key: str, pipeline: str, names: Sequence[ReceiptName]) -> Committed | None:
+        """See `find`.
+
+        Raises:
+            RefusedError: if the snapshot names one that is missing or damaged: nobody may write this window again before it is back.
+        """
+        found = self.find(version, key, pipeline, names)
+        if isinstance(found, Unreadable):
+            raise RefusedError(found.what, "commit", found.do)
+        return found
+
+    def find(self, version: VersionOf, key: str, pipeline: str, names: Sequence[ReceiptName]) -> Committed | Unreadable | None:
         """The receipt that a snapshot of the table names for a window.
 
         Args:
@@ -66,9 +103,6 @@ class ReceiptFiles:
             key: the window's.
             pipeline: whose window it is.
             names: listed after the snapshot was loaded; the window's own suffice.
-
-        Raises:
-            RefusedError: if the snapshot names one that is missing or damaged: nobody may write this window again before it is back.
         """
         generation = version(window_app(key, pipeline))
         if generation is None:
@@ -77,18 +111,31 @@ class ReceiptFiles:
         mine = [n for n in names if n.key == key and n.pipeline == safe(pipeline) and n.fingerprint == named]
         found = [r for r in map(self._receipt, mine) if r is not None]
         if not found or found[0].generation + 1 != generation:
-            what = f"window {key} is committed (generation {generation - 1}), but its receipt in {RECEIPTS} is missing or damaged"
-            do = "Restore the table's _windrow directory from a backup; don't write the window again, its rows are in the table."
-            raise RefusedError(what, "commit", do)
+            state = "damaged" if mine else "missing"
+            return Unreadable(
+                key, f"window {key} is committed (generation {generation - 1}), and its receipt in {RECEIPTS} is {state}", _RESTORE
+            )
         return Committed(found[0], version(version_app(key, pipeline)))
 
-    def overlapping(self, version: VersionOf, receipt: Receipt, names: Sequence[ReceiptName]) -> list[Receipt]:
+    def overlapping(
+        self, version: VersionOf, receipt: Receipt, names: Sequence[ReceiptName], named: Mapping[str, int] | None = None
+    ) -> list[Receipt]:
         """The committed receipts of other windows that share an offset with this one.
 
         Most files share none; only for those that do is the table asked whether they count.
+
+        Args:
+            version: the snapshot's version of an application id.
+            receipt: what is to be committed.
+            names: listed after the snapshot was loaded.
+            named: the snapshot's fingerprint of each window's receipt, to notice those whose file isn't there at all.
+
+        Raises:
+            RefusedError: a receipt that counts can't be read.
         """
         self._index(names)
         self._refuse_damaged(version, receipt, names)
+        self._refuse_missing(receipt, named or {})
         hits = {
             name.name: (name, other)
             for mine in covered(receipt.plan)
@@ -107,9 +154,14 @@ class ReceiptFiles:
             if name.name in self._indexed or name.key == receipt.window.key:
                 continue
             if version(receipt_app(name.key, receipt.window.pipeline)) == name.fingerprint:
-                what = f"the receipt of the committed window {name.key}, {RECEIPTS}/{name.name}, is damaged"
-                do = "Restore the table's _windrow directory from a backup: without it nobody can tell which offsets the table holds."
-                raise RefusedError(what, "commit", do)
+                raise _untold(name.key, "damaged")
+
+    def _refuse_missing(self, receipt: Receipt, named: Mapping[str, int]) -> None:
+        """The same for one whose file is gone, and with it its name."""
+        there = {parsed.fingerprint for parsed in map(parse_receipt_name, self._indexed) if parsed is not None} if named else set()
+        missing = next((key for key, said in sorted(named.items()) if key != receipt.window.key and said not in there), None)
+        if missing is not None:
+            raise _untold(missing, "missing")
 
     def _index(self, names: Sequence[ReceiptName]) -> None:
         """Each file's ranges by topic-partition, once: a commit asks for its own only, not for every other of every window."""
@@ -132,7 +184,14 @@ class ReceiptFiles:
             if found is None:  # not kept: the file may be restored
                 return None
             self._read[name.name] = found
+            if to_json(found).encode() != content:
+                self._written[found.window, found.generation] = content.decode()
         return self._read[name.name]
+
+
+def _untold(key: str, state: str) -> RefusedError:
+    what = f"the receipt of the committed window {key} is {state}: without it nobody can tell which offsets the table holds"
+    return RefusedError(what, "commit", _RESTORE)
 
 
 def _parsed(content: bytes) -> Receipt | None:

@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyarrow.dataset import Dataset
 
-from ingest.errors import GridError, IdentityError, OutcomeUnknownError, SchemaChangedError, SpecError, UnreachableError
+from ingest.errors import BindingError, GridError, OutcomeUnknownError, SchemaChangedError, SpecError, UnreachableError
 from ingest.write.columns import difference, table_schema
 from ingest.write.place import Place, normal
 from ingest.write.stage import StagedFile
@@ -29,6 +29,11 @@ from ingest.write.trouble import is_full, reason, torn_entry
 
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
+
+OTHER_LEDGER = (
+    "Set state (or WINDROW_STATE) to the ledger that the table was begun with. If that one is lost, name a state that isn't there yet, or "
+    "move the one that was left behind away, and run windrow doctor SPEC --rebuild-ledger: everything in it comes back from the table."
+)
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -124,20 +129,19 @@ def refuse_other(uri: str, there: Binding, here: Binding) -> None:
     """Compare what a table is bound to with who comes.
 
     Raises:
-        IdentityError: another pipeline, or another ledger.
+        BindingError: another pipeline, or another ledger.
         GridError: another grid.
     """
     if there.pipeline != here.pipeline:
         what = f"the table {uri} belongs to pipeline {there.pipeline!r}, not {here.pipeline!r}"
         do = "One table takes one pipeline: a replacement would take the other's rows of the window with it. Use another path."
-        raise IdentityError(what, "setup", do)
+        raise BindingError(what, "setup", do)
     if there.grid != here.grid:
         what = f"the table {uri} was begun with {there.grid} windows, not {here.grid}"
         raise GridError(what, "setup", f"Set the grid back to {there.grid}, or begin a new table under another path.")
     if there.ledger != here.ledger:
         what = f"the table {uri} belongs to ledger {there.ledger}, not {here.ledger}"
-        do = "Point WINDROW_STATE to the ledger that the table was begun with; if it is lost: windrow doctor SPEC --rebuild-ledger."
-        raise IdentityError(what, "setup", do)
+        raise BindingError(what, "setup", OTHER_LEDGER)
 
 
 def refuse_unfit(uri: str, table: DeltaTable, staged: Schema) -> None:
@@ -169,7 +173,7 @@ def ensure(uri: str, in_file: pa.Schema, window: str, here: Binding) -> None:
 
     Raises:
         SchemaChangedError: every difference, column by column.
-        IdentityError, GridError, SpecError: see `binding` and `refuse_other`.
+        BindingError, GridError, SpecError: see `binding` and `refuse_other`.
     """
     waits = list(WAITS)
     while True:

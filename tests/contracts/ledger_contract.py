@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from ingest.errors import IdentityError, RefusedError, UnreachableError
+from ingest.ledgerport import Ledger
 from ingest.model import Boundary, Counts, How, Label, Mark, Plan, Receipt, Split, SplitCounts, TopicSeen, Window
-from ingest.ports import Ledger
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
 PIPELINE = "things"
@@ -339,13 +339,6 @@ class LedgerContract:
         assert reopen().target_generation(window(1), "r1", 2) == 1
         assert ledger.target_generation(window(1), "r2", 2) == 2
         assert ledger.target_generation(window(2), "r1", 5) == 5
-
-    def test_the_newest_generations_receipt_is_kept(self, reopen: Callable[[], Ledger]) -> None:
-        """Recording is idempotent, and an older generation that comes late changes nothing."""
-        ledger = reopen()
-        for copy in (receipt(1), receipt(1), receipt(1, attempt="late"), receipt(1, 2), receipt(1, 1)):
-            ledger.record(copy)
-        assert ledger.recorded(PIPELINE) == [receipt(1, 2)]
 
     def test_receipts_come_in_window_order(self, reopen: Callable[[], Ledger]) -> None:
         """Of one pipeline, whatever order they were recorded in, each as it went in."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
-from ingest.model import Committed
+from ingest.model import Committed, Receipt, from_json
 from ingest.ports import AlreadyDone, Done, Sink, Unknown
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.write.things import (
@@ -182,6 +182,21 @@ class SinkContract(SinkUnderTest):
         found: list[Committed] = list(self.reopen(sink).receipts())
         assert [(c.receipt.window, c.receipt.generation) for c in found] == [(window(0), 0), (window(1), 1), (window(2), 0)]
         assert found == [sink.look(window(n)) for n in range(3)]
+
+    def test_an_inspection_finds_every_window(self, sink: Any) -> None:
+        """Of a whole table it is what the receipts are; each has its text, and restoring what is there changes nothing."""
+        for n in (1, 0):
+            self.commit(sink, n)
+        fresh = self.reopen(sink)
+        assert list(fresh.inspect()) == list(sink.receipts())
+        for held in fresh.receipts():
+            assert from_json(fresh.written(held.receipt), Receipt) == held.receipt
+            fresh.restore(held.receipt.window, fresh.written(held.receipt))
+        with pytest.raises(RefusedError):
+            fresh.restore(window(0), sink.written(sink.look(window(1)).receipt))
+        with pytest.raises(RefusedError):
+            fresh.restore(window(7), sink.written(sink.look(window(1)).receipt))
+        assert self.report(sink, [0, 1]).ok
 
     def test_a_lost_answer_is_settled_by_looking(self, sink: Any) -> None:
         """A commit that arrived unanswered is done or unknown, never refused; the next attempt finds it and writes nothing."""

@@ -23,6 +23,7 @@ from ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortabl
 from ingest.model import Boundary, to_json
 from ingest.tiling import clamped
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
+from tests.contracts.ledger_table_contract import LedgerTableContract
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def postgres_url(postgres: str) -> Iterator[str]:
     open_ledger(url).database.engine.dispose()
 
 
-class TestSqlite(LedgerContract):
+class TestSqlite(LedgerContract, LedgerTableContract):
     """On a file."""
 
     @pytest.fixture
@@ -46,7 +47,7 @@ class TestSqlite(LedgerContract):
         return lambda: open_ledger(str(tmp_path / "state.db"))
 
 
-class TestPostgres(LedgerContract):
+class TestPostgres(LedgerContract, LedgerTableContract):
     """On a server."""
 
     @pytest.fixture

@@ -11,11 +11,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ingest.copies import Kept, compare_ledger
+from ingest.errors import RefusedError
 from ingest.ledger.tables import FACTS, RECEIPTS
 from ingest.metacolumns import DEFAULT
 from ingest.model import Boundary, Counts, Mark, TopicSeen
+from ingest.rebuild import rebuild
 from ingest.seams import difference, torn
-from ingest.verify import Held, Kept, Verified, _topic, compare_ledger, compare_receipts, compare_rows, tiles, uncovered
+from ingest.verify import Held, Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
 from tests.verify.things import ANEW, OTHER, Scene
 from tests.write.things import TOPIC, plan, plan_of, receipt, stage, window
 
@@ -96,12 +99,20 @@ def test_foreign_window(scene: Scene) -> None:
     assert "2026-01-05T00:00:00Z" in str(wrong(scene.verify()))
 
 
-def test_missing_data_file(scene: Scene) -> None:
-    """A data file that is gone is told, and the rest is still looked at."""
-    next(Path(scene.sink.uri).rglob("*.parquet")).unlink()
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1 no more")])
+def test_lost_data_files(scene: Scene, damage: Callable[[Path], None]) -> None:
+    """Data files that are gone, or are no Parquet any more, are lost data: each window is told, and the way back to its rows works."""
+    files = sorted(Path(scene.sink.uri).glob("data/*/*.parquet"))
+    for file in (files[0], files[-1]):
+        damage(file)
     verified = scene.verify()
-    assert [f.about for f in verified.findings] == ["table"]
-    assert verified.exit_code == 3
+    assert [(f.level, f.about, f.window) for f in verified.findings] == [("wrong", "table", window(n).key) for n in (0, 2)]
+    assert all(file.name in f.what for file, f in zip((files[0], files[-1]), verified.findings, strict=True))
+    assert all("windrow replay SPEC" in f.do for f in verified.findings)
+    assert verified.exit_code == 1
+    for n in (0, 2):
+        scene.commit(n, generation=1)
+    assert scene.verify().findings == ()
 
 
 def test_lost_dead_letters(scene: Scene) -> None:
@@ -128,16 +139,93 @@ def test_dead_letters_of_other_attempts_do_not_count(scene: Scene) -> None:
 
 
 def test_missing_dead_file(scene: Scene) -> None:
-    """A dead letters' file that is gone is told, and the rest is still looked at."""
+    """A dead letters' file that is gone is lost data, too, and the other windows are still looked at."""
     next(Path(f"{scene.sink.uri}_dead").rglob("*.parquet")).unlink()
+    DeltaTable(f"{scene.sink.uri}_dead").delete("_window = '2026-01-02T02:00:00Z'")
+    assert [(level, about) for level, about, _ in levels(scene.verify())] == [("wrong", "table")] * 2
+
+
+def levels(verified: Verified) -> list[tuple[str, str, str | None]]:
+    """(level, about, window) of everything that is said."""
+    return [(f.level, f.about, f.window) for f in verified.findings]
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(file.read_bytes().replace(b"10", b"11"))])
+def test_unreadable_receipts(scene: Scene, damage: Callable[[Path], None]) -> None:
+    """Receipts that are gone or damaged are each told, with the way back; the other windows are verified all the same."""
+    for n in (0, 1):
+        damage(receipt_file(scene, n))
+    DeltaTable(scene.sink.uri).delete("_window = '2026-01-02T02:00:00Z' AND _partition = 1 AND _offset = 22")
     verified = scene.verify()
-    assert [(f.level, f.about) for f in verified.findings] == [("unchecked", "table")]
+    assert levels(verified) == [("wrong", about, window(n).key) for n, about in ((0, "receipts"), (1, "receipts"), (2, "table"))]
+    assert all("windrow verify SPEC --restore-receipts" in f.do for f in verified.findings[:2])
+    assert (verified.windows, verified.exit_code) == (1, 1)
 
 
-def test_missing_receipt(scene: Scene) -> None:
-    """A receipt that is gone is the first thing to mend."""
-    next((Path(scene.sink.uri) / "_windrow" / "receipts").iterdir()).unlink()
-    assert [(f.level, f.about) for f in scene.verify().findings] == [("wrong", "receipts")]
+def test_the_receipt_of_a_window_without_rows_is_missed(scene: Scene) -> None:
+    """No data file says that the window is there: only the table's log does."""
+    empty = scene.commit_plan(plan_of(scene.sink, window(3), (30, 30)))
+    receipt_file(scene, 3).unlink()
+    assert levels(scene.verify()) == [("wrong", "receipts", empty.window.key)]
+    with pytest.raises(RefusedError, match=empty.window.key):
+        list(scene.sink.receipts())
+
+
+def test_unreadable_batches_are_no_gap(tmp_path: Path) -> None:
+    """A micro-batch whose receipt is damaged was committed: it isn't told as lost on top of that."""
+    scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
+    receipt_file(scene, 0, "batch-000000000").unlink()
+    receipt_file(scene, 1, "batch-000000001").unlink()
+    assert levels(scene.verify()) == [("wrong", "receipts", f"batch-00000000{n}") for n in (0, 1)]
+
+
+def test_a_table_that_is_gone(scene: Scene) -> None:
+    """An unmounted disk is told once, as what it is, and not as so many lost windows."""
+    Path(scene.sink.uri).rename(scene.folder / "unmounted")
+    (found,) = scene.verify().findings
+    assert (found.level, found.about) == ("wrong", "table")
+    assert "the ledger knows 3 committed windows of it" in found.what
+
+
+def test_a_ledger_of_another_table(scene: Scene) -> None:
+    """Where the ledger has the pipeline write elsewhere, that is told beside what is verified."""
+    here = scene.sink.identity
+    scene.ledger.rebind("orders", "delta:/elsewhere", here, [])
+    assert [what for _, _, what in wrong(scene.verify())] == [f"the pipeline writes to delta:/elsewhere, and the spec names {here}"]
+
+
+def test_a_copy_that_differs(scene: Scene) -> None:
+    """A copy of another attempt at the generation that counts, or of a newer generation, is wrong, and a rebuild takes the table's word."""
+    made = scene.commit(3)
+    for copy in (msgspec.structs.replace(made, attempt="lost"), msgspec.structs.replace(made, generation=1)):
+        scene.ledger.record(copy)
+        assert [(about, where) for about, where, _ in wrong(scene.verify())] == [("ledger", window(3).key)]
+        rebuild("orders", scene.sink, scene.ledger)
+        assert scene.verify().findings == ()
+
+
+def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
+    """The second commit has another attempt, and perhaps an older generation: the ledger's copy follows the table."""
+    scene.commit(0, generation=1)
+    shutil.rmtree(scene.sink.uri)
+    scene.sink.prepare(scene.ledger.identity(), "orders", "hourly")
+    for n in range(3):
+        planned = scene.ledger.plan(window(n))
+        assert planned is not None
+        staged = stage(scene.sink, planned, 0, "again")
+        made = receipt(planned, staged, 0, "again", ledger=scene.ledger.identity())
+        scene.sink.commit_dead(planned, "again", staged)
+        scene.sink.commit(made, staged)
+        scene.ledger.record(made)
+    assert [(f.window, "--rebuild-ledger" in f.do) for f in scene.verify().findings] == [(window(0).key, True)]
+    rebuild("orders", scene.sink, scene.ledger)
+    assert scene.verify().findings == ()
+
+
+def receipt_file(scene: Scene, number: int, key: str | None = None) -> Path:
+    """Where the receipt of the n-th window lies."""
+    (found,) = (Path(scene.sink.uri) / "_windrow" / "receipts").glob(f"{(key or window(number).key).replace(':', '_')}.*.json")
+    return found
 
 
 def test_lost_ledger(scene: Scene) -> None:
@@ -223,6 +311,15 @@ def test_cluster_down(scene: Scene) -> None:
     verified = scene.verify()
     assert [(f.level, f.about) for f in verified.findings] == [("unchecked", "topic")]
     assert verified.exit_code == 3
+
+
+def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
+    """The stop is the first offset that isn't the window's: a row there lies outside."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    inside, beyond = Held(TOPIC.topic, 0, 9, 9, 0, 9), Held(TOPIC.topic, 0, 9, 9, 1, 10)
+    other = Held(TOPIC.topic, 1, 9, 9, 0, 9)
+    assert compare_rows(made, [inside, other]) == []
+    assert [f.what for f in compare_rows(made, [beyond, other])] == ["shop.orders[0]: offsets 1 to 10 lie outside the receipt's range"]
 
 
 def test_overlap_and_tiling(scene: Scene) -> None:

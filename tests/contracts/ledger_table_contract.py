@@ -1,0 +1,84 @@
+"""What every ledger promises of the table that it goes with: one per pipeline, and copies of receipts that say what the table says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from ingest.errors import RefusedError
+from ingest.ledgerport import Ledger
+from ingest.model import to_json
+from tests.contracts.ledger_contract import PIPELINE, plan, receipt, window
+
+
+class LedgerTableContract:
+    """Subclasses give a fixture `reopen`: a function that opens the same, at first empty, ledger once more."""
+
+    def test_the_newest_generations_receipt_is_kept(self, reopen: Callable[[], Ledger]) -> None:
+        """Recording is idempotent, and an older generation that comes late changes nothing, unless the table is known to hold that."""
+        ledger = reopen()
+        for copy in (receipt(1), receipt(1), receipt(1, 2), receipt(1, 1)):
+            ledger.record(copy)
+        assert ledger.recorded(PIPELINE) == [receipt(1, 2)]
+        ledger.record(receipt(1, 1), also_older=True)
+        assert reopen().recorded(PIPELINE) == [receipt(1, 1)]
+
+    def test_of_one_generation_the_sinks_last_word_is_kept(self, reopen: Callable[[], Ledger]) -> None:
+        """A table that was lost holds another attempt once the window was run again."""
+        ledger = reopen()
+        for copy in (receipt(1), receipt(1, attempt="again")):
+            ledger.record(copy)
+        assert reopen().recorded(PIPELINE) == [receipt(1, attempt="again")]
+
+    def test_a_copy_keeps_its_text(self, reopen: Callable[[], Ledger]) -> None:
+        """Byte by byte as it was recorded, whatever this version would write."""
+        ledger, text = reopen(), f" {to_json(receipt(1))}"
+        assert ledger.written(window(1)) is None
+        ledger.record(receipt(1), text)
+        assert reopen().written(window(1)) == text
+        assert reopen().recorded(PIPELINE) == [receipt(1)]
+        ledger.record(receipt(2))
+        assert ledger.written(window(2)) == to_json(receipt(2))
+
+    def test_the_first_table_stays(self, reopen: Callable[[], Ledger]) -> None:
+        """Per pipeline: what was recorded first is what everyone hears."""
+        ledger = reopen()
+        assert ledger.sink(PIPELINE) is None
+        assert ledger.bind_sink(PIPELINE, "delta:/a") == "delta:/a"
+        assert reopen().bind_sink(PIPELINE, "delta:/b") == "delta:/a"
+        assert reopen().sink(PIPELINE) == "delta:/a"
+        assert ledger.bind_sink("other", "delta:/b") == "delta:/b"
+
+    def test_tables_bound_at_once_are_one(self, reopen: Callable[[], Ledger]) -> None:
+        """Of eight runs that each bring a table of their own, all hear of the same one."""
+        with ThreadPoolExecutor(8) as pool:
+            found = set(pool.map(lambda n: reopen().bind_sink(PIPELINE, f"delta:/{n}"), range(8)))
+        assert found == {reopen().sink(PIPELINE)}
+
+    def test_a_ledger_without_a_record_knows_its_table(self, reopen: Callable[[], Ledger]) -> None:
+        """One that an older version filled: where the newest window was committed, else where it was planned to be."""
+        ledger = reopen()
+        ledger.freeze_plan(msgspec.structs.replace(plan(1, 5), sink="delta:/planned"))
+        assert ledger.sink(PIPELINE) == "delta:/planned"
+        made = msgspec.structs.replace(plan(1, 5), sink="delta:/a")
+        ledger.record(msgspec.structs.replace(receipt(1), plan=made, digest=made.digest))
+        assert ledger.sink(PIPELINE) == "delta:/a"
+        assert reopen().bind_sink(PIPELINE, "delta:/b") == "delta:/a"
+
+    def test_another_table_is_compared_and_set(self, reopen: Callable[[], Ledger]) -> None:
+        """Nobody replaces a table that he hasn't seen; what the new one lacks is forgotten, and nothing else."""
+        ledger = reopen()
+        ledger.bind_sink(PIPELINE, "delta:/a")
+        for hour in (1, 2):
+            ledger.freeze_plan(plan(hour, 5))
+            ledger.record(receipt(hour))
+        with pytest.raises(RefusedError, match="windrow rebind SPEC"):
+            reopen().rebind(PIPELINE, "delta:/c", "delta:/b", [window(1)])
+        assert (len(ledger.recorded(PIPELINE)), ledger.sink(PIPELINE)) == (2, "delta:/a")
+        for _ in range(2):
+            reopen().rebind(PIPELINE, "delta:/b", "delta:/a", [window(1)])
+            assert (ledger.recorded(PIPELINE), ledger.sink(PIPELINE)) == ([receipt(2)], "delta:/b")
+        assert ledger.plan(window(1)) == plan(1, 5)
