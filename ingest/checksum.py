@@ -217,7 +217,7 @@ def _structs(column: pa.Array) -> Hashes:
 
 
 def _lists(column: pa.Array) -> Hashes:
-    lengths = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
+    lengths: _Places = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
     elements = column.flatten()
 
     def hashed(start: int, stop: int, places: _Places) -> Hashes:
@@ -229,7 +229,7 @@ def _lists(column: pa.Array) -> Hashes:
 
 def _maps(column: pa.Array) -> Hashes:
     entries = pa.ListArray.from_arrays(column.offsets, pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"]))
-    lengths = np.diff(column.offsets.to_numpy().astype(np.int64))
+    lengths: _Places = np.diff(column.offsets.to_numpy().astype(np.int64))
     if column.null_count:
         lengths *= column.is_valid().cast(pa.uint8()).to_numpy()
         entries = entries.filter(column.is_valid())
@@ -270,7 +270,7 @@ def _texts(column: pa.Array) -> Hashes:
         dtype = np.dtype(np.int64 if wide else np.int32)
         edges = np.frombuffer(column.buffers()[1], dtype, len(column) + 1, column.offset * dtype.itemsize).astype(np.int64)
         data = column.buffers()[2]
-    lengths = np.diff(edges)
+    lengths: _Places = np.diff(edges)
     hashes = lengths.astype(np.uint64) * _LENGTH
     if lengths.all():
         hashes += _words(data, edges[:-1], lengths)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ingest.errors import IdentityError, UnreachableError
-from ingest.model import Committed, Label, Plan, Split, SplitCounts
+from ingest.model import Checksums, Committed, Label, Plan, Split, SplitCounts
 from ingest.parts import Pipeline, Request
 from ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
 from ingest.ports import Staged
@@ -116,6 +116,6 @@ def with_the_gone(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
 def _skipped(split: Split) -> Staged:
     nothing = SplitCounts(
         topic=split.topic, partition=split.partition, start=split.start, stop=split.stop, next_offset=split.stop, read=0, bytes=0,
-        valid=0, dead=0, dropped=0, rows_staged=0, dead_staged=0, aborted=0, skipped=split.stop - split.start,
+        valid=0, dead=0, dropped=0, rows_staged=0, dead_staged=0, aborted=0, skipped=split.stop - split.start, checksums=Checksums(),
     )  # fmt: skip
     return Staged(split, nothing, (), ())

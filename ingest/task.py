@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ingest.accounting import SHOWN
 from ingest.decode.json import Decoded, JsonDecoder
 from ingest.messages import in_calendar
-from ingest.model import Split, SplitCounts
+from ingest.model import Checksums, Split, SplitCounts
 from ingest.ports import Reader, Staged, Stager, StagerFactory
 
 
@@ -56,7 +56,7 @@ class SplitTask:
             stager.discard()
             raise
         rows_staged, dead_staged, rows, dead = stager.finish()
-        return Staged(split, tally.counts(split, self.reader, rows_staged, dead_staged), rows, dead)
+        return Staged(split, tally.counts(split, self.reader, rows_staged, dead_staged, stager.checksums()), rows, dead)
 
 
 def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
@@ -119,7 +119,7 @@ class _Tally:
         by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
         return late, int(self.stamped[-1]), tuple(by)
 
-    def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int) -> SplitCounts:
+    def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int, checksums: Checksums) -> SplitCounts:
         summary = reader.summary()
         late, early, late_by = self._outside()
         return SplitCounts(
@@ -127,5 +127,5 @@ class _Tally:
             next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted, skipped=summary.skipped,
             valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
-            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
+            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest, checksums=checksums,
         )  # fmt: skip

@@ -71,10 +71,16 @@ class Verified(msgspec.Struct, frozen=True):
         return 1 if "wrong" in levels else 3 if "unchecked" in levels else 0
 
 
-def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows, on_removed: OnRemoved = "fail") -> Verified:
+Deep = Callable[[Sequence[Receipt]], list[Finding]]
+"""Reads back what the receipts of committed windows name and compares it (`ingest.deep`); what can't be read is a finding too."""
+
+
+def verify(
+    pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows, on_removed: OnRemoved = "fail", deep: Deep | None = None
+) -> Verified:  # fmt: skip
     """All comparisons of one pipeline. What can't be reached is a finding, so that the rest is still told.
 
-    `on_removed`: what the source says of topics that are gone; "drop" makes them information.
+    `on_removed`: what the source says of topics that are gone; "drop" makes them information. `deep`: where all is to be read back.
     """
     try:
         committed = sorted((c for c in sink.receipts() if c.receipt.window.pipeline == pipeline), key=lambda c: c.receipt.window)
@@ -85,6 +91,7 @@ def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows
     findings += _reached("ledger", lambda: _ledger(pipeline, committed, ledger))
     findings += _reached("table", lambda: _table(receipts, rows))
     findings += _reached("table", lambda: [f for r in receipts for f in compare_dead(r, rows.dead(r.window, r.attempt))])
+    findings += [] if deep is None else deep(receipts)
     findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
     return Verified(len(committed), sum(r.counts.valid for r in receipts), tuple(findings))
 

@@ -197,13 +197,18 @@ def show(
 
 
 @app.command()
-def verify(spec: Spec, json: Json = False, debug: Debug = False) -> None:
+def verify(
+    spec: Spec,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every row and dead letter back and compare it with its receipt.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Hold the table's receipts against ledger, rows and topics."""
     with telling(json=json, debug=debug) as output:
         _look(spec)
         from ingest.cli.showing import verify_all  # noqa: PLC0415
 
-        verify_all(output, spec)
+        verify_all(output, spec, deep=deep)
 
 
 @app.command()
