@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -250,6 +250,20 @@ class Plan(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
 
 
+RECEIPT_VERSION = 2
+"""The form of receipts that is written now. 1: without a version, and without checksums."""
+
+Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+"""16 hexadecimal digits of the sum that `ingest.checksum` defines."""
+
+
+class Checksums(msgspec.Struct, frozen=True):
+    """Of one split's rows and dead letters, every column of each as it stands in a staged file; of nothing it is 0."""
+
+    rows: Checksum = "0" * 16
+    dead: Checksum = "0" * 16
+
+
 class SplitCounts(msgspec.Struct, frozen=True):
     """What one task counted, by independent hands: the reader messages and bytes, the decoder verdicts, the stager rows.
 
@@ -259,6 +273,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     reason, `first_dead` gives offset and reason of the first few. `late` and `early` messages are stamped before and after the window's
     hours; `late_by` says of the late ones which windows' hours they are stamped in (its key; the earliest stands for all before it too).
     `regrown`: below `start` the log was cut off after that was frozen, and grew again before `stop` was: what is new there is in no window.
+    `checksums` are the stager's; unset in receipts from before there were any.
     """
 
     topic: str
@@ -283,6 +298,7 @@ class SplitCounts(msgspec.Struct, frozen=True):
     min_timestamp: datetime | None = None
     max_timestamp: datetime | None = None
     regrown: bool = False
+    checksums: Checksums | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def missing(self) -> int:
@@ -325,7 +341,8 @@ class Counts(msgspec.Struct, frozen=True):
 class Receipt(msgspec.Struct, frozen=True):
     """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
 
-    `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window.
+    `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window. `version`: the receipt's form
+    (`RECEIPT_VERSION`); unset in the first one, which had no such field, so that its bytes stay what they were.
     """
 
     plan: Plan
@@ -343,6 +360,7 @@ class Receipt(msgspec.Struct, frozen=True):
     seconds: float
     warnings: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
+    version: int | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         """The digest is the plan's."""

@@ -27,7 +27,7 @@ from ingest.crashpoints import crash_point
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
 from ingest.freezing import foreseen, freeze_boundary, refuse_changed_grid
 from ingest.lag import Published, publish
-from ingest.model import Committed, Counts, Plan, Receipt, TopicPartition, Window, instant, label_text
+from ingest.model import RECEIPT_VERSION, Committed, Counts, Plan, Receipt, TopicPartition, Window, instant, label_text
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.plan.splits import make_plan
 from ingest.ports import AlreadyDone, ReadPlan, Staged, Unknown
@@ -198,7 +198,7 @@ def _receipt(
         grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns.described(),
         code=f"windrow {version('windrow')}", staged_at=pipeline.now(), seconds=round(seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
-        partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan),
+        partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan), version=RECEIPT_VERSION,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.model import Committed, Plan, Receipt, Split, SplitCounts, TopicPartition, Window
+from ingest.model import Checksums, Committed, Plan, Receipt, Split, SplitCounts, TopicPartition, Window
 from ingest.refusals import Kinds
 from ingest.source import OnLoss
 
@@ -185,6 +185,9 @@ class Stager(Protocol):
 
     def finish(self) -> tuple[int, int, tuple[str, ...], tuple[str, ...]]:
         """Close what was written: rows and dead letters counted by the stager itself, and what to commit for each."""
+
+    def checksums(self) -> Checksums:
+        """Of all that was staged so far, each column that a file holds (`ingest.checksum`); the window's column is not in it."""
 
     def discard(self) -> None:
         """Close without a result, after a failure. What was written is left to the janitor."""

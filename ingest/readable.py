@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from ingest.errors import CutOffError, IdentityError, UnreachableError
-from ingest.model import Committed, Label, Mark, Plan, Split, SplitCounts
+from ingest.model import Checksums, Committed, Label, Mark, Plan, Split, SplitCounts
 from ingest.parts import Pipeline, Request
 from ingest.plan.cutoff import APART_SECONDS, TIMES, cut_off_error, described, surely_cut_off
 from ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
@@ -159,6 +159,6 @@ def with_the_gone(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
 def _skipped(split: Split) -> Staged:
     nothing = SplitCounts(
         topic=split.topic, partition=split.partition, start=split.start, stop=split.stop, next_offset=split.stop, read=0, bytes=0,
-        valid=0, dead=0, dropped=0, rows_staged=0, dead_staged=0, aborted=0, skipped=split.stop - split.start,
+        valid=0, dead=0, dropped=0, rows_staged=0, dead_staged=0, aborted=0, skipped=split.stop - split.start, checksums=Checksums(),
     )  # fmt: skip
     return Staged(split, nothing, (), ())

@@ -25,12 +25,12 @@ MEMORY = "400MB"
 _COUNT = """
     SELECT topic, part, sum(rows)::BIGINT, count(*), min(position), max(position)
     FROM (
-        SELECT {topic} AS topic, {partition} AS part, {offset} AS position, count(*) AS rows
+        SELECT coalesce({topic}, '') AS topic, coalesce({partition}, -1) AS part, coalesce({offset}, -1) AS position, count(*) AS rows
         FROM coordinates WHERE {window} = ? GROUP BY ALL
     )
     GROUP BY ALL ORDER BY ALL
 """
-"""Grouped by offset first: unlike a count of distinct values, a grouping spills."""
+"""Grouped by offset first: unlike a count of distinct values, a grouping spills. A null, which only damage brings, counts as -1."""
 
 
 def delta_rows(uri: str, metadata: Mapping[str, str] = DEFAULT) -> Rows:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ingest.accounting import SHOWN
 from ingest.decode.json import Decoded, JsonDecoder
 from ingest.messages import in_calendar
-from ingest.model import Split, SplitCounts
+from ingest.model import Checksums, Split, SplitCounts
 from ingest.ports import Reader, Staged, Stager, StagerFactory
 from ingest.refusals import Refusals
 
@@ -57,7 +57,8 @@ class SplitTask:
             stager.discard()
             raise
         rows_staged, dead_staged, rows, dead = stager.finish()
-        return Staged(split, tally.counts(split, self.reader, rows_staged, dead_staged), rows, dead, tally.refusals.kinds())
+        counts = tally.counts(split, self.reader, rows_staged, dead_staged, stager.checksums())
+        return Staged(split, counts, rows, dead, tally.refusals.kinds())
 
 
 def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
@@ -122,7 +123,7 @@ class _Tally:
         by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
         return late, int(self.stamped[-1]), tuple(by)
 
-    def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int) -> SplitCounts:
+    def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int, checksums: Checksums) -> SplitCounts:
         summary = reader.summary()
         late, early, late_by = self._outside()
         return SplitCounts(
@@ -131,5 +132,5 @@ class _Tally:
             regrown=summary.regrown,
             valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
-            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
+            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest, checksums=checksums,
         )  # fmt: skip

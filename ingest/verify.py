@@ -63,10 +63,16 @@ class Verified(msgspec.Struct, frozen=True):
         return 1 if "wrong" in levels else 3 if "unchecked" in levels else 0
 
 
-def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows, on_removed: OnRemoved = "fail") -> Verified:
+Deep = Callable[[Sequence[Receipt]], list[Finding]]
+"""Reads back what the receipts of committed windows name and compares it (`ingest.deep`); what can't be read is a finding too."""
+
+
+def verify(
+    pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows, on_removed: OnRemoved = "fail", deep: Deep | None = None
+) -> Verified:  # fmt: skip
     """All comparisons of one pipeline. What can't be reached is a finding, so that the rest is still told.
 
-    `on_removed`: what the source says of topics that are gone; "drop" makes them information.
+    `on_removed`: what the source says of topics that are gone; "drop" makes them information. `deep`: where all is to be read back.
     """
     try:
         found = list(sink.inspect())
@@ -81,6 +87,7 @@ def verify(pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows
     findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), rows))
     findings += _each("table", receipts, lambda r: compare_rows(r, rows.held(r.window)))
     findings += _each("table", receipts, lambda r: compare_dead(r, rows.dead(r.window, r.attempt)))
+    findings += [] if deep is None else deep(receipts)
     findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
     return Verified(len(receipts), sum(r.counts.valid for r in receipts), tuple(findings))
 

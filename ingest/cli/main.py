@@ -213,6 +213,7 @@ def show(
 @app.command()
 def verify(
     spec: Spec,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every row and dead letter back and compare it with its receipt.")] = False,
     restore_receipts: Annotated[
         bool, typer.Option("--restore-receipts", help="Show which lost receipts the ledger's copies can restore.")
     ] = False,
@@ -230,7 +231,7 @@ def verify(
         if restore_receipts:
             showing.restore_receipts(output, spec, yes=yes)
         else:
-            showing.verify_all(output, spec)
+            showing.verify_all(output, spec, deep=deep)
 
 
 @app.command()

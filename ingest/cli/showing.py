@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from ingest.cli import doctor as checks
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import windows_of
+from ingest.deep import compare_contents
 from ingest.model import Committed, Window
 from ingest.parts import Pipeline
 from ingest.rebuild import rebuild
 from ingest.restore import restore
 from ingest.spec import load_spec
+from ingest.tablecontents import delta_contents
 from ingest.tablerows import delta_rows
 from ingest.verify import verify
 
@@ -100,13 +103,14 @@ def _dead(pipeline: Pipeline, attempts: list[tuple[Window, str | None]], limit: 
         yield from render.dead_letters(window, pipeline.sink.read_dead(window, limit, attempt).to_pylist(), payload=payload)
 
 
-def verify_all(output: Output, path: Path) -> None:
-    """Receipts against ledger, rows and topics; its document is `Verified`."""
+def verify_all(output: Output, path: Path, *, deep: bool) -> None:
+    """Receipts against ledger, rows and topics, with `deep` against all that is read back; its document is `Verified`."""
     spec = load_spec(path)
     pipeline = assemble(spec)
     verified = verify(
-        spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path(), spec.metadata), spec.source.on_removed
-    )
+        spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path(), spec.metadata), spec.source.on_removed,
+        partial(compare_contents, read=delta_contents(spec.sink_path(), spec.metadata)) if deep else None,
+    )  # fmt: skip
     wrong = sum(f.level == "wrong" for f in verified.findings)
     unchecked = sum(f.level == "unchecked" for f in verified.findings)
     summary = f"{verified.windows} windows, {verified.rows:,} rows: " + (f"{wrong} things are wrong" if wrong else "nothing is wrong")

@@ -11,10 +11,11 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
+from ingest.checksum import checksum, text
 from ingest.crashpoints import crash_point
 from ingest.errors import BindingError, GridError, RefusedError, SchemaChangedError
 from ingest.metacolumns import DEFAULT
-from ingest.model import Committed, Plan, Receipt, Split, Window, to_json
+from ingest.model import Checksums, Committed, Plan, Receipt, Split, Window, to_json
 from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
 from ingest.write.columns import DEAD_FILE, check_rows, file_schema
 from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
@@ -190,6 +191,10 @@ class MemoryStager:
         counts = sum(b.num_rows for b in self._rows), sum(b.num_rows for b in self._dead)
         crash_point("write.after")
         return *counts, self._word(self._rows, self._made_by.metadata["window"]), self._word(self._dead, DEFAULT["window"])
+
+    def checksums(self) -> Checksums:
+        """See `ports.Stager.checksums`."""
+        return Checksums(*(text(sum(map(checksum, held))) for held in (self._rows, self._dead)))
 
     def discard(self) -> None:
         """See `ports.Stager.discard`: nothing was written anywhere."""

@@ -163,7 +163,8 @@ class DeltaSink:
         newest, table = self._dead.newest(), tables.load(self.uri)
         if not newest or table is None:
             return {}
-        pipeline, version = tables.binding(self.uri, table, self._window).pipeline, self._versions(table)
+        pipeline, every = tables.binding(self.uri, table, self._window).pipeline, self._transactions(table)
+        version = tables.versions(self.uri, table) if every is None else every.get
         return {key: self._dead.attempt(path) for key, path in newest.items() if version(window_app(key, pipeline)) is None}
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from ingest.errors import RefusedError
-from ingest.model import Committed, Receipt, Window, covered, from_json, to_json
+from ingest.model import RECEIPT_VERSION, Committed, Receipt, Window, covered, from_json, to_json
 from ingest.ports import Unreadable
 from ingest.write.names import (
     RECEIPTS,
@@ -27,6 +27,8 @@ from ingest.write.names import (
     window_app,
 )
 from ingest.write.place import Place
+
+LATER = ("was written by a later windrow than this one", "Upgrade windrow; nothing is wrong with the table.")
 
 VersionOf = Callable[[str], int | None]
 _RESTORE = (
@@ -111,10 +113,10 @@ class ReceiptFiles:
         mine = [n for n in names if n.key == key and n.pipeline == safe(pipeline) and n.fingerprint == named]
         found = [r for r in map(self._receipt, mine) if r is not None]
         if not found or found[0].generation + 1 != generation:
-            state = "damaged" if mine else "missing"
-            return Unreadable(
-                key, f"window {key} is committed (generation {generation - 1}), and its receipt in {RECEIPTS} is {state}", _RESTORE
-            )
+            here = f"window {key} is committed (generation {generation - 1}), and its receipt in {RECEIPTS}"
+            if any(map(self._later, mine)):
+                return Unreadable(key, f"{here} {LATER[0]}", LATER[1])
+            return Unreadable(key, f"{here} is {'damaged' if mine else 'missing'}", _RESTORE)
         return Committed(found[0], version(version_app(key, pipeline)))
 
     def overlapping(
@@ -154,6 +156,8 @@ class ReceiptFiles:
             if name.name in self._indexed or name.key == receipt.window.key:
                 continue
             if version(receipt_app(name.key, receipt.window.pipeline)) == name.fingerprint:
+                if self._later(name):
+                    raise RefusedError(f"the receipt of the committed window {name.key} {LATER[0]}", "commit", LATER[1])
                 raise _untold(name.key, "damaged")
 
     def _refuse_missing(self, receipt: Receipt, named: Mapping[str, int]) -> None:
@@ -176,17 +180,40 @@ class ReceiptFiles:
     def _receipt(self, name: ReceiptName) -> Receipt | None:
         """The content; None if it is not what the name says: damaged, or left behind by a crash in the middle of writing."""
         if name.name not in self._read:
-            try:
-                content = self._place.get(f"{RECEIPTS}/{name.name}")
-            except FileNotFoundError:
-                return None
-            found = _parsed(content) if fingerprint(content) == name.fingerprint else None
-            if found is None:  # not kept: the file may be restored
+            content = self._content(name)
+            found = None if content is None else _parsed(content)
+            if content is None or found is None:  # not kept: the file may be restored
                 return None
             self._read[name.name] = found
             if to_json(found).encode() != content:
                 self._written[found.window, found.generation] = content.decode()
         return self._read[name.name]
+
+    def _content(self, name: ReceiptName) -> bytes | None:
+        """What a file holds, if it is there and what its name says."""
+        try:
+            content = self._place.get(f"{RECEIPTS}/{name.name}")
+        except FileNotFoundError:
+            return None
+        return content if fingerprint(content) == name.fingerprint else None
+
+    def _later(self, name: ReceiptName) -> bool:
+        """Whether a file is whole, and of a form that this windrow doesn't know yet."""
+        content = self._content(name)
+        return content is not None and _version(content) > RECEIPT_VERSION
+
+
+class _Form(msgspec.Struct):
+    """The one field that every receipt will always have, whatever its form; the first one had none."""
+
+    version: int = 1
+
+
+def _version(content: bytes) -> int:
+    try:
+        return from_json(content, _Form).version
+    except msgspec.DecodeError:
+        return 0
 
 
 def _untold(key: str, state: str) -> RefusedError:
@@ -195,7 +222,10 @@ def _untold(key: str, state: str) -> RefusedError:
 
 
 def _parsed(content: bytes) -> Receipt | None:
+    """None for what isn't a receipt, or is a later windrow's: fields that this one would leave out may change what the others mean."""
+    if _version(content) > RECEIPT_VERSION:
+        return None
     try:
         return from_json(content, Receipt)
-    except msgspec.DecodeError:  # also a ValidationError: written by a version that this one doesn't know
+    except msgspec.DecodeError:  # also a ValidationError
         return None

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ingest.checksum import checksum, text
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, UnreachableError, WindrowError
 from ingest.metacolumns import DEFAULT
-from ingest.model import Split
+from ingest.model import Checksums, Split
 from ingest.write.columns import DEAD_FILE, file_schema
 from ingest.write.metadata import columns as metadata_columns
 from ingest.write.metadata import dead_columns, in_files
@@ -41,7 +42,7 @@ class _ParquetFile:
     """A Parquet file that grows by row groups; made with its first batch, so that a split without rows leaves no file."""
 
     def __init__(self, place: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str]) -> None:
-        self.rows = 0
+        self.rows = self.checksum = 0
         self._place, self._path, self._schema, self._metadata = place, path, schema, metadata
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = 0
@@ -54,6 +55,7 @@ class _ParquetFile:
         if self._writer is None:
             self._open()
         self.rows += batch.num_rows
+        self.checksum += checksum(batch)
         self._nan.update(_with_nan(batch))
         self._held.append(batch)
         self._held_rows += batch.num_rows
@@ -92,6 +94,7 @@ class _ParquetFile:
             compression_level=1,
             use_dictionary=text,
             column_encoding=steps,
+            write_page_checksum=True,
             metadata_collector=self._done,
         )
 
@@ -134,6 +137,10 @@ class DeltaStager:
             rows, dead = self._rows.close(), self._dead.close()
         crash_point("write.after")
         return self._rows.rows, self._dead.rows, _words(rows), _words(dead)
+
+    def checksums(self) -> Checksums:
+        """See `ports.Stager.checksums`."""
+        return Checksums(text(self._rows.checksum), text(self._dead.checksum))
 
     def discard(self) -> None:
         """Close without a result. The files stay: whether another attempt committed something is not this one's to know."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from ingest.deep import compare_contents
 from ingest.errors import IdentityError, UnreachableError
 from ingest.grid import BATCH
 from ingest.ledger.sql import SqlLedger, open_ledger
 from ingest.metacolumns import DEFAULT
 from ingest.model import Plan, Receipt, TopicPartition, TopicSeen, Window
 from ingest.ports import TopicInfo
+from ingest.tablecontents import delta_contents
 from ingest.tablerows import delta_rows
 from ingest.verify import Verified, verify
 from ingest.write.delta import DeltaSink
@@ -96,9 +99,11 @@ class Scene:
         self.ledger.record(made)
         return made
 
-    def verify(self) -> Verified:
-        """What verification finds now."""
-        return verify("orders", self.sink, self.ledger, self.broker, delta_rows(self.sink.uri, self.metadata))  # type: ignore[arg-type]
+    def verify(self, *, deep: bool = False) -> Verified:
+        """What verification finds now; with `deep` by what is read back too."""
+        rows, contents = delta_rows(self.sink.uri, self.metadata), delta_contents(self.sink.uri, self.metadata)
+        reading = partial(compare_contents, read=contents) if deep else None
+        return verify("orders", self.sink, self.ledger, self.broker, rows, deep=reading)  # type: ignore[arg-type]
 
     def lose_ledger(self) -> None:
         """The state file is gone; an empty one is in its place."""

@@ -13,13 +13,14 @@ from ingest.metacolumns import DEFAULT
 from ingest.testing.sink import MemorySink
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink
+from tests.contracts.sink_checksums_contract import SinkChecksumsContract
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.write.things import delta_pieces
 
 
-class TestMemorySink(SinkContract, SinkGridsContract, SinkMetadataContract):
+class TestMemorySink(SinkContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract):
     """In memory."""
 
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> MemorySink:
@@ -37,7 +38,7 @@ class TestMemorySink(SinkContract, SinkGridsContract, SinkMetadataContract):
         yield
 
 
-class TestDeltaSink(SinkContract, SinkGridsContract, SinkMetadataContract):
+class TestDeltaSink(SinkContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract):
     """On real Delta tables."""
 
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaSink:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ingest.messages import MESSAGES
-from ingest.model import Boundary, Counts, Mark, Plan, Receipt, Split, SplitCounts, TopicPartition, TopicSeen, Window
+from ingest.model import RECEIPT_VERSION, Boundary, Counts, Mark, Plan, Receipt, Split, SplitCounts, TopicPartition, TopicSeen, Window
 from ingest.ports import Sink, Staged
 from ingest.write.names import STAGED
 
@@ -104,6 +104,7 @@ def stage_split(stager: object, split: Split, *, dead: bool) -> Staged:
     n = whole.num_rows
     counts = SplitCounts(
         split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n - len(refused), len(refused), 0, rows, dead_rows, 0,
+        checksums=stager.checksums(),  # type: ignore[attr-defined]
     )  # fmt: skip
     return Staged(split, counts, row_words, dead_words)
 
@@ -115,7 +116,7 @@ def receipt(
     splits = tuple(s.counts for s in staged)
     return Receipt(
         planned, planned.digest, generation, attempt, "request", ledger, grid, Counts.total(splits), splits,
-        tuple((f.name, str(f.type)) for f in ROWS), "test", FIRST, 0.1,
+        tuple((f.name, str(f.type)) for f in ROWS), "test", FIRST, 0.1, version=RECEIPT_VERSION,
     )  # fmt: skip
 
 

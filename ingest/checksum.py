@@ -1,0 +1,344 @@
+"""A checksum over rows that doesn't depend on their order: kept in receipts for ever, so defined here down to the bit.
+
+Against accidents and ordinary tampering, not against somebody who computes a collision: there is no secret in it. All numbers are
+unsigned, of 64 bits, and wrap around.
+
+    G = 0x9E3779B97F4A7C15   A = 0xBF58476D1CE4E5B9   B = 0x94D049BB133111EB   L = 0xD6E8FEB86659FD93   H = 0xA0761D6478BD642F
+
+    stir(x)         x *= A;  x ^= x >> 32;  x *= B
+    mix(x)          x ^= x >> 30;  x *= A;  x ^= x >> 27;  x *= B;  x ^= x >> 31            (the finalizer of splitmix64)
+    key(name)       mix(hash of the name's UTF-8 bytes + G)
+    cell(name, v)   0 if v is null, else stir(hash(v) + key(name))
+    checksum        the sum over rows of mix(the sum over columns of cell(column's name, value))
+
+    hash of ...
+    an integer, a boolean, a date (days), a timestamp (microseconds)     itself, extended with its sign
+    a float         its 64 bits as a double; every NaN is 0x7FF8000000000000, -0.0 is not 0.0
+    a decimal       of the unscaled integer's 128 bits: low half + H * (high half - the sign of the low half extended)
+    text, bytes     L * length in bytes + the sum over their 8-byte words, little-endian, the last one filled up with zeros, of
+                    stir(word + (i + 1) * G), i = 0, 1, ...
+    a list          L * length + the sum over its elements, i = 0, 1, ..., of 0 if null, else stir(hash(element) + (i + 1) * G)
+    a map           L * length + the sum over its entries of mix(cell("key", key) + cell("value", value)): their order means nothing
+    a struct        the sum over its fields of cell(field's name, value)
+
+What follows from it: a null adds nothing, so a nullable column that came later changes no checksum of before; null, empty and a struct of
+nulls differ; the order of rows, columns and batches means nothing, nor does how Arrow or Parquet lay values out (dictionaries, widths,
+slices). `stir` and `mix` are one to one: a single number that changes, an offset among them, changes the checksum for certain, all else
+but for one time in 2**64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Hashes = npt.NDArray[np.uint64]
+_Places = npt.NDArray[np.int64]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_LENGTH, _HIGH = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
+_NAN = np.uint64(0x7FF8000000000000)
+_ALL = (1 << 64) - 1
+
+BLOCK = 8192
+"""So many rows, elements or words at once: what numpy keeps in between stays in the processor's cache, whatever the batch."""
+
+_SHORT = 8
+"""So many words of a text are hashed one word of all rows at a time; what is longer, text by text."""
+
+_FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+"""A mask for the first n bytes of a word."""
+
+
+def text(checksum: int) -> str:
+    """The one text form: 16 hexadecimal digits, for JSON's numbers end at 2**53."""
+    return f"{checksum & _ALL:016x}"
+
+
+def checksum(batch: pa.RecordBatch) -> int:
+    """Of all rows of a batch and all its columns; that of several batches is their sum, modulo 2**64.
+
+    Raises:
+        TypeError: for a column of a type that has no definition here, and that no table of windrow holds.
+    """
+    return total(row_hashes(batch))
+
+
+def total(hashes: Hashes) -> int:
+    """The checksum of rows whose hashes these are."""
+    return int(hashes.sum(dtype=np.uint64))
+
+
+def row_hashes(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes:
+    """One number per row, whose sum is the checksum; some columns may be left out.
+
+    Raises:
+        TypeError: as `checksum`.
+    """
+    names = [n for n in batch.schema.names if n not in leave_out]
+    columns = [batch.column(n) for n in names]
+    hashes = np.empty(batch.num_rows, np.uint64)
+    for start in range(0, batch.num_rows, BLOCK):
+        part = hashes[start : start + BLOCK]
+        part[:] = _fields(names, [c.slice(start, BLOCK) for c in columns], len(part))
+        _mix(part)
+    return hashes
+
+
+# ------------------------------------------------------------------------------------------------------------------------- numbers
+
+
+def _stir(x: Hashes) -> Hashes:
+    """In place."""
+    np.multiply(x, _A, out=x)
+    np.bitwise_xor(x, np.right_shift(x, 32), out=x)
+    return np.multiply(x, _B, out=x)
+
+
+def _mix(x: Hashes) -> Hashes:
+    """In place."""
+    np.bitwise_xor(x, np.right_shift(x, 30), out=x)
+    np.multiply(x, _A, out=x)
+    np.bitwise_xor(x, np.right_shift(x, 27), out=x)
+    np.multiply(x, _B, out=x)
+    return np.bitwise_xor(x, np.right_shift(x, 31), out=x)
+
+
+@lru_cache(maxsize=4096)
+def _key(name: str) -> np.uint64:
+    hashes = _hashes(pa.array([name], pa.string()))
+    return np.uint64(_mix(hashes + np.uint64(_GOLDEN))[0])
+
+
+def _steps(places: _Places) -> Hashes:
+    """(i + 1) * G."""
+    return (places + 1).astype(np.uint64) * np.uint64(_GOLDEN)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- columns
+
+
+def _fields(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:
+    hashes = np.zeros(rows, np.uint64)
+    for name, column in zip(names, columns, strict=True):
+        hashes += _cells(name, column)
+    return hashes
+
+
+def _cells(name: str, column: pa.Array) -> Hashes:
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.uint64)
+    cells = _hashes(column)
+    cells += _key(name)
+    return _without_nulls(_stir(cells), column)
+
+
+def _without_nulls(cells: Hashes, column: pa.Array) -> Hashes:
+    if column.null_count:
+        cells *= column.is_valid().cast(pa.uint8()).to_numpy()
+    return cells
+
+
+def _hashes(column: pa.Array) -> Hashes:
+    """Each value's hash, in an array of the caller's own; anything where there is a null."""
+    hashed = _HASHED.get(column.type.id)
+    if hashed is None:
+        raise TypeError(f"no checksum is defined for {column.type}")
+    return hashed(column)
+
+
+def _nothing(column: pa.Array) -> Hashes:
+    return np.zeros(len(column), np.uint64)
+
+
+def _buffer(column: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[Any]:
+    """The numbers of an array with a buffer of numbers, `width` of them per value."""
+    size = np.dtype(dtype).itemsize
+    return np.frombuffer(column.buffers()[1], dtype, len(column) * width, column.offset * width * size)
+
+
+def _integers(column: pa.Array) -> Hashes:
+    kind = column.type.to_pandas_dtype()
+    return _buffer(column, kind).astype(np.uint64 if np.issubdtype(kind, np.unsignedinteger) else np.int64).view(np.uint64)
+
+
+def _booleans(column: pa.Array) -> Hashes:
+    return _integers(column.cast(pa.uint8()))
+
+
+def _dates(column: pa.Array) -> Hashes:
+    return _integers(column.view(pa.int32()))
+
+
+def _timestamps(column: pa.Array) -> Hashes:
+    kind = column.type
+    return _integers((column if kind.unit == "us" else column.cast(pa.timestamp("us", kind.tz))).view(pa.int64()))
+
+
+def _floats(column: pa.Array) -> Hashes:
+    numbers = _buffer(column, column.type.to_pandas_dtype()).astype(np.float64)
+    hashes = numbers.view(np.uint64)
+    hashes[np.isnan(numbers)] = _NAN
+    return hashes
+
+
+def _decimals(column: pa.Array) -> Hashes:
+    if not pa.types.is_decimal128(column.type):
+        column = column.cast(pa.decimal128(38, column.type.scale))
+    halves = _buffer(column, np.uint64, 2).reshape(-1, 2)
+    low = halves[:, 0].astype(np.uint64)
+    high = halves[:, 1] - np.right_shift(low.view(np.int64), 63).view(np.uint64)
+    if high.any():
+        low += high * _HIGH
+    return low
+
+
+def _viewed(column: pa.Array) -> Hashes:
+    return _texts(column.cast(pa.large_binary()))
+
+
+def _decoded(column: pa.Array) -> Hashes:
+    return _hashes(column.cast(column.type.value_type))
+
+
+def _structs(column: pa.Array) -> Hashes:
+    names = [column.type.field(i).name for i in range(column.type.num_fields)]
+    return _fields(names, [column.field(i) for i in range(len(names))], len(column))
+
+
+# --------------------------------------------------------------------------------------------------------------- lists and maps
+
+
+def _lists(column: pa.Array) -> Hashes:
+    lengths: _Places = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
+    elements = column.flatten()
+
+    def hashed(start: int, stop: int, places: _Places) -> Hashes:
+        part = elements.slice(start, stop - start)
+        return _without_nulls(_stir(_hashes(part) + _steps(places)), part)
+
+    return lengths.astype(np.uint64) * _LENGTH + _sums(lengths, hashed)
+
+
+def _maps(column: pa.Array) -> Hashes:
+    entries = pa.ListArray.from_arrays(column.offsets, pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"]))
+    lengths: _Places = np.diff(column.offsets.to_numpy().astype(np.int64))
+    if column.null_count:
+        lengths *= column.is_valid().cast(pa.uint8()).to_numpy()
+        entries = entries.filter(column.is_valid())
+    flat = entries.flatten()
+    return lengths.astype(np.uint64) * _LENGTH + _sums(lengths, lambda start, stop, _: _mix(_structs(flat.slice(start, stop - start))))
+
+
+def _sums(parts: _Places, hashed: Callable[[int, int, _Places], Hashes]) -> Hashes:
+    """Per value the sum over its parts, a block of parts at a time.
+
+    Args:
+        parts: of how many parts each value is; they lie one behind the other.
+        hashed: the hashes of the parts from `start` to `stop`, given their places in their own values.
+    """
+    hashes = np.zeros(len(parts), np.uint64)
+    ends = np.cumsum(parts)
+    starts = ends - parts
+    for start in range(0, int(ends[-1]), BLOCK):
+        stop = min(start + BLOCK, int(ends[-1]))
+        rows = np.arange(np.searchsorted(ends, start, side="right"), np.searchsorted(starts, stop, side="left"))
+        rows = rows[parts[rows] > 0]
+        first = np.maximum(starts[rows], start)
+        places = np.arange(start, stop) - np.repeat(starts[rows], np.minimum(ends[rows], stop) - first)
+        hashes[rows] += np.add.reduceat(hashed(start, stop, places), first - start)
+    return hashes
+
+
+# --------------------------------------------------------------------------------------------------------------- text and bytes
+
+
+def _texts(column: pa.Array) -> Hashes:
+    kind = column.type
+    if pa.types.is_fixed_size_binary(kind):
+        edges = np.arange(column.offset, column.offset + len(column) + 1) * kind.byte_width
+        data = column.buffers()[1]
+    else:
+        wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+        dtype = np.dtype(np.int64 if wide else np.int32)
+        edges = np.frombuffer(column.buffers()[1], dtype, len(column) + 1, column.offset * dtype.itemsize).astype(np.int64)
+        data = column.buffers()[2]
+    lengths: _Places = np.diff(edges)
+    hashes = lengths.astype(np.uint64) * _LENGTH
+    if lengths.all():
+        hashes += _words(data, edges[:-1], lengths)
+    elif lengths.any():
+        filled = np.flatnonzero(lengths > 0)
+        hashes[filled] += _words(data, edges[:-1][filled], lengths[filled])
+    return hashes
+
+
+def _words(data: pa.Buffer, starts: _Places, lengths: _Places) -> Hashes:
+    """What their words add to the hashes of texts that lie one behind the other, none of them empty."""
+    low, high = int(lengths.min()), int(lengths.max())
+    first, stop = int(starts[0]), int(starts[-1] + lengths[-1])
+    padded = np.zeros(stop - first + 8, np.uint8)  # so that a word can be read at each byte
+    padded[:-8] = np.frombuffer(data, np.uint8, stop - first, first)
+    window = np.ndarray((stop - first + 1,), "<u8", padded, strides=(1,))
+    starts = starts - first
+    hashes = np.zeros(len(starts), np.uint64)
+    for i in range(min((high + 7) >> 3, _SHORT)):
+        step = np.uint64((i + 1) * _GOLDEN & _ALL)
+        if low == high:
+            hashes += _stir((window[8 * i :: low][: len(starts)] & _FIRST[min(low - 8 * i, 8)]) + step)
+        elif low >= 8 * (i + 1):
+            hashes += _stir(window[8 * i :][starts] + step)
+        elif low > 8 * i:
+            hashes += _word_hashes(window[8 * i :], starts, lengths - 8 * i, step)
+        else:
+            rows = np.flatnonzero(lengths > 8 * i)
+            hashes[rows] += _word_hashes(window[8 * i :], starts[rows], lengths[rows] - 8 * i, step)
+    if high > 8 * _SHORT:
+        longer = np.flatnonzero(lengths > 8 * _SHORT)
+        hashes[longer] += _rest(window, starts[longer] + 8 * _SHORT, lengths[longer] - 8 * _SHORT)
+    return hashes
+
+
+def _rest(window: Hashes, starts: _Places, lengths: _Places) -> Hashes:
+    """What the words behind the first few add; there is at least one of each text."""
+    words = (lengths + 7) >> 3
+    first = np.cumsum(words) - words
+
+    def hashed(start: int, stop: int, places: _Places) -> Hashes:
+        rows = np.searchsorted(first, np.arange(start, stop) - places)
+        return _word_hashes(window, starts[rows] + 8 * places, lengths[rows] - 8 * places, _steps(places + _SHORT))
+
+    return _sums(words, hashed)
+
+
+def _word_hashes(window: Hashes, at: _Places, left: _Places, step: Hashes | np.uint64) -> Hashes:
+    """The hashes of the words at some places, of each of which so many bytes are the text's."""
+    found = window[at]
+    found &= _FIRST[np.minimum(left, 8)]
+    found += step
+    return _stir(found)
+
+
+_SAMPLES: dict[Callable[[pa.Array], Hashes], tuple[pa.DataType, ...]] = {
+    _nothing: (pa.null(),),
+    _booleans: (pa.bool_(),),
+    _integers: (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    _floats: (pa.float16(), pa.float32(), pa.float64()),
+    _dates: (pa.date32(),),
+    _timestamps: (pa.timestamp("us"),),
+    _decimals: (pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1)),
+    _texts: (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(1)),
+    _viewed: (pa.string_view(), pa.binary_view()),
+    _lists: (pa.list_(pa.null()), pa.large_list(pa.null())),
+    _maps: (pa.map_(pa.string(), pa.null()),),
+    _structs: (pa.struct([]),),
+    _decoded: (pa.dictionary(pa.int8(), pa.string()),),
+}
+_HASHED = {kind.id: hashed for hashed, kinds in _SAMPLES.items() for kind in kinds}
