@@ -132,7 +132,7 @@ def test_known_rows() -> None:
     assert text(checksum(rows)) == "8894ffe7644a68e4"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(batches())
 def test_it_is_what_its_definition_says(batch: pa.RecordBatch) -> None:
     """Column-wise and one value at a time, from the words of the definition, it is the same number."""
@@ -264,7 +264,7 @@ def of(kind: pa.DataType, value: Any) -> int:
     return checksum(pa.record_batch({"v": pa.array([value], kind)}))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(batches(most=4), st.data())
 def test_any_other_value_changes_it(batch: pa.RecordBatch, data: st.DataObject) -> None:
     """One value of one row, an offset among them, is another one, or null: another checksum."""

@@ -13,9 +13,11 @@ from deltalake import DeltaTable
 from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
 from ingest.decode.load import load_model
+from ingest.deep import summed
 from ingest.errors import GridError, IdentityError, SchemaChangedError
 from ingest.ledger.sql import open_ledger
-from ingest.model import TopicPartition, Window
+from ingest.metacolumns import DEFAULT
+from ingest.model import RECEIPT_VERSION, Checksums, TopicPartition, Window
 from ingest.pipeline import Pipeline, Request, Result, preview, run
 from ingest.ports import Reader, ReadPlan
 from ingest.rebind import rebind
@@ -25,6 +27,7 @@ from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
 from ingest.write.delta import DeltaSink
+from tests.write.things import delta_pieces
 
 THINGS = Path(__file__).parent.parent / "integration"
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -107,6 +110,15 @@ def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
     rebuild("things", found.sink, found.ledger)
     again = desk.run(1, replay)
     assert (again.committed.receipt.generation, again.recovered) == (1, True)
+
+
+def test_a_receipt_says_its_form_and_what_it_summed_up(desk: Desk) -> None:
+    """Receipts of a run have the version of today's form, and each split the checksums of the rows that are in the table."""
+    held = desk.run(1).committed.receipt
+    (rows,) = delta_pieces(str(desk.folder / "table"))
+    sums = summed(held.splits, rows.to_batches(), DEFAULT)
+    assert held.version == RECEIPT_VERSION
+    assert [s.checksums for s in held.splits] == [Checksums(rows=checksum) for checksum in sums.checksums]
 
 
 @pytest.mark.parametrize("schema", ["Wider", "Other"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ingest.model import Committed, Covered, Plan, covered
-from ingest.write.names import receipt_app, version_app, window_app
+from ingest.errors import RefusedError
+from ingest.model import RECEIPT_VERSION, Committed, Covered, Plan, covered
+from ingest.write.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
 from ingest.write.place import Place
 from ingest.write.receipts import ReceiptFiles
 from tests.write.things import PARTITIONS, TOPIC, plan, receipt, window
@@ -68,6 +70,44 @@ def test_a_commit_asks_its_own_partitions(files: tuple[ReceiptFiles, dict[str, i
     receipts.overlapping(versions.get, mine, receipts.names())
     assert plans == [mine.plan]
     assert {where: len(ranges) for where, ranges in receipts._ranges.items()} == {(TOPIC.topic_id, p): 6 for p in range(PARTITIONS)}
+
+
+LATER = "written by a later windrow"
+
+
+def _from_the_future(receipts: ReceiptFiles, folder: Path, number: int, **more: object) -> tuple[ReceiptName, dict[str, int]]:
+    """A receipt file of a form that isn't known yet, and what a table says that has committed it."""
+    made = receipt(plan(FakeSink(), number), [], 0, "a1")  # type: ignore[arg-type]
+    content = msgspec.json.encode({**msgspec.to_builtins(made), "version": RECEIPT_VERSION + 1, **more})
+    name = receipt_name(made.window, 0, content)
+    Place(str(folder)).put(f"{RECEIPTS}/{name}", content)
+    key, found = made.window.key, next(n for n in receipts.names() if n.name == name)
+    return found, {window_app(key, "orders"): 1, receipt_app(key, "orders"): found.fingerprint, version_app(key, "orders"): number}
+
+
+@pytest.mark.parametrize("more", [{}, {"counts": "of another kind"}], ids=["more", "other"])
+def test_a_later_receipt_is_not_damage(files: tuple[ReceiptFiles, dict[str, int]], tmp_path: Path, more: dict[str, object]) -> None:
+    """A receipt of a later form asks for an upgrade, whether it could be read as one of ours or not; a damaged one for a backup."""
+    receipts, versions = files
+    name, said = _from_the_future(receipts, tmp_path, 7, **more)
+    with pytest.raises(RefusedError, match=LATER) as refused:
+        receipts.held(said.get, name.key, "orders", receipts.names())
+    assert "Upgrade windrow" in str(refused.value)
+    assert "backup" not in str(refused.value)
+    mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match=LATER):
+        receipts.overlapping({**versions, **said}.get, mine, receipts.names())
+    (tmp_path / RECEIPTS / name.name).write_bytes(b"{")
+    with pytest.raises(RefusedError, match="damaged"):
+        receipts.held(said.get, name.key, "orders", receipts.names())
+
+
+def test_a_later_receipt_that_never_counted_is_in_nobodys_way(files: tuple[ReceiptFiles, dict[str, int]], tmp_path: Path) -> None:
+    """A later windrow's attempt that no commit names means nothing, like any other."""
+    receipts, versions = files
+    _from_the_future(receipts, tmp_path, 7)
+    mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
+    assert receipts.overlapping(versions.get, mine, receipts.names()) == []
 
 
 def test_names_by_window(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
