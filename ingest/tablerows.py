@@ -78,7 +78,7 @@ def _told(uri: str, window: Window, data: ds.FileSystemDataset) -> Iterator[None
     """What can't be read: lost, if it is a file's own fault; else out of reach."""
     try:
         yield
-    except (duckdb.Error, DeltaError, OSError) as error:
+    except (duckdb.Error, DeltaError, OSError, pa.ArrowException) as error:
         lost = _lost(data)
         if lost:
             what = f"the table {uri} names data files of window {window.key} that are {'; '.join(lost)}"
