@@ -65,12 +65,13 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
 def told(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refused: str | None) -> Iterator[None]:
     """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry.
 
-    `refused`: what the schedule is to leave alone if this is refused. A window that isn't closed yet is not: it is asked for again.
+    `refused`: what the schedule is to leave alone if its data is refused. A window that isn't closed yet is not, nor one that was refused
+    for a wrong ledger, table or schema: once that is mended, it is asked for again.
     """
     try:
         yield
     except WindrowError as error:
-        if refused is not None and isinstance(error, RefusedError):
+        if refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec, refused))
         raise dg.Failure(
             f"{what}: {error}",

@@ -12,7 +12,8 @@
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
-    │   └── AccountingError        the counters disagree: a bug or a lying broker
+    │   ├── AccountingError        the counters disagree: a bug or a lying broker
+    │   └── DamagedError           the ledger, or a receipt of the table, can't be read any more
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
     │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will look
     └── NotClosedError       exit 4   the window is not over yet: come back
@@ -100,7 +101,9 @@ class BindingError(IdentityError):
 
 
 class OverlapError(RefusedError):
-    """A range of the plan is already committed under another window."""
+    """A range of the plan is already committed under another window: the plan was made by another ledger than the table's."""
+
+    of_setting = True
 
 
 class GridError(RefusedError):
@@ -121,6 +124,12 @@ class DeadLetterLimitError(RefusedError):
 
 class AccountingError(RefusedError):
     """Independent counters disagree."""
+
+
+class DamagedError(RefusedError):
+    """The ledger, or a receipt that the table names, is missing, damaged or of a later form: to be mended before any window can be run."""
+
+    of_setting = True
 
 
 class UnreachableError(WindrowError):

@@ -279,7 +279,8 @@ class Sink(Protocol):
         """The newest committed receipt of every window in the table, of all its pipelines.
 
         Raises:
-            RefusedError: one is missing or damaged, or the table holds rows of a window that was never committed.
+            DamagedError: one is missing or damaged.
+            RefusedError: the table holds rows of a window that was never committed.
         """
 
     def inspect(self) -> Iterable[Committed | Unreadable]:

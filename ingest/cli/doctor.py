@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Literal
 
 import msgspec
@@ -18,13 +16,14 @@ from rich.text import Text
 from ingest.assemble import assemble
 from ingest.binding import refuse_other_table
 from ingest.broker.embedded import java_problem
-from ingest.errors import RefusedError, UnreachableError, WindrowError
+from ingest.errors import RefusedError, WindrowError
 from ingest.headroom import headroom
 from ingest.model import Boundary, TopicPartition
 from ingest.parts import Pipeline
 from ingest.plan.topics import discover
 from ingest.ports import Bound, Broker, TopicInfo
 from ingest.spec import load_spec
+from ingest.write.rights import refuse_unwritable
 from ingest.write.table import OTHER_LEDGER
 
 PACKAGES = ("assets", "ingest", "resources")
@@ -171,29 +170,11 @@ def _place(name: str) -> Path | None:
 def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     path = pipeline.spec.sink_path()
     for place in (path, f"{path}_dead"):
-        if (check := unwritable(place)) is not None:
-            return check
+        refuse_unwritable(place)
     found = sink_check(pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
     if found.level == "ok" and ledger is not None:
         refuse_other_table(pipeline)
     return found
-
-
-def unwritable(path: str) -> Check | None:
-    """A failed check if a local table could not be written: tried in the nearest folder that is there, with a file that has no name.
-
-    An object store says only at a write what it allows; it is not asked.
-    """
-    if "://" in path and not path.startswith("file://"):
-        return None
-    folder = Path(path.removeprefix("file://"))
-    nearest = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
-    try:
-        with TemporaryFile(dir=nearest):
-            return None
-    except OSError as why:
-        what = f"the table {path} can't be written: {nearest}: {why.strerror}"
-        return Check("sink", "fail", what, "Let this user write there, or give the sink another path.", UnreachableError.exit_code)
 
 
 def sink_check(bound: Bound | None, pipeline: str, grid: str, ledger: str | None) -> Check:

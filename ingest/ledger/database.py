@@ -22,7 +22,7 @@ from weakref import WeakSet
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
-from ingest.errors import RefusedError, SpecError, UnreachableError
+from ingest.errors import DamagedError, SpecError, UnreachableError
 from ingest.places import home
 
 WAIT_SECONDS = 30
@@ -63,7 +63,7 @@ class Database:
 
         Raises:
             UnreachableError: the database can't be reached, or is locked.
-            RefusedError: the file is not a ledger, or damaged.
+            DamagedError: the file is not a ledger, or damaged.
         """
         with self._told():
             if self.file is not None and not self.file.exists():
@@ -80,7 +80,7 @@ class Database:
 
         Raises:
             UnreachableError: the database can't be reached, or is locked.
-            RefusedError: the file is not a ledger, or damaged.
+            DamagedError: the file is not a ledger, or damaged.
         """
         with self._told():
             if self.file is not None and self.file.parent.name == OWN_FOLDER:
@@ -104,7 +104,7 @@ class Database:
         except DBAPIError as error:
             self.seen.clear()
             if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":  # SQLite's class for "not a database" and "malformed"
-                raise RefusedError(f"The ledger {self.name} is damaged: {self._reason(error)}", "ledger", REBUILD) from error
+                raise DamagedError(f"The ledger {self.name} is damaged: {self._reason(error)}", "ledger", REBUILD) from error
             raise UnreachableError(f"The ledger {self.name} can't be used: {self._reason(error)}", "ledger", _cure(error)) from error
         except OSError as error:
             raise UnreachableError(f"The ledger {self.name} can't be used: {error.strerror}", "ledger", _CHECK) from error

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, delete, insert, select, update
 
-from ingest.errors import IdentityError, RefusedError
+from ingest.errors import DamagedError, IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
 from ingest.ledger.frozen import Frozen
 from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SINKS, TABLES, TARGETS, sortable
@@ -45,7 +45,7 @@ class SqlLedger:
     its neighbours" hold at the commit and not only at the look. What only reads makes neither file nor table: in a ledger that isn't there
     nothing is frozen.
 
-    All methods raise UnreachableError if the database can't be used, and RefusedError if it is damaged.
+    All methods raise UnreachableError if the database can't be used, and DamagedError if it is damaged.
     """
 
     database: Database
@@ -280,7 +280,7 @@ class SqlLedger:
             found: T = _parsed(row.value, kind)
         except (msgspec.DecodeError, ValueError) as error:
             what = f"The ledger {self.database.name} holds a {kind.__name__.lower()} of pipeline {row.pipeline} that can't be read"
-            raise RefusedError(what, "ledger", REBUILD) from error
+            raise DamagedError(what, "ledger", REBUILD) from error
         return found
 
 

@@ -7,6 +7,7 @@ From the bottom up:
     metadata   the metadata columns of a batch of messages (pure)
     decision   what a commit may do, given what the table holds (pure)
     place      files of the table that Delta doesn't know: staged ones and receipts
+    rights     whether a table can be made at a place, and if not, why
     stats      Delta's statistics of one Parquet file
     stage      one split's Parquet files
     receipts   immutable receipt files, found by the fingerprint that the commit names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ingest.errors import IdentityError, OverlapError, RefusedError
+from ingest.errors import BindingError, OverlapError, RefusedError
 from ingest.grid import neighbours
 from ingest.model import Boundary, Committed, Plan, Receipt, TopicPartition, covered, label_text
 from ingest.seams import same_source
@@ -77,7 +77,7 @@ def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -
     offsets too, and what is gone has none, so those are not compared.
 
     Raises:
-        IdentityError: naming that window, and where.
+        BindingError: naming that window, and where.
     """
     if before is not None:
         _refuse_gap(plan, before.receipt, before.receipt.plan.stop, plan.start)
@@ -97,7 +97,7 @@ def _refuse_gap(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> 
                 "they were planned by two ledgers"
             )
             do = "Nothing was committed. Run the window again; if it is refused again: windrow doctor SPEC --rebuild-ledger."
-            raise IdentityError(what, "commit", do, tp.topic, tp.partition, here)
+            raise BindingError(what, "commit", do, tp.topic, tp.partition, here)
 
 
 def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:

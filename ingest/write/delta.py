@@ -26,7 +26,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError, UnreachableError
+from ingest.errors import DamagedError, RefusedError, UnreachableError
 from ingest.metacolumns import DEFAULT
 from ingest.model import Committed, Plan, Receipt, Window
 from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
@@ -90,7 +90,7 @@ class DeltaSink:
         """See `ports.Sink.look`.
 
         Raises:
-            RefusedError: the window is committed, but its receipt is missing or damaged.
+            DamagedError: the window is committed, but its receipt is missing or damaged.
         """
         table = tables.load(self.uri)
         if table is None:
@@ -104,7 +104,7 @@ class DeltaSink:
             if isinstance(found, Committed):
                 yield found
             elif found is not None:
-                raise RefusedError(found.what, "commit", found.do)
+                raise DamagedError(found.what, "commit", found.do)
             else:
                 what = f"the table {self.uri} holds rows of window {key} that no commit of windrow brought"
                 raise RefusedError(what, "commit", "Something else writes into this table: windrow verify shows what; remove those rows.")

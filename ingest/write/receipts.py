@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ingest.errors import RefusedError
+from ingest.errors import DamagedError, RefusedError
 from ingest.model import RECEIPT_VERSION, Committed, Receipt, Window, covered, from_json, to_json
 from ingest.ports import Unreadable
 from ingest.write.names import (
@@ -90,11 +90,11 @@ class ReceiptFiles:
         """See `find`.
 
         Raises:
-            RefusedError: if the snapshot names one that is missing or damaged: nobody may write this window again before it is back.
+            DamagedError: if the snapshot names one that is missing or damaged: nobody may write this window again before it is back.
         """
         found = self.find(version, key, pipeline, names)
         if isinstance(found, Unreadable):
-            raise RefusedError(found.what, "commit", found.do)
+            raise DamagedError(found.what, "commit", found.do)
         return found
 
     def find(self, version: VersionOf, key: str, pipeline: str, names: Sequence[ReceiptName]) -> Committed | Unreadable | None:
@@ -133,7 +133,7 @@ class ReceiptFiles:
             named: the snapshot's fingerprint of each window's receipt, to notice those whose file isn't there at all.
 
         Raises:
-            RefusedError: a receipt that counts can't be read.
+            DamagedError: a receipt that counts can't be read.
         """
         self._index(names)
         self._refuse_damaged(version, receipt, names)
@@ -157,7 +157,7 @@ class ReceiptFiles:
                 continue
             if version(receipt_app(name.key, receipt.window.pipeline)) == name.fingerprint:
                 if self._later(name):
-                    raise RefusedError(f"the receipt of the committed window {name.key} {LATER[0]}", "commit", LATER[1])
+                    raise DamagedError(f"the receipt of the committed window {name.key} {LATER[0]}", "commit", LATER[1])
                 raise _untold(name.key, "damaged")
 
     def _refuse_missing(self, receipt: Receipt, named: Mapping[str, int]) -> None:
@@ -216,9 +216,9 @@ def _version(content: bytes) -> int:
         return 0
 
 
-def _untold(key: str, state: str) -> RefusedError:
+def _untold(key: str, state: str) -> DamagedError:
     what = f"the receipt of the committed window {key} is {state}: without it nobody can tell which offsets the table holds"
-    return RefusedError(what, "commit", _RESTORE)
+    return DamagedError(what, "commit", _RESTORE)
 
 
 def _parsed(content: bytes) -> Receipt | None:

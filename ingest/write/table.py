@@ -24,6 +24,7 @@ from pyarrow.dataset import Dataset
 from ingest.errors import BindingError, GridError, OutcomeUnknownError, SchemaChangedError, SpecError, UnreachableError
 from ingest.write.columns import difference, table_schema
 from ingest.write.place import Place, normal
+from ingest.write.rights import refuse_unwritable
 from ingest.write.stage import StagedFile
 from ingest.write.trouble import is_full, reason, torn_entry
 
@@ -173,7 +174,7 @@ def ensure(uri: str, in_file: pa.Schema, window: str, here: Binding) -> None:
 
     Raises:
         SchemaChangedError: every difference, column by column.
-        BindingError, GridError, SpecError: see `binding` and `refuse_other`.
+        BindingError, GridError, SpecError: see `binding` and `refuse_other`; or this user may not write there.
     """
     waits = list(WAITS)
     while True:
@@ -183,7 +184,10 @@ def ensure(uri: str, in_file: pa.Schema, window: str, here: Binding) -> None:
         if change is None:
             return
         why = attempt(change)
-        if why is not None and not again(uri, seen, waits):
+        if why is None:
+            continue
+        refuse_unwritable(uri)
+        if not again(uri, seen, waits):
             what = f"the table {uri} can't be set up: {why}"
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
 

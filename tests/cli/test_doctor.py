@@ -87,7 +87,7 @@ def test_ledger_unreachable(stage: Stage) -> None:
 def test_sink_unwritable(stage: Stage) -> None:
     """A table that could not be made is found before the first run, and the cluster is judged all the same."""
     (stage.folder / "lake").write_text("a file where the folder should be")
-    document = stage.json("doctor", stage.spec, code=3)
+    document = stage.json("doctor", stage.spec, code=2)
     found = dict(list(levels(document).items())[3:])
     assert found == {"spec": "ok", "state": "ok", "sink": "fail", "broker": "ok", "rights": "ok"}
     assert "can't be written" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
@@ -97,25 +97,7 @@ def test_dead_letters_unwritable(stage: Stage) -> None:
     """The table of dead letters must be writable, too."""
     (stage.folder / "lake").mkdir()
     (stage.folder / "lake" / "things_dead").touch()
-    assert levels(stage.json("doctor", stage.spec, code=3))["sink"] == "fail"
-
-
-def test_probe_of_the_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probe makes no folder and leaves no file; a folder without rights fails; an object store is not asked."""
-    path = tmp_path / "lake" / "things"
-    assert doctor.unwritable(str(path)) is None
-    assert doctor.unwritable(f"file://{path}") is None
-    assert list(tmp_path.iterdir()) == []
-
-    def denied(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(doctor, "TemporaryFile", denied)
-    check = doctor.unwritable(str(path))
-    assert check is not None
-    assert (check.level, check.exit_code) == ("fail", 3)
-    assert f"{tmp_path}: Permission denied" in check.what
-    assert doctor.unwritable("s3://lake/things") is None
+    assert levels(stage.json("doctor", stage.spec, code=2))["sink"] == "fail"
 
 
 def test_unknown_topic(stage: Stage) -> None:
@@ -148,6 +130,18 @@ def test_another_ledger(stage: Stage) -> None:
     document = stage.json("doctor", stage.spec, code=1)
     sink = next(c for c in document["checks"] if c["name"] == "sink")
     assert "--rebuild-ledger" in sink["fix"]
+
+
+def test_a_table_that_is_gone(stage: Stage) -> None:
+    """A disk that isn't mounted, and a spec that names another table, are found with the way out."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    (stage.folder / "lake").rename(stage.folder / "unmounted")
+    sink = next(c for c in stage.json("doctor", stage.spec, code=1)["checks"] if c["name"] == "sink")
+    assert "isn't there, and the ledger knows 1 committed window of it" in sink["what"]
+    assert "windrow rebind SPEC" in sink["fix"]
+    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("lake/things", "lake/others"))
+    sink = next(c for c in stage.json("doctor", stage.spec, code=1)["checks"] if c["name"] == "sink")
+    assert "the spec now names" in sink["what"]
 
 
 def test_rebuild_without_table(stage: Stage) -> None:

@@ -9,7 +9,8 @@ import dagster as dg
 import pytest
 
 from assets.schedule import CATCH_UP, REFUSED_TAG
-from ingest.model import TopicPartition
+from ingest.errors import DamagedError
+from ingest.model import TopicPartition, Window
 from tests.orchestration.ticks import ask
 from tests.orchestration.world import START, TOPIC, World, hour
 
@@ -64,6 +65,27 @@ def test_a_refused_window_blocks_no_other(world: World) -> None:
     world.fill(2, first=2)
     assert not world.run(0, 2).success
     assert tick(world, hour(3, 5)) == [(world.key(2), world.key(2))]
+
+
+@pytest.mark.parametrize("wrong", ["ledger", "grid", "receipt"])
+def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
+    """A table of another ledger or grid, or with a damaged receipt, says nothing of a window's data: once mended, it is asked for again."""
+    world.fill(1)
+    ledger, grid = ("another", "hourly") if wrong == "ledger" else (world.ledger_id(), "daily" if wrong == "grid" else "hourly")
+    world.sink.prepare(ledger, "things", grid)
+    if wrong == "receipt":
+        world.sink.look = damaged  # type: ignore[method-assign]
+    result = world.run(0)
+    assert not result.success
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert REFUSED_TAG not in run.tags
+    assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
+
+
+def damaged(window: Window) -> None:
+    """What a sink says whose receipt is gone."""
+    raise DamagedError(f"the receipt of window {window.key} is missing", "commit", "Restore it.")
 
 
 def test_one_run_at_a_time(world: World) -> None:

@@ -89,6 +89,10 @@ class World:
             sink=self.sink, engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
         )  # fmt: skip
 
+    def ledger_id(self) -> str:
+        """Of the pipeline's ledger."""
+        return open_ledger(self.spec.state_url()).identity()
+
     def sleep(self, seconds: float) -> None:
         """Time passes for the pipeline alone; an impatient world is not one to wait in."""
         if self.impatient:

@@ -170,3 +170,14 @@ def test_a_frozen_plan_binds_topic_and_table(desk: Desk, over: dict[str, Any]) -
     with pytest.raises(IdentityError, match=r"was planned for|writes to"):
         desk.run(1, **over)
     assert desk.run(1).committed.receipt.counts.valid == 10
+
+
+def test_a_lost_ledger_takes_a_windows_start_from_the_window_after_it(desk: Desk) -> None:
+    """Only the later window is committed: the earlier one ends where that starts, not where that ends, and both join on."""
+    later = desk.run(1).committed.receipt
+    (desk.folder / "state.db").unlink()
+    lost = desk.pipeline()
+    lost.ledger.adopt_identity(later.ledger)
+    earlier = desk.run(0).committed.receipt
+    assert earlier.plan.stop == later.plan.start
+    assert [r.counts.read for r in (earlier, later)] == [10, 10]

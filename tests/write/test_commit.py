@@ -11,7 +11,8 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from ingest.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
+from ingest.model import Receipt
 from ingest.ports import AlreadyDone, Done, Unknown
 from ingest.testing.sink import MemorySink
 from ingest.write import table as tables
@@ -227,3 +228,29 @@ def test_faults_of_the_memory_sink(fault: Any) -> None:
 
 def _unreachable(_: str) -> None:
     raise UnreachableError("the table can't be read", "setup", "Wait.")
+
+
+def test_a_commit_beside_a_missing_receipt_is_refused(sink: DeltaSink) -> None:
+    """Whoever commits first in a process holds all that the table names against the files that are there."""
+    sink.commit(*staged_receipt(sink, 0))
+    sink.commit(*staged_receipt(sink, 1))
+    next((Path(sink.uri) / "_windrow" / "receipts").iterdir()).unlink()
+    fresh = DeltaSink(sink.uri, ROWS)
+    made, staged = staged_receipt(fresh, 5)
+    with pytest.raises(DamagedError, match="is missing"):
+        fresh.commit(made, staged)
+    assert fresh.look(window(5)) is None
+
+
+def test_receipts_are_listed_after_the_snapshot(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour that commits right before the table is loaded has its receipt among those that are looked at."""
+    rival, bound = DeltaSink(sink.uri, ROWS), sink._bound
+    made, staged = staged_receipt(sink, 1)
+
+    def overtaken(wanted: Receipt) -> DeltaTable:
+        monkeypatch.setattr(sink, "_bound", bound)
+        assert isinstance(rival.commit(*staged_receipt(rival, 0)), Done)
+        return bound(wanted)
+
+    monkeypatch.setattr(sink, "_bound", overtaken)
+    assert isinstance(sink.commit(made, staged), Done)

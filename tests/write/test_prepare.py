@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from pwd import getpwuid
 
 import pyarrow as pa
 import pytest
@@ -11,6 +14,7 @@ from deltalake import DeltaTable, Schema
 from ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink
+from ingest.write.rights import refuse_unwritable
 from ingest.write.table import Binding
 from tests.write.things import ROWS, delta_pieces, staged_receipt, together, window
 
@@ -162,12 +166,45 @@ def test_a_table_that_would_forget_its_receipts_is_refused(uri: str) -> None:
         sink.look(window(0))
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that can't be made is a clear error, after bounded tries."""
-    monkeypatch.setattr(tables, "WAITS", (0.0,))
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    """A table that can't be made for want of rights is a mistake to mend: who may not write where. It isn't tried again."""
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UnreachableError, match="file/orders"):
+    with pytest.raises(SpecError, match=f"{tmp_path}/file is no folder"):
         prepare(DeltaSink(str(tmp_path / "file" / "orders"), ROWS))
+
+
+def denied(*_: object, **__: object) -> None:
+    """What the system says to who may not write."""
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """User, folder and its owner are named, and what to do; the probe makes nothing, and an object store is not asked."""
+    path = tmp_path / "lake" / "things"
+    for fine in (str(path), f"file://{path}"):
+        refuse_unwritable(fine)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("ingest.write.rights.TemporaryFile", denied)
+    refuse_unwritable("s3://lake/things")
+    me = getpwuid(os.geteuid()).pw_name
+    with pytest.raises(SpecError, match=f"user {me} may not write in {tmp_path}, which belongs to user {me}.*set sink.path"):
+        refuse_unwritable(str(path))
+    monkeypatch.setattr(DeltaTable, "create", denied)
+    with pytest.raises(SpecError, match="may not write in"):
+        prepare(DeltaSink(str(path), ROWS))
+
+
+def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again, bounded, and may be well later."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tables, "WAITS", (0.0,))
+    monkeypatch.setattr("ingest.write.rights.TemporaryFile", full)
+    monkeypatch.setattr(DeltaTable, "create", full)
+    with pytest.raises(UnreachableError, match="No space left"):
+        prepare(DeltaSink(str(tmp_path / "orders"), ROWS))
 
 
 def test_one_place_has_one_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

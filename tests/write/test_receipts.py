@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ingest.errors import RefusedError
+from ingest.errors import DamagedError
 from ingest.model import RECEIPT_VERSION, Committed, Covered, Plan, covered
 from ingest.write.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
 from ingest.write.place import Place
@@ -90,15 +90,15 @@ def test_a_later_receipt_is_not_damage(files: tuple[ReceiptFiles, dict[str, int]
     """A receipt of a later form asks for an upgrade, whether it could be read as one of ours or not; a damaged one for a backup."""
     receipts, versions = files
     name, said = _from_the_future(receipts, tmp_path, 7, **more)
-    with pytest.raises(RefusedError, match=LATER) as refused:
+    with pytest.raises(DamagedError, match=LATER) as refused:
         receipts.held(said.get, name.key, "orders", receipts.names())
     assert "Upgrade windrow" in str(refused.value)
     assert "backup" not in str(refused.value)
     mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
-    with pytest.raises(RefusedError, match=LATER):
+    with pytest.raises(DamagedError, match=LATER):
         receipts.overlapping({**versions, **said}.get, mine, receipts.names())
     (tmp_path / RECEIPTS / name.name).write_bytes(b"{")
-    with pytest.raises(RefusedError, match="damaged"):
+    with pytest.raises(DamagedError, match="damaged"):
         receipts.held(said.get, name.key, "orders", receipts.names())
 
 
@@ -121,3 +121,38 @@ def test_names_by_window(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
         held: Committed | None = receipts.held(versions.get, key, "orders", grouped[key])
         assert held == receipts.held(versions.get, key, "orders", receipts.names())
         assert (held is not None) == (number < 5)
+
+
+def damage(files: ReceiptFiles, key: str, content: bytes | None) -> None:
+    """The window's receipt file is gone, or holds something else."""
+    place = files._place
+    (name,) = (n.name for n in files.names() if n.key == key)
+    place.remove(f"{RECEIPTS}/{name}")
+    if content is not None:
+        place.put(f"{RECEIPTS}/{name}", content)
+
+
+@pytest.mark.parametrize("content", [None, b"{}"])
+def test_nothing_is_committed_beside_a_lost_receipt(files: tuple[ReceiptFiles, dict[str, int]], content: bytes | None) -> None:
+    """It might hold any range: damaged or gone, it is named. One that no commit names, and the window's own, are in nobody's way."""
+    receipts, versions = files
+    asked = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
+    named = {window(n).key: versions[receipt_app(window(n).key, "orders")] for n in range(5)}
+    damage(receipts, window(5).key, content)
+    assert receipts.overlapping(versions.get, asked, receipts.names(), named) == []
+    fresh = ReceiptFiles(receipts._place)
+    damage(fresh, window(3).key, content)
+    own = receipt(plan(FakeSink(), 3), [], 0, "a1")  # type: ignore[arg-type]
+    assert fresh.overlapping(versions.get, own, fresh.names(), named) == []
+    with pytest.raises(DamagedError, match=f"{window(3).key} is {'missing' if content is None else 'damaged'}"):
+        fresh.overlapping(versions.get, asked, fresh.names(), named)
+
+
+def test_a_receipt_of_another_generation_is_not_it(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
+    """The table says which generation it holds; a file that carries another one is not what was committed, whatever its name."""
+    receipts, versions = files
+    key = window(1).key
+    assert receipts.held(versions.get, key, "orders", receipts.names()) is not None
+    versions[window_app(key, "orders")] = 2
+    with pytest.raises(DamagedError, match="generation 1"):
+        receipts.held(versions.get, key, "orders", receipts.names())

@@ -1,0 +1,49 @@
+"""Whether a table can be made at a place on this machine, and if not, why: who may not write where."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from pwd import getpwuid
+from tempfile import TemporaryFile
+
+from ingest.errors import SpecError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def refuse_unwritable(uri: str) -> None:
+    """Try to write in the nearest folder of a local table that is there, with a file that has no name.
+
+    A place where nothing may be written is a mistake in the spec or in the machine's rights: a person has to mend it, waiting does not
+    help. A disk that is full is another matter. An object store says only at a write what it allows, so it is not asked.
+
+    Raises:
+        SpecError: saying which user may not write in which folder, and whose it is.
+    """
+    if "://" in uri and not uri.startswith("file://"):
+        return
+    folder = Path(uri.removeprefix("file://"))
+    nearest = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    try:
+        with TemporaryFile(dir=nearest):
+            return
+    except OSError as why:
+        if why.errno in _FULL:
+            return
+        who = _name(os.geteuid())
+        reason = f"{nearest} is no folder" if why.errno == errno.ENOTDIR else f"{who} may not write in {nearest}, {_owner(nearest)}"
+        what = f"the table {uri} can't be written: {reason} ({why.strerror})"
+        raise SpecError(what, "setup", f"Let {who} write there, or set sink.path to a place where {who} may.") from why
+
+
+def _owner(folder: Path) -> str:
+    return f"which belongs to {_name(folder.lstat().st_uid)}"
+
+
+def _name(user: int) -> str:
+    try:
+        return f"user {getpwuid(user).pw_name}"
+    except KeyError:  # a container's user may have no name
+        return f"user {user}"

@@ -1,0 +1,86 @@
+"""`windrow rebind` and `windrow verify --restore-receipts`: looked at first, done by --yes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.cli.conftest import Stage, hour
+
+
+def renamed(stage: Stage, path: str) -> None:
+    """The spec names another table."""
+    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("lake/things", path))
+
+
+def test_a_moved_table(stage: Stage) -> None:
+    """Refused by run, plan and rebuild; looked at; recorded; run again, and all verifies."""
+    assert "just run it" in stage.json("rebind", stage.spec, code=2)["error"]["message"]
+    stage.json("run", stage.spec, "--window", hour(0))
+    (stage.folder / "lake").rename(stage.folder / "moved")
+    for command in ("show", "lag"):
+        assert stage.json(command, stage.spec, code=1)["error"]["kind"] == "BindingError"
+    renamed(stage, "moved/things")
+    for command in (("run", "--window", hour(1)), ("plan", "--window", hour(1)), ("doctor", "--rebuild-ledger")):
+        error = stage.json(command[0], stage.spec, *command[1:], code=1)["error"]
+        assert error["kind"] == "BindingError"
+        assert "windrow rebind SPEC" in error["message"]
+    dry = stage.call("rebind", stage.spec)
+    assert dry.exit_code == 0
+    assert "from now on it writes to delta:" in dry.stdout
+    assert "Nothing was recorded; add --yes" in dry.stdout
+    proposed = stage.json("rebind", stage.spec)
+    assert (proposed["there"], proposed["windows"], proposed["missing"], proposed["recorded"]) == (True, 1, [], False)
+    assert stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["kind"] == "BindingError", "a look recorded something"
+    assert stage.json("rebind", stage.spec, "--yes") == proposed | {"recorded": True}
+    assert stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["recovered"] is False
+    assert stage.json("verify", stage.spec)["findings"] == []
+
+
+def test_a_table_given_up(stage: Stage) -> None:
+    """What the ledger forgets is named, window by window, and can be run again."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    shutil.rmtree(stage.folder / "lake")
+    assert "mounted?" in stage.json("run", stage.spec, "--window", hour(2), code=1)["error"]["message"]
+    assert f"{hour(0)} to {hour(1)}" in stage.call("rebind", stage.spec).stdout
+    assert stage.json("rebind", stage.spec, "--yes")["missing"] == [hour(0), hour(1)]
+    assert len(stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")["windows"]) == 3
+    assert stage.json("verify", stage.spec)["findings"] == []
+
+
+def test_lost_receipts(stage: Stage) -> None:
+    """Verification names the command; it shows, then restores; what can't be restored ends it with 1."""
+    assert stage.call("verify", stage.spec, "--yes").exit_code == 2
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    assert "Nothing to restore" in stage.call("verify", stage.spec, "--restore-receipts").stdout
+    first, second = sorted((stage.folder / "lake" / "things" / "_windrow" / "receipts").iterdir())
+    content = first.read_bytes()
+    first.unlink()
+    (found,) = stage.json("verify", stage.spec, code=1)["findings"]
+    assert (found["window"], "windrow verify SPEC --restore-receipts" in found["do"]) == (hour(0), True)
+    shown = stage.call("verify", stage.spec, "--restore-receipts")
+    assert (shown.exit_code, "add --yes to restore 1 receipt." in shown.stdout, first.exists()) == (0, True, False)
+    assert stage.json("verify", stage.spec, "--restore-receipts", "--yes") == {"windows": [hour(0)], "failed": [], "dry_run": False}
+    assert first.read_bytes() == content
+    assert stage.json("verify", stage.spec)["findings"] == []
+    second.unlink()
+    (stage.folder / ".windrow" / "state.db").unlink()
+    assert [f["window"] for f in stage.json("verify", stage.spec, "--restore-receipts", "--yes", code=1)["failed"]] == [hour(1)]
+
+
+def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
+    """The way out that is named works: the state is moved away, and everything in it comes back from the table."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    state, kept = stage.folder / ".windrow" / "state.db", stage.folder / "kept.db"
+    state.rename(kept)
+    (stage.folder / "lake").rename(stage.folder / "other")
+    stage.json("run", stage.spec, "--window", hour(0))
+    shutil.rmtree(stage.folder / "lake")
+    (stage.folder / "other").rename(stage.folder / "lake")
+    said = stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["message"]
+    assert "move the one that was left behind away, and run windrow doctor SPEC --rebuild-ledger" in said
+    assert stage.json("doctor", stage.spec, "--rebuild-ledger", code=1)["error"]["kind"] == "IdentityError"
+    state.unlink()
+    stage.json("doctor", stage.spec, "--rebuild-ledger")
+    stage.json("run", stage.spec, "--window", hour(1))
+    assert stage.json("verify", stage.spec)["findings"] == []
