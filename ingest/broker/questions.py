@@ -30,6 +30,7 @@ _log.propagate = False  # each lost connection is several lines of noise; what m
 
 _REQUEST_SECONDS = 10.0
 _HEAR_SECONDS = 0.05
+_AGAIN_SECONDS = 0.1
 _NEWS_SECONDS = 1.0
 """How long the news of a topic that was just made may take to reach the broker that is asked."""
 
@@ -125,13 +126,23 @@ class Questions:
         try:
             for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, wait_initial=0.1, wait_max=2.0):
                 with attempt:
-                    self._news = time.monotonic() - began < _NEWS_SECONDS
-                    return question()
+                    return self._with_news(question, began)
         except TimeoutError:
             raise self.unreachable(what, topic, "no answer") from None
         except KafkaException as why:
             raise self.named(what, topic, why.args[0]) from None
         raise AssertionError("stamina returns or raises")
+
+    def _with_news(self, question: Callable[[], T], began: float) -> T:
+        """The answer. For a moment "no such topic" may only mean that the news is on its way: no reason to say that nobody answers."""
+        while True:
+            self._news = time.monotonic() - began < _NEWS_SECONDS
+            try:
+                return question()
+            except KafkaException as why:
+                if not self._news or why.args[0].code() not in UNKNOWN:
+                    raise
+            time.sleep(_AGAIN_SECONDS)
 
     def named(self, what: str, topic: str | None, error: KafkaError) -> SpecError | UnreachableError:
         """What an error of the client means to a user."""

@@ -1,7 +1,7 @@
 """The command `windrow`: arguments in, exit code out.
 
 0 done, or already done     1 data refused     2 bad spec or usage     3 something can't be reached     4 not yet closed
-70 a bug in windrow
+70 a bug in windrow     130 interrupted
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ app = typer.Typer(
     name="windrow", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
     help="Kafka topics become tables, one bounded window at a time, exactly once.",
     epilog="Exit codes: 0 done or already done, 1 data refused, 2 bad spec or usage, 3 something can't be reached, 4 not yet closed, "
-    "70 a bug in windrow.",
+    "70 a bug in windrow, 130 interrupted.",
 )  # fmt: skip
 broker_app = typer.Typer(no_args_is_help=True, help="A real single-node Kafka for development.")
 app.add_typer(broker_app, name="broker")

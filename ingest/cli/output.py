@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -19,6 +21,9 @@ from ingest.errors import WindrowError
 BUG = 70
 """The exit code of an error that is none of windrow's own (EX_SOFTWARE of sysexits.h)."""
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C (128 + SIGINT), as shells have it."""
+
 WIDE = 200
 """Columns of a table that goes to a file or a pipe."""
 
@@ -33,6 +38,18 @@ class Problem(msgspec.Struct, frozen=True):
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
+
+
+class Interrupted(BaseException):
+    """Ctrl-C. Not Python's KeyboardInterrupt, of which libraries print stack traces before they let it pass."""
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """Ctrl-C as JSON."""
+
+    kind: str = Interrupted.__name__
+    message: str = "Interrupted. A window is committed whole or not at all: run the same command again, it goes on from there."
+    exit_code: int = INTERRUPTED
 
 
 class Bug(msgspec.Struct, frozen=True):
@@ -77,7 +94,14 @@ class Output:
         self.say(f"{kind}: this is a bug in windrow. Run the command again with --debug for the stack trace, and report it.")
         self._end(Bug(kind))
 
-    def _end(self, problem: Problem | Bug) -> None:
+    def stop(self) -> None:
+        """Ctrl-C, in both forms."""
+        stopped = Stopped()
+        self.exit_code = stopped.exit_code
+        self.say(stopped.message)
+        self._end(stopped)
+
+    def _end(self, problem: Problem | Bug | Stopped) -> None:
         done = msgspec.to_builtins(self._document)
         self._document = {**(done if isinstance(done, dict) else {}), "error": problem}
 
@@ -93,6 +117,25 @@ def _console(stream: TextIO) -> Console:
 
 
 @contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C raises Interrupted, once: what is cleaned up after the first is done in seconds, and a second one would cut it short."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise Interrupted
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def telling(*, json: bool, debug: bool) -> Iterator[Output]:
     """Around a command's work: errors become a paragraph and an exit code; with `debug` the stack trace comes first."""
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))  # asked for anew: who runs us may replace stderr
@@ -100,8 +143,12 @@ def telling(*, json: bool, debug: bool) -> Iterator[Output]:
     if not debug:
         set_on_retry_hooks([lambda retry: output.say(f"No answer yet from the cluster, trying again in {retry.wait_for:.1f} s")])
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), _interruptible():
             yield output
+    except Interrupted:
+        if debug:
+            traceback.print_exc()
+        output.stop()
     except WindrowError as error:
         if debug:
             traceback.print_exc()

@@ -7,12 +7,14 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ingest.errors import SpecError
 
+_IMPORTS = "`import pandera.polars as pa` and `import polars as pl`"
 _DO = "Give FILE.py:Class, relative to the spec, or package.module:Class, with a pandera.polars DataFrameModel."
 
 
@@ -32,6 +34,10 @@ def load_model(reference: str, folder: Path) -> type[Any]:
         raise SpecError(f"There is no class {name} in {place}", "spec", _DO)
     model = getattr(module, name)
     if not (isinstance(model, type) and issubclass(model, base)):
+        other = _other_pandera(model)
+        if other is not None:
+            do = f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with polars' types, as in: amount: pl.Float64."
+            raise SpecError(f"{name} in {place} is a model of {other}", "spec", do)
         raise SpecError(f"{name} in {place} is not a pandera.polars DataFrameModel", "spec", _DO)
     return model
 
@@ -77,7 +83,7 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[module.__name__] = module  # annotations are resolved through it
     try:
         exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102  # the user's own schema: loading it is the point
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         raise _failed(str(path), error) from error
     return module
@@ -86,9 +92,31 @@ def _from_file(path: Path) -> ModuleType:
 def _from_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(name, error) from error
 
 
-def _failed(place: str, error: Exception) -> SpecError:
-    return SpecError(f"The schema {place} can't be imported: {type(error).__name__}: {error}", "spec", "Mend it; nothing was read.")
+def _other_pandera(model: object) -> str | None:
+    """The flavour of pandera that a model or schema is of, where it isn't polars'."""
+    kind = model if isinstance(model, type) else type(model)
+    names = [base.__module__.split(".") for base in kind.__mro__]
+    flavour = next((name[2] for name in names if name[:2] == ["pandera", "api"] and name[2:3] not in ([], ["base"], ["dataframe"])), None)
+    return None if flavour in {None, "polars"} else f"pandera.{flavour}"
+
+
+def _failed(place: str, error: BaseException) -> SpecError:
+    do = "Mend it; nothing was read."
+    if isinstance(error, ModuleNotFoundError):
+        do = f"Is {error.name} misspelt, or not installed where windrow is? A file beside the schema can't be imported, an installed package can."
+    line = _line(place, error)
+    what = f"The schema {place} can't be imported: {type(error).__name__}: {error}" + ("" if line is None else f" ({line})")
+    return SpecError(what, "spec", do)
+
+
+def _line(place: str, error: BaseException) -> str | None:
+    """FILE:LINE in the schema itself, where the error came through it; else in what it imports."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__]
+    found = [f for f in frames if f.filename == place] or frames
+    return f"{found[-1].filename}:{found[-1].lineno}" if found else None

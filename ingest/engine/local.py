@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,6 +46,19 @@ def local_session(master: str = "local[*,4]", more: Mapping[str, str] | None = N
     builder = SparkSession.builder.master(master).appName("windrow")
     for name, value in {**SETTINGS, **(more or {})}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with _own_interrupts():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """What Ctrl-C does stays the process's own business: pyspark puts a handler in its place that talks to a JVM which is busy."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if main and before is not None:
+            signal.signal(signal.SIGINT, before)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +21,7 @@ from ingest.model import Split, from_json, to_json
 from ingest.ports import Staged
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -56,6 +58,9 @@ class _Failure(msgspec.Struct, frozen=True):
         return error
 
 
+_CANCEL_SECONDS = 10.0
+"""How long an interrupted run waits for Spark to have heard of it."""
+
 _RESULT = pa.schema([("index", pa.int64()), ("staged", pa.string()), ("failure", pa.string())])
 
 
@@ -88,10 +93,36 @@ def _collect(session: Callable[[], SparkSession], job: _Job, n: int) -> dict[int
         do = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
         raise UnreachableError(f"Java or Spark can't start ({_named(failed)})", "setup", do) from failed
     try:
-        return {row["index"]: row for row in frame.collect()}
+        return {row["index"]: row for row in _rows(frame)}
     except troubles as failed:
         do = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
         raise UnreachableError(f"Spark could not finish the tasks ({_named(failed)})", "stage", do) from failed
+
+
+def _rows(frame: DataFrame) -> list[Row]:
+    """The frame's rows, from a thread of its own: there py4j waits for the JVM, so that an interrupt finds this one free to cancel.
+
+    (Interrupted in py4j itself, the connection is in the middle of an answer, and the next word to the JVM waits for the job's end.)
+    """
+    from pyspark import InheritableThread  # noqa: PLC0415  # as above
+
+    answer: Future[list[Row]] = Future()
+
+    def collect() -> None:
+        try:
+            answer.set_result(frame.collect())
+        except Exception as failed:  # noqa: BLE001  # handed over, not swallowed
+            answer.set_exception(failed)
+
+    InheritableThread(target=collect, daemon=True).start()
+    try:
+        return answer.result()
+    finally:
+        if not answer.done():  # Ctrl-C, or who runs us has ended the run
+            with suppress(Exception):  # the JVM may be gone as well
+                frame.sparkSession.sparkContext.setLogLevel("OFF")  # else it has a word about each task
+                frame.sparkSession.sparkContext.cancelAllJobs()
+            wait([answer], _CANCEL_SECONDS)
 
 
 def _named(failed: Exception) -> str:

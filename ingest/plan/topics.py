@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from ingest.errors import DataLossError, IdentityError, SpecError
+from ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
 from ingest.model import Boundary, TopicPartition, TopicSeen, label_text
 from ingest.ports import Broker, TopicInfo
 from ingest.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
@@ -60,7 +61,7 @@ def discover(broker: Broker, selection: Selection, lower: Boundary | None, on_re
     removed = _removed(selection, topics, wanted, lower)
     if removed and lower is not None and on_removed == "fail":
         raise _gone(removed[0], lower)
-    _refuse_missing(selection, topics, wanted, removed, lower)
+    _refuse_missing(broker, selection, topics, wanted, removed, lower)
     return Found(cluster, dict(sorted(topics.items())), _tps(selection, topics))
 
 
@@ -118,20 +119,35 @@ def _gone(topic: str, lower: Boundary) -> DataLossError:
 
 
 def _refuse_missing(
-    selection: Selection, topics: dict[str, TopicInfo], wanted: Sequence[str], removed: Sequence[str], lower: Boundary | None
-) -> None:
+    broker: Broker, selection: Selection, topics: dict[str, TopicInfo], wanted: Sequence[str], removed: Sequence[str],
+    lower: Boundary | None,
+) -> None:  # fmt: skip
     missing = sorted(set(wanted) - set(topics) - set(removed))
     if isinstance(selection, Pattern):
         if not topics and lower is None:
             what = f"There are no {selection_text(selection)}"
             raise SpecError(what, "plan", "Check source.topic_pattern (it must match the whole name), and what the client may see.")
     elif missing:
-        what = f"There is no topic {', '.join(missing)}, or the client may not see it"
-        raise SpecError(what, "plan", "Check the topic's name and the cluster.", missing[0])
+        raise _unknown(broker, missing)
     for tp in selection.tps if isinstance(selection, Partitions) else ():
         if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
             what = f"The topic has {topics[tp.topic].partitions} partitions, and {tp.partition} is not among them"
             raise SpecError(what, "plan", "Partitions are counted from 0: mend source.partitions.", tp.topic, tp.partition)
+
+
+def _unknown(broker: Broker, missing: Sequence[str]) -> SpecError:
+    """Which topics there are not, and what they may have been meant to be."""
+    try:
+        names = broker.names()
+    except WindrowError:
+        names = []  # the answer that counts is there already
+    near = [close for name in missing for close in difflib.get_close_matches(name, names, n=2)]
+    meant = f"Is {' or '.join(dict.fromkeys(near))} meant? " if near else ""
+    do = (
+        f"{meant}Mend source.topic or source.bootstrap_servers, or create the topic (windrow doesn't, and reading makes none "
+        "whatever the broker's auto.create.topics.enable says)."
+    )
+    return SpecError(f"There is no topic {', '.join(missing)}, or the client may not see it", "plan", do, missing[0])
 
 
 def _tps(selection: Selection, topics: dict[str, TopicInfo]) -> list[TopicPartition]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+import stamina
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource
 from hypothesis import given
@@ -164,3 +165,28 @@ def test_files_that_can_not_be_used_are_a_spec_error() -> None:
 def test_the_clients_log_does_not_propagate() -> None:
     """The lines of librdkafka reach who attaches a handler, and no one else."""
     assert not logging.getLogger("windrow.librdkafka").propagate
+
+
+def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
+    """While the news of a topic may be on its way it is asked again without a word of retries; then there is no such topic, at once."""
+    told: list[object] = []
+    stamina.instrumentation.set_on_retry_hooks([told.append])
+    asked = 0
+
+    def unknown() -> str:
+        nonlocal asked
+        asked += 1
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+
+    def known_now() -> str:
+        return "it" if asked > 2 else unknown()
+
+    try:
+        questions = KafkaBroker("127.0.0.1:1", {}, patience_seconds=300)._questions
+        assert questions.ask("the topic", "t", known_now) == "it"
+        with pytest.raises(SpecError, match="no such topic"):
+            questions.ask("the topic", "t", unknown)
+    finally:
+        stamina.instrumentation.set_on_retry_hooks(None)
+    assert told == []
+    assert asked > 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,44 @@ def test_an_import_error_shows_type_and_text(folder: Path) -> None:
     (folder / "worse.py").write_text("def (:\n")
     with pytest.raises(SpecError, match="SyntaxError"):
         load_model("worse.py:M", folder)
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "said"),
+    [
+        ("import polars as pl\nimport polarz\n", 2, "ModuleNotFoundError: No module named 'polarz' ("),
+        ("\nfrom polars import Int46\n", 2, "cannot import name 'Int46'"),
+        ("import pandera.polars as pa\nimport polars as pl\nclass M(pa.DataFrameModel):\n    x: pl.Int46\n", 3, "module 'polars' has no attribute 'Int46'"),
+        ("\ndef (:\n", 2, "SyntaxError"),
+        ("import sys\nsys.exit(3)\n", 2, "SystemExit: 3"),
+    ],
+)
+def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, said: str) -> None:
+    """File and line of what can't be imported, in the schema itself, and the name; also where the file would end the process."""
+    (folder / "bad.py").write_text(code)
+    with pytest.raises(SpecError) as told:
+        load_model("bad.py:M", folder)
+    assert said in told.value.what
+    assert told.value.what.endswith(f"({folder / 'bad.py'}:{line})")
+
+
+def test_a_module_that_is_missing_is_named() -> None:
+    """What to do about an import of something that isn't there."""
+    with pytest.raises(SpecError, match="Is no misspelt, or not installed"):
+        load_model("no.such.module:M", Path("/"))
+
+
+@pytest.mark.parametrize("flavour", ["pandas"])
+@pytest.mark.parametrize("named", ["DataFrameModel", "DataFrameSchema"])
+def test_a_model_of_another_pandera_says_how_to_change(folder: Path, flavour: str, named: str) -> None:
+    """Who brings a model of pandera.pandas is told what windrow takes and what to write."""
+    made = "class M(pa.DataFrameModel): pass" if named == "DataFrameModel" else "M = pa.DataFrameSchema({})"
+    (folder / "other.py").write_text(f"import pandera.{flavour} as pa\n{made}\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(SpecError, match=f"is a model of pandera.{flavour}") as told:
+            load_model("other.py:M", folder)
+    assert "import pandera.polars as pa" in told.value.do
 
 
 def test_loading_leaves_the_environment_alone() -> None:

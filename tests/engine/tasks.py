@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,3 +77,17 @@ class Panics:
 
 class Panic(BaseException):
     """Like `pyo3_runtime.PanicException`."""
+
+
+class WaitsForEver:
+    """Says that it has begun, and doesn't end by itself."""
+
+    def __init__(self, begun: Path) -> None:
+        """`begun`: a folder that gets a file per call."""
+        self.begun = begun
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        (self.begun / str(split.partition)).touch()
+        threading.Event().wait(600)
+        return staged(split, "waited")

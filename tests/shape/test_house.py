@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from ingest import errors
 from ingest.cli.main import app
-from ingest.cli.output import BUG
+from ingest.cli.output import BUG, INTERRUPTED
 from ingest.spec import load_spec
 from tests.orchestration.test_demo import COMMAND
 
@@ -69,9 +69,9 @@ def test_readme_names_every_command() -> None:
 
 
 def test_readme_names_every_exit_code() -> None:
-    """The page's table has the codes that errors end the command with, 0, and that of a bug."""
+    """The page's table has the codes that errors end the command with, 0, and those of a bug and of Ctrl-C."""
     named = {int(code) for code in re.findall(r"^\| ([0-9]+) \|", README, re.MULTILINE)}
-    assert named == {0, BUG} | {
+    assert named == {0, BUG, INTERRUPTED} | {
         kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.WindrowError)
     }
 
