@@ -17,11 +17,25 @@ class Attributes(RootModel[dict[str, Any]]):
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The spec's schema without `folder`, which is where the file lies."""
-        schema = PipelineSpec.model_json_schema(*args, **kwargs)
+        """The spec's schema without `folder`, which is where the file lies; a template may stand for each value."""
+        schema: dict[str, Any] = _or_template(PipelineSpec.model_json_schema(*args, **kwargs))
         del schema["properties"]["folder"]
         schema["required"].remove("folder")
         return schema
+
+
+_TEMPLATE = {"type": "string", "pattern": r"\{\{.*\}\}"}
+
+
+def _or_template(schema: Any) -> Any:
+    """A JSON schema in which a text with a template in it fits wherever a number or a choice does."""
+    if isinstance(schema, list):
+        return [_or_template(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.keys() & {"enum", "const"} or schema.get("type") in ("integer", "number", "boolean"):
+        return {"anyOf": [schema, _TEMPLATE]}
+    return {key: part if key in {"default", "required"} else _or_template(part) for key, part in schema.items()}
 
 
 class KafkaTable(dg.Component):

@@ -17,6 +17,7 @@ from ingest.specfile import Place, nearest
 from ingest.speckinds import (
     PARTITION_MAX,
     Count,
+    CountOrNone,
     Duration,
     OrNone,
     Scalar,
@@ -89,10 +90,11 @@ def _number(value: object) -> object:
     return value
 
 
+_A_NAME = {"type": ["string", "integer"]}
 _TopicList = Annotated[
     str | tuple[str, ...],
     PlainValidator(_topics),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}]}),
+    WithJsonSchema({"anyOf": [_A_NAME, {"type": "array", "items": _A_NAME, "minItems": 1, "uniqueItems": True}]}),
 ]
 _Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, le=PARTITION_MAX)]
 _Partitions = Annotated[tuple[_Partition, ...], AfterValidator(_partitions)]
@@ -173,7 +175,7 @@ class SourceSpec(Section):
     start: Start | None = None
     isolation: Isolation = "read_committed"
     on_loss: OnLoss = "fail"
-    split_records: Annotated[Count | None, OrNone] = None
+    split_records: CountOrNone = None
     publish_group: Annotated[Text | None, OrNone] = None
     tuning: TuningSpec = TuningSpec()
     client: Mapping[str, Scalar] = Field(default_factory=dict, repr=False)

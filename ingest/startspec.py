@@ -80,7 +80,7 @@ def _in_range(offsets: dict[int, int]) -> dict[int, int]:
     return offsets
 
 
-_BY_PARTITION = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}}
+_BY_PARTITION = {"type": "object", "additionalProperties": {"type": ["integer", "string"], "minimum": 0}}
 _OFFSETS_SCHEMA = {"anyOf": [{"type": "string"}, _BY_PARTITION, {"type": "object", "additionalProperties": _BY_PARTITION}]}
 
 

@@ -12,7 +12,7 @@ from ingest.errors import SpecError
 from ingest.grid import BATCH, cron
 from ingest.model import Label
 from ingest.specfile import Place
-from ingest.speckinds import Count, Duration, Instant, OrNone, Section, Written, told
+from ingest.speckinds import Count, CountOrNone, Duration, Instant, Section, Written, told
 
 _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
 _TIMED = ("start", "delay", "max_wait", "idle")
@@ -49,7 +49,7 @@ class WindowSpec(Section):
     max_wait: Duration = timedelta(minutes=5)
     idle: Literal["wait", "exempt"] = "wait"
     every: Annotated[Written, AfterValidator(_every)] = "* * * * *"
-    max_records: Annotated[Count | None, OrNone] = None
+    max_records: CountOrNone = None
     min_records: Count = 1
 
     @classmethod

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster.components.testing import create_defs_folder_sandbox
+import yaml
+from dagster.components.testing import DefsFolderSandbox, create_defs_folder_sandbox
+from jsonschema import Draft202012Validator
 
 from assets.component import Attributes, KafkaTable
 from assets.definitions import defs
@@ -16,9 +20,10 @@ from assets.names import topic_key
 from assets.topic import topic_assets
 from ingest.errors import SpecError
 from ingest.source import Selection
-from ingest.spec import load_spec
+from ingest.spec import PipelineSpec, load_spec
 from resources.kafka import Snapshot, snapshot
 from tests.orchestration.world import TOPIC, World
+from tests.spec.test_settings import FIELDS
 
 PROJECT = Path(__file__).parents[2]
 
@@ -72,16 +77,112 @@ def test_dg_checks_yaml() -> None:
     assert "orders_closed" in listed.stdout
 
 
-def test_wrong_yaml_fails_dg_check_with_its_place() -> None:
-    """A component file with a wrong key is refused with the key and its place."""
+COMPONENT = """\
+type: assets.component.KafkaTable
+attributes:
+  id: things
+  source: {bootstrap_servers: "127.0.0.1:9", SOURCE}
+  window: {grid: hourly, start: 2026-01-05T00:00:00Z}
+  decode: {schema: "things.py:Thing"}
+  sink: {path: lake}
+"""
+
+
+@contextmanager
+def component_file(source: str) -> Iterator[tuple[DefsFolderSandbox, Path]]:
+    """A Dagster project with one component file, whose source says this."""
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
-        contents = {"type": "assets.component.KafkaTable", "attributes": {"id": "x", "windows": {"grid": "hourly"}}}
-        folder = sandbox.scaffold_component(component_cls=KafkaTable, defs_path="x", defs_yaml_contents=contents)
-        assert folder.exists()
-        with pytest.raises(Exception) as caught, sandbox.load_component_and_build_defs(defs_path=folder):
+        folder = sandbox.scaffold_component(component_cls=KafkaTable, defs_path="x", defs_yaml_contents={"type": "x"})
+        (folder / "things.py").write_text((Path(__file__).parent / "things.py").read_text())
+        (folder / "defs.yaml").write_text(COMPONENT.replace("SOURCE", source))
+        yield sandbox, folder
+
+
+def chain(error: BaseException | None) -> list[str]:
+    """What an error says, and what those say that it came from."""
+    return [] if error is None else [str(error), *chain(error.__cause__)]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("topik: a", "line 4: source.topik: unknown key; did you mean topic?"),
+        ("topic: 010", "line 4: source.topic: YAML reads 010 as the number 8"),
+        ("topic: a, topic: b", "line 4: source.topic: is there twice, first in line 4"),
+        ("topic: \"{{ 'a' * 10**11 }}\"", "line 4: source.topic: is not a template that can be used here"),
+        ('topic: "{{ env.NOT_SET_HERE }}"', "line 4: source.topic: the environment variable NOT_SET_HERE is not set"),
+    ],
+)
+def test_a_mistake_is_told_as_the_command_tells_it(source: str, said: str) -> None:
+    """What is wrong with a component file comes in the command's words, with the file and the line."""
+    with component_file(source) as (sandbox, folder):
+        with pytest.raises(SpecError) as told:
+            load_spec(folder / "defs.yaml")
+        with pytest.raises(Exception, match="x") as caught, sandbox.load_component_and_build_defs(defs_path=folder):
             pass
-    chain = [str(caught.value), str(caught.value.__cause__)]
-    assert any("windows: unknown key; did you mean window?" in text for text in chain), chain
+    assert said in str(told.value)
+    assert f"in {folder}/defs.yaml:" in str(told.value)
+    assert str(told.value) in chain(caught.value)
+
+
+def specs(sandbox: DefsFolderSandbox, folder: Path) -> list[PipelineSpec]:
+    """The pipelines that Dagster loads from a folder."""
+    with sandbox.build_component_tree() as tree:
+        component = tree.load_component(folder)
+        return [part.spec for part in getattr(component, "components", [component])]
+
+
+@pytest.mark.parametrize("topic", ["0x10", "1e3", "010", "None", "True", "1.10", "1_000"])
+def test_a_name_is_the_same_to_both(topic: str) -> None:
+    """A name in quotes is that name to Dagster too, whose own templates would take it for a Python value."""
+    with component_file(f'topic: "{topic}"') as (sandbox, folder):
+        assert specs(sandbox, folder) == [load_spec(folder / "defs.yaml")]
+        assert specs(sandbox, folder)[0].source.topic == topic
+
+
+def test_several_components_in_a_file() -> None:
+    """Dagster takes several documents in one file: each is a pipeline of its own, and a mistake in the second has its line."""
+    with component_file("topic: a") as (sandbox, folder):
+        file, other = folder / "defs.yaml", COMPONENT.replace("SOURCE", "topic: b").replace("id: things", "id: others")
+        file.write_text(f"{file.read_text()}---\n{other}")
+        assert [spec.id for spec in specs(sandbox, folder)] == ["things", "others"]
+        file.write_text(file.read_text().replace("topic: b", "topik: b"))
+        with pytest.raises(Exception, match="x") as caught:
+            specs(sandbox, folder)
+    assert "line 12: source.topik: unknown key; did you mean topic?" in "".join(chain(caught.value))
+
+
+FORMS: dict[str, list[object]] = {
+    "source.topic": ["t", ["a", "b"], 7],
+    "source.start": ["label", {"committed": "g"}, {"timestamp": 1}, {"timestamp": "2026-01-01T00:00:00Z"}, {"offsets": {"0": 42}}],
+    "source.split_records": [5, "none", None],
+    "source.publish_group": ["g", "none"],
+    "source.tuning.fetch_min_bytes": ["16MiB", 512],
+    "source.tuning.batch_bytes": ["16MiB", 512],
+    "source.tuning.fetch_wait": ["100ms", 1],
+    "source.client": [{"sasl.password": "{{ env.X }}", "socket.timeout.ms": 1000}],
+    "window.delay": ["1h30m", 300],
+    "window.max_records": [5, "none"],
+    "limits.max_dead_ratio": [0.5, None],
+    "limits.max_dead_count": [5, None],
+    "metadata": [{"timestamp": "none"}],
+    "state": ["state.db", None],
+}
+
+
+@pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
+def test_dg_takes_what_the_command_takes(name: str) -> None:
+    """The schema that `dg check yaml` and editors go by allows each form of a setting, and a template in the place of its value."""
+    for value in FORMS.get(name, []) + ([] if name in {"source.client", "metadata"} else ["{{ env('X', 'y') }}"]):
+        attributes = yaml.safe_load(COMPONENT.replace("SOURCE", "topic: a").replace("2026-01-05T00:00:00Z", "'2026-01-05T00:00:00Z'"))[
+            "attributes"
+        ]
+        section = attributes
+        *above, last = name.split(".")
+        for part in above:
+            section = section.setdefault(part, {})
+        section[last] = value
+        assert [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors(attributes)] == []
 
 
 def test_client_properties_never_reach_the_ui(world: World) -> None:

@@ -1,0 +1,214 @@
+"""A secret is told nowhere: one text is put wherever a secret could stand, and looked for in all that windrow says and keeps."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ingest.broker.kafka import KafkaBroker
+from ingest.errors import SpecError, UnreachableError, WindrowError
+from ingest.ledger.sql import open_ledger
+from ingest.model import TopicPartition
+from ingest.spec import fill_spec, load_spec
+from ingest.write.place import normal
+from tests.cli.conftest import Stage, hour
+from tests.spec.test_settings import FIELDS
+
+CANARY = "hunter2-C4nary"
+SASL = f"security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: {CANARY}"
+LOCAL = {"id": "things", "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"}}
+GOOD: dict[str, Any] = {
+    **LOCAL,
+    "source": {"bootstrap_servers": "127.0.0.1:1", "topic": "shop.things"},
+    "decode": {"schema": "schema.py:Thing"},
+    "sink": {"path": "lake/things"},
+}
+WAYS = (["--json"], ["--debug"], [])
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where templates find it."""
+    monkeypatch.setenv("CANARY", CANARY)
+
+
+def with_setting(place: str, value: object) -> dict[str, Any]:
+    """The good spec with one setting, which is named by its dotted place."""
+    made = json.loads(json.dumps(GOOD))
+    section = made
+    *above, last = place.split(".")
+    for name in above:
+        section = section.setdefault(name, {})
+    section[last] = value
+    return made
+
+
+REFUSED_PLACES = [
+    ("sink.path", f"s3://key:{CANARY}@bucket/table"),
+    ("sink.path", f"s3://{CANARY}@bucket/table"),
+    ("sink.path", f"s3://key:a/{CANARY}@bucket/table"),
+    ("sink.path", f"s3://key:a?{CANARY}@bucket/table"),
+    ("sink.path", f"s3://bucket/table?secret_key={CANARY}"),
+    ("sink.path", f"s3://bucket/table#{CANARY}"),
+    ("sink.path", f"abfss://container:{CANARY}@account/table"),
+    ("sink.path", f"abfss://container@account/table?sig={CANARY}"),
+    ("sink.path", [CANARY]),
+    ("source.bootstrap_servers", f"user:{CANARY}@host:9092"),
+    ("source.bootstrap_servers", f"{CANARY}@host:9092"),
+    ("source.bootstrap_servers", f"SASL_SSL://user:{CANARY}@host:9092"),
+    ("state", [f"postgresql://me:{CANARY}@db/state"]),
+    ("state", {"url": CANARY}),
+    ("source.client", CANARY),
+    ("source.client", {"sasl.password": [CANARY]}),
+    ("source.client", {"sasl.pasword": CANARY}),
+    ("source.client", {"ssl.key.password": CANARY}),
+    ("source.client", {"sasl.oauthbearer.config": CANARY}),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), REFUSED_PLACES)
+def test_what_may_not_hold_a_secret(stage: Stage, place: str, value: object) -> None:
+    """A secret where none belongs is refused before anything is read, by its place and with the way out, in every form of output."""
+    Path(stage.spec).write_text(yaml.safe_dump(with_setting(place, value)))
+    for way in WAYS:
+        result = stage.call("plan", stage.spec, "--window", hour(0), *way)
+        assert result.exit_code == 2, result.output
+        assert place in result.output
+        assert CANARY not in result.output
+
+
+def test_the_way_out_is_told(stage: Stage) -> None:
+    """Who wrote credentials into a place reads where they belong."""
+    Path(stage.spec).write_text(yaml.safe_dump(with_setting("sink.path", "s3://a:b@c/d")))
+    assert "by the environment (AWS_ACCESS_KEY_ID" in stage.call("plan", stage.spec, "--window", hour(0)).output
+    Path(stage.spec).write_text(yaml.safe_dump(with_setting("source.bootstrap_servers", "a:b@c:1")))
+    assert "source.client's, as sasl.username and sasl.password" in stage.call("plan", stage.spec, "--window", hour(0)).output
+
+
+@pytest.mark.parametrize("place", FIELDS)
+def test_what_a_template_gave(stage: Stage, place: str) -> None:
+    """What came from the environment is not repeated where it is wrong: the template is."""
+    for value in ("{{ env.CANARY }}", "- {{ env.CANARY }}: '", "partition:0;{{ env('CANARY') }}", "{{ env.CANARY }}.py:A"):
+        made = with_setting(place, {"ä": value} if place in {"metadata", "source.client", "source.partitions"} else value)
+        Path(stage.spec).write_text(yaml.safe_dump(made, allow_unicode=True))
+        assert CANARY not in _mistakes(lambda: load_spec(Path(stage.spec))) + _mistakes(lambda made=made: fill_spec(made, stage.folder))
+
+
+def _mistakes(read: Callable[[], object]) -> str:
+    """What is said of a spec; nothing, where it can be read."""
+    try:
+        read()
+    except SpecError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "text", ["*{}", "&{}", "!{}", "%{}", "@{}", '"{}', "'{}", "[{}", "{{{}", "a: {}: b", "`{}", "|{}", '"\\{}"', "!!{} x", "<{}>: x: y"]
+)
+def test_broken_yaml(stage: Stage, text: str) -> None:
+    """A password that YAML can't read, because of how it begins or ends, is told by its line alone."""
+    Path(stage.spec).write_text(f"{yaml.safe_dump(GOOD)}client: {text.format(CANARY)}\n")
+    for way in WAYS:
+        result = stage.call("plan", stage.spec, "--window", hour(0), *way)
+        assert result.exit_code == 2, result.output
+        assert CANARY not in result.output
+
+
+def said(stage: Stage) -> Iterator[tuple[int, str]]:
+    """All that the commands say of the spec as it stands: exit codes and outputs."""
+    one = ("--window", hour(0))
+    for arguments in (
+        ("plan", *one), ("run", *one), ("run", *one), ("show",), ("show", "--dead"), ("lag",), ("verify",), ("peek",), ("doctor",),
+        ("replay", *one), ("rebase",), ("doctor", "--rebuild-ledger"),
+    ):  # fmt: skip
+        for way in WAYS:
+            result = stage.call(arguments[0], stage.spec, *arguments[1:], *way)
+            yield result.exit_code, result.output
+
+
+def test_a_pipeline_that_works(stage: Stage) -> None:
+    """The password of a pipeline that runs is in no output, plan, receipt, ledger or log: only the spec has it."""
+    stage.write(f"topic: shop.things, client: {{{SASL}}}")
+    codes = []
+    for code, output in said(stage):
+        codes.append(code)
+        assert CANARY not in output
+    assert codes.count(0) > 20
+    kept = [file for file in stage.folder.rglob("*") if file.is_file() and file != Path(stage.spec)]
+    assert len(kept) > 5
+    assert [str(file) for file in kept if CANARY.encode() in file.read_bytes()] == []
+
+
+def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
+    """The password of a database that can't be reached is in no output, nor in the stack trace."""
+    stage.write()
+    text = Path(stage.spec).read_text()
+    for url in (f"postgresql://me:{CANARY}@127.0.0.1:1/state", f"postgresql://127.0.0.1:1/state?password={CANARY}"):
+        Path(stage.spec).write_text(f"{text}state: {url}\n")
+        for code, output in said(stage):
+            assert code != 70
+            assert CANARY not in output
+
+
+def test_a_cluster_that_does_not_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    """The password for a cluster that can't be reached is in no error, and in nothing that librdkafka prints."""
+    client = yaml.safe_load(f"{{{SASL}}}")
+    broker = KafkaBroker("127.0.0.1:1", client, patience_seconds=0.5)
+    for ask in (broker.cluster_id, lambda: broker.topic("t"), lambda: broker.committed("g", [TopicPartition("t", 0)])):
+        with pytest.raises(UnreachableError) as caught:
+            ask()
+        assert CANARY not in "".join(traceback.format_exception(caught.value))
+    captured = capfd.readouterr()
+    assert CANARY not in captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:{}@127.0.0.1:port/x",
+        "postgresql://me:{}@[::1/x",
+        "postgresql://me:p@{}@127.0.0.1:1/x",
+        "postgresql://me:1/{}@127.0.0.1:1/a@b",
+        "postgresql+nodriver://me:{}@h/x",
+        "postgresql+asyncpg://me:{}@h/x",
+        "postgresql://127.0.0.1:1/x?sslmode={}",
+        "postgresql://127.0.0.1:1/x?service={}",
+        "mysql://me:{}@h/x",
+        "sqlite:///x.db?key={}",
+        "sqlite://{}@host/x.db",
+        "sqlite+aiosqlite:///{}.db",
+        "postgresql://h\u0000/{}",
+        "://{}",
+        "postgresql://" + "a" * 70 + "/{}",
+        "~{}/state.db",
+    ],
+)
+def test_a_ledger_that_can_not_be(url: str) -> None:
+    """A URL that makes no sense is the spec's mistake, not a bug, and none of its parts that may be secret is told."""
+    with pytest.raises(WindrowError) as caught:
+        open_ledger(url.format(CANARY)).identity()
+    assert CANARY not in str(caught.value)
+    assert caught.value.exit_code == (3 if "?s" in url else 2)
+
+
+@pytest.mark.parametrize("uri", [value for place, value in REFUSED_PLACES if place == "sink.path" and isinstance(value, str)])
+def test_a_table_by_python(uri: str) -> None:
+    """A sink that is made without a spec refuses a secret in its place too: its spelling goes into plans and receipts."""
+    with pytest.raises(SpecError, match=r"sink\.path is (s3|abfss)://.*, and holds") as caught:
+        normal(uri)
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "uri", ["s3://bucket/a@b", "abfss://container@account.dfs.core.windows.net/t", "hdfs://me@host:8020/t", "gs://b/t"]
+)
+def test_a_table_by_python_without(uri: str) -> None:
+    """A container, a user of HDFS and an @ in a path are no secrets."""
+    assert normal(uri) == uri
