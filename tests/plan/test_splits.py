@@ -17,11 +17,14 @@ A = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = A + timedelta(hours=1)
 WINDOW = Window("p", A, END)
 T0 = TopicPartition("t", 0)
+EPOCHS = range(10, 19)
+"""Of the marks at the window's end, by partition; those at its start have the partition's number."""
 
 
 def boundary(label: datetime, offsets: list[int], how: How = "settled", cluster: str = "c", topic_id: str = "id") -> Boundary:
     """A boundary of topic t with these offsets, found the same way in all partitions."""
-    marks = [Mark("t", p, offset, how, leader_epoch=p) for p, offset in enumerate(offsets)]
+    epochs = EPOCHS if label == END else range(9)
+    marks = [Mark("t", p, offset, how, leader_epoch=epochs[p]) for p, offset in enumerate(offsets)]
     return Boundary.of(label, cluster, [TopicSeen("t", topic_id, len(offsets))], marks)
 
 
@@ -36,9 +39,9 @@ def planned(start: Boundary, stop: Boundary, most: int | None = None) -> Plan:
 
 
 def test_one_split_per_partition_that_holds_offsets() -> None:
-    """An empty range needs no task; a partition that appeared in the window begins at 0."""
+    """An empty range needs no task; a partition that appeared in the window begins at 0, of which there is no epoch but the end's."""
     plan = planned(boundary(A, [5, 7]), boundary(END, [9, 7, 3]))
-    assert plan.splits == (Split("t", 0, 5, 9, 0), Split("t", 2, 0, 3, None))
+    assert plan.splits == (Split("t", 0, 5, 9, 0, 10), Split("t", 2, 0, 3, 12, 12))
     assert (plan.window, plan.sink) == (WINDOW, "sink")
 
 
@@ -84,7 +87,7 @@ def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
 
 @given(st.integers(0, 50), st.integers(0, 400), st.one_of(st.none(), st.integers(1, 60)))
 def test_pieces_are_small_enough_equal_and_complete(start: int, length: int, most: int | None) -> None:
-    """Balanced pieces tile the range, none is empty, and only the one that starts at the mark has its leader epoch."""
+    """Balanced pieces tile the range, none is empty; all have the end's leader epoch, the one that starts at the mark has its own too."""
     plan = planned(boundary(A, [7, start]), boundary(END, [7, start + length]), most)
     sizes = [s.stop - s.start for s in plan.splits]
     assert sum(sizes) == length
@@ -92,7 +95,7 @@ def test_pieces_are_small_enough_equal_and_complete(start: int, length: int, mos
     assert not sizes or (max(sizes) - min(sizes) <= 1 and (most is None or max(sizes) <= most))
     assert [a.stop for a in plan.splits[:-1]] == [b.start for b in plan.splits[1:]]
     assert not sizes or (plan.splits[0].start, plan.splits[-1].stop) == (start, start + length)
-    assert [s.leader_epoch for s in plan.splits] == [1, *[None] * len(sizes)][: len(sizes)]
+    assert [(s.leader_epoch, s.stop_epoch) for s in plan.splits] == [(1, 11), *[(11, 11)] * len(sizes)][: len(sizes)]
 
 
 def test_a_new_topic_begins_where_the_boundary_says() -> None:
@@ -101,6 +104,15 @@ def test_a_new_topic_begins_where_the_boundary_says() -> None:
     topics = [TopicSeen("t", "id", 1), TopicSeen("u", "id-u", 1), TopicSeen("v", "id-v", 1)]
     stop = Boundary.of(END, "c", topics, marks, [Mark("u", 0, 60, "position")])
     assert planned(boundary(A, [5]), stop).splits == (Split("t", 0, 5, 9, 0), Split("u", 0, 60, 70))
+
+
+def test_boundaries_of_an_older_version_have_what_there_is() -> None:
+    """Without a leader epoch at its start, a split has the end's for both: what happens after the plan is noticed all the same."""
+    start = Boundary.of(A, "c", [TopicSeen("t", "id", 1)], [Mark("t", 0, 5, "batch")])
+    assert planned(start, boundary(END, [9])).splits == (Split("t", 0, 5, 9, 10, 10),)
+    assert planned(boundary(A, [5]), msgspec.structs.replace(start, label=END, marks=(Mark("t", 0, 9, "batch"),))).splits == (
+        Split("t", 0, 5, 9, 0),
+    )
 
 
 def lost(plan: Plan, start: int) -> None:

@@ -242,3 +242,20 @@ def test_an_instant_is_found_in_what_is_left(broker: MemoryBroker) -> None:
         for label in range(0, 100, 5):
             found = broker.first_at_or_after([TP], EPOCH + timedelta(milliseconds=label))[TP]
             assert (None if found is None else found.offset) == next((o for o, stamp in left.items() if stamp >= label), None)
+
+
+def test_where_the_messages_of_a_leader_epoch_end(topic: MemoryBroker) -> None:
+    """As Kafka answers it: where the next epoch began, the log's end for the newest one, never below the log's start."""
+    for _ in range(6):
+        topic.produce(TP, b"v")
+    begun = topic.ends([TP])[TP]
+    topic.elect(TP)
+    topic.elect(TP)
+    topic.produce(TP, b"v")
+    assert [topic.end_of_epoch(TP, epoch) for epoch in (0, 1, 2, 3)] == [begun, begun, begun + 1, begun + 1]
+    topic.truncate(TP, begun - 2)
+    assert [topic.end_of_epoch(TP, epoch) for epoch in (0, 1, 2, 3)] == [begun - 2] * 4
+    topic.produce(TP, b"v")
+    assert [topic.end_of_epoch(TP, epoch) for epoch in (2, 3)] == [begun - 2, begun - 1]
+    topic.delete_records(TP, begun - 1)
+    assert topic.end_of_epoch(TP, 0) == begun - 1

@@ -454,6 +454,31 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
     assert [(f.level, f.what) for f in found] == [("wrong", "topic shop.returns was deleted")]
 
 
+def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong, in words, with the way out, once it is told again and again; of another topic or cluster it would mean nothing."""
+    waited: list[float] = []
+    monkeypatch.setattr("ingest.verify.time.sleep", waited.append)
+    tp = scene.ledger.newest("orders")[0].marks[1].tp
+    scene.broker.end_of = {tp: 30}
+    assert scene.verify().findings == ()
+    scene.broker.end_of = {tp: 29}
+    (found,) = scene.verify().findings
+    assert (found.level, found.about, len(waited)) == ("wrong", "topic", 2)
+    assert found.what == f"{tp}: the log ends at offset 29 now, below 30, which it had reached when 2026-01-02T03:00:00Z was frozen"
+    assert "source.on_loss: skip" in found.do
+    scene.broker.topic_id = "another"
+    assert "ends at" not in str(wrong(scene.verify()))
+    scene.broker.topic_id, scene.broker.cluster = TOPIC.topic_id, "another"
+    assert "ends at" not in str(wrong(scene.verify()))
+
+
+def test_an_end_that_is_too_small_for_a_moment(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that was just elected may name one: asked again, it is not."""
+    scene.broker.end_of = dict.fromkeys((m.tp for m in scene.ledger.newest("orders")[0].marks), 0)
+    monkeypatch.setattr("ingest.verify.time.sleep", lambda _: scene.broker.end_of.clear())
+    assert scene.verify().findings == ()
+
+
 def test_renamed_columns(tmp_path: Path) -> None:
     """The rows are counted under the names that the table gives them."""
     names = {name: f"kafka {name}" for name in DEFAULT}
