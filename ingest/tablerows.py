@@ -102,6 +102,6 @@ def _lost(data: ds.FileSystemDataset) -> list[str]:
 def _is_parquet(filesystem: fs.FileSystem, path: str) -> bool:
     try:
         pq.read_metadata(path, filesystem=filesystem)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a flipped byte may ask for what no Parquet file of ours has
         return False
     return True
