@@ -9,17 +9,13 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from ingest.assemble import assemble
-from ingest.cli import doctor as checks
+from ingest.assemble import assemble_to_look, open_table
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import windows_of
 from ingest.model import Committed, Window
-from ingest.parts import Pipeline
-from ingest.rebuild import rebuild
+from ingest.ports import Sink
 from ingest.spec import load_spec
-from ingest.tablerows import delta_rows
-from ingest.verify import verify
 
 
 class Shown(msgspec.Struct):
@@ -42,8 +38,7 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     """The newest committed windows, by the sink's own receipts."""
     spec = load_spec(path)
     wanted = None if text is None else set(windows_of(spec, text))
-    pipeline = assemble(spec)
-    found = (c for c in pipeline.sink.receipts() if wanted is None or c.receipt.window in wanted)
+    found = (c for c in open_table(spec).receipts() if wanted is None or c.receipt.window in wanted)
     committed = sorted(found, key=lambda c: c.receipt.window)
     shown = committed[-limit:]
     older = len(committed) - len(shown)
@@ -56,9 +51,9 @@ def show_dead(output: Output, path: Path, text: str | None, attempt: str | None,
     """Dead letters of the windows asked for, or of all that have any; of their committed attempts, or of one that was refused."""
     spec = load_spec(path)
     asked = None if text is None else windows_of(spec, text)
-    pipeline = assemble(spec)
-    windows = sorted(c.receipt.window for c in pipeline.sink.receipts() if c.receipt.counts.dead) if asked is None else asked
-    found = list(islice(_dead(pipeline, windows, attempt, limit + 1, payload=payload), limit + 1))
+    sink = open_table(spec)
+    windows = sorted(c.receipt.window for c in sink.receipts() if c.receipt.counts.dead) if asked is None else asked
+    found = list(islice(_dead(sink, windows, attempt, limit + 1, payload=payload), limit + 1))
     letters, more = found[:limit], len(found) > limit
     left = [Text("There are more, which are not shown (--limit)")] if more else []
     table = render.dead_table(letters, payload=payload) if letters else Text(_no_dead(text, attempt))
@@ -70,15 +65,18 @@ def _no_dead(text: str | None, attempt: str | None) -> str:
     return f"There are no dead letters{of}{'' if text is None else f' in {text}'}."
 
 
-def _dead(pipeline: Pipeline, windows: list[Window], attempt: str | None, limit: int, *, payload: bool) -> Iterator[render.DeadLetter]:
+def _dead(sink: Sink, windows: list[Window], attempt: str | None, limit: int, *, payload: bool) -> Iterator[render.DeadLetter]:
     for window in windows:
-        yield from render.dead_letters(window, pipeline.sink.read_dead(window, limit, attempt).to_pylist(), payload=payload)
+        yield from render.dead_letters(window, sink.read_dead(window, limit, attempt).to_pylist(), payload=payload)
 
 
 def verify_all(output: Output, path: Path) -> None:
     """Receipts against ledger, rows and topics; its document is `Verified`."""
+    from ingest.tablerows import delta_rows
+    from ingest.verify import verify
+
     spec = load_spec(path)
-    pipeline = assemble(spec)
+    pipeline = assemble_to_look(spec)
     verified = verify(
         spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path(), spec.metadata), spec.source.on_removed
     )
@@ -93,6 +91,8 @@ def verify_all(output: Output, path: Path) -> None:
 
 def run_doctor(output: Output, path: Path | None) -> None:
     """One line per check."""
+    from ingest.cli import doctor as checks
+
     found = []
     for check in checks.examine(path):
         found.append(check)
@@ -102,8 +102,10 @@ def run_doctor(output: Output, path: Path | None) -> None:
 
 def rebuild_ledger(output: Output, path: Path) -> None:
     """The ledger, restored from the receipts; its document is `Rebuilt`."""
+    from ingest.rebuild import rebuild
+
     spec = load_spec(path)
-    pipeline = assemble(spec)
+    pipeline = assemble_to_look(spec)
     done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
     what = f"The ledger holds {done.boundaries} boundaries, {done.windows} plans and receipts ({done.grid}); its id is {done.ledger}."
     output.show(done, Text("\n".join([what, *done.notes])))

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.metacolumns import DEFAULT
@@ -58,6 +57,8 @@ class DeadLetters:
 
     def read(self, window: Window, attempt: str | None, limit: int | None) -> pa.Table:
         """The dead letters of one attempt at a window, at most `limit`, in the order of their files; none for no attempt."""
+        import pyarrow.dataset as ds  # noqa: PLC0415  # brings pandas, and only who reads dead letters needs it
+
         empty = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string())).empty_table()
         table = None if attempt is None else tables.load(self.uri)
         if table is None:
