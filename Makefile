@@ -41,6 +41,6 @@ lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where
 		--generate-hashes --all-extras --group dev pyproject.toml --output-file requirements.lock
 
 clean: ## stop what runs, then remove all that make made (not what you wrote)
-	@if [ -x .venv/bin/python ] && [ -f .windrow/java-home ]; then $(IN_ENV) python -m assets.demo stop; fi
+	@if [ -x .venv/bin/python ] && [ -f .windrow/java-home ]; then $(IN_ENV) python -m assets.demo stop; python -m assets.demo forget; fi
 	find dagster_home -mindepth 1 ! -name .gitignore ! -name dagster.yaml -delete
 	rm -rf .venv .windrow .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -6,16 +6,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingest.decode.columns import Columns
-from ingest.decode.json import JsonDecoder
 from ingest.lag import Published
 from ingest.ledgerport import Ledger
 from ingest.model import Committed
 from ingest.ports import Broker, Engine, Reader, ReadPlan, Sink
 from ingest.spec import PipelineSpec
+
+if TYPE_CHECKING:
+    from ingest.decode.columns import Columns
+    from ingest.decode.json import JsonDecoder
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -55,11 +58,15 @@ class Progress(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A spec with everything it stands on."""
+    """A spec with everything it stands on.
+
+    `columns` and `decoder` are what the user's schema says. It may be loaded only when one of them is called, which takes seconds: what
+    looks at a pipeline and writes nothing calls neither.
+    """
 
     spec: PipelineSpec
-    columns: Columns
-    decoder: JsonDecoder
+    columns: Callable[[], Columns]
+    decoder: Callable[[], JsonDecoder]
     broker: Broker
     reader: Callable[[ReadPlan], Reader]
     ledger: Ledger

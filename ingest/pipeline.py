@@ -170,7 +170,7 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
 def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss: OnLoss) -> SplitTask:
     reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, on_loss)
     stager = pipeline.sink.stager(plan, generation, attempt)
-    return SplitTask(pipeline.reader(reading), pipeline.decoder, stager, _hours(pipeline, plan.window))
+    return SplitTask(pipeline.reader(reading), pipeline.decoder(), stager, _hours(pipeline, plan.window))
 
 
 def _hours(pipeline: Pipeline, window: Window) -> Hours | None:
@@ -195,7 +195,7 @@ def _receipt(
     compacted = frozenset(name for name, info in pipeline.broker.topics(names).items() if info.compacted)
     return Receipt(
         plan=plan, digest=plan.digest, generation=generation, attempt=attempt, request=request.id, ledger=pipeline.ledger.identity(),
-        grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns.described(),
+        grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns().described(),
         code=f"windrow {version('windrow')}", staged_at=pipeline.now(), seconds=round(seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
         partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan), version=RECEIPT_VERSION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.accounting import SHOWN
-from ingest.decode.json import Decoded, JsonDecoder
 from ingest.messages import in_calendar
 from ingest.model import Checksums, Split, SplitCounts
 from ingest.ports import Reader, Staged, Stager, StagerFactory
 from ingest.refusals import Refusals
+
+if TYPE_CHECKING:
+    from ingest.decode.json import Decoded, JsonDecoder
 
 
 @dataclass(frozen=True)

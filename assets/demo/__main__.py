@@ -1,4 +1,4 @@
-"""The demo's command line: `python -m assets.demo run|check|ui|stop`."""
+"""The demo's command line: `python -m assets.demo run|check|ui|stop|forget`."""
 
 from __future__ import annotations
 
@@ -63,6 +63,12 @@ def stop(home: Home = PROJECT) -> None:
     console.print("Stopping ...")
     ended = stop_all(Place(home.resolve()))
     console.print(f"Stopped {' and '.join(ended)}." if ended else "Nothing was running.")
+
+
+@app.command()
+def forget(home: Home = PROJECT) -> None:
+    """Take the demo's variables out of .env."""
+    Place(home.resolve()).forget()
 
 
 def main() -> None:

@@ -26,6 +26,9 @@ from dotenv import dotenv_values
 from ingest.model import instant
 
 PROJECT = Path(__file__).resolve().parents[2]
+OURS = {"DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "ORDERS_START"}
+"""The demo's variables in .env."""
+
 SETTLE = timedelta(minutes=2)
 """The last window ends at least this long ago, so that it is closed (its delay is a minute)."""
 
@@ -98,11 +101,24 @@ class Place:
             "DAGSTER_HOME": str(self.dagster_home), "WINDROW_HOME": str(self.demo.parent),
             "WINDROW_BOOTSTRAP": bootstrap, "ORDERS_START": instant(start),
         }  # fmt: skip
-        kept = self.env_file.read_text().splitlines() if self.env_file.exists() else []
-        lines = [line for line in kept if line.partition("=")[0].strip() not in ours] + [f"{k}='{v}'" for k, v in ours.items()]
+        assert ours.keys() == OURS
+        lines = [*self._kept(), *(f"{k}='{v}'" for k, v in ours.items())]
         part = self.env_file.with_suffix(".part")
         part.write_text("\n".join(lines) + "\n")
         part.replace(self.env_file)
+
+    def forget(self) -> None:
+        """Take the demo's variables out of .env, and the file away if it held nothing else."""
+        kept = self._kept()
+        if kept:
+            self.env_file.write_text("\n".join(kept) + "\n")
+        else:
+            self.env_file.unlink(missing_ok=True)
+
+    def _kept(self) -> list[str]:
+        """The lines of .env that are not the demo's."""
+        lines = self.env_file.read_text().splitlines() if self.env_file.exists() else []
+        return [line for line in lines if line.partition("=")[0].strip() not in OURS]
 
     def start(self) -> datetime:
         """When the demo's day begins."""

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 from rich.text import Text
 
-from ingest.assemble import assemble, connect
+from ingest.assemble import assemble_to_look, connect
 from ingest.binding import refuse_other_table
 from ingest.cli import render
 from ingest.cli.output import Output
@@ -143,7 +143,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
     if publishing and group is None:
         what = f"Pipeline {spec.id} names no consumer group to publish to"
         raise SpecError(what, "spec", "Set source.publish_group in the spec.")
-    pipeline = assemble(spec)
+    pipeline = assemble_to_look(spec)
     newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
     if newest is None:
         refuse_other_table(pipeline)

@@ -2,23 +2,23 @@
 
 0 done, or already done     1 data refused     2 bad spec or usage     3 something can't be reached     4 not yet closed
 70 a bug in windrow     130 interrupted
+
+What a command stands on is loaded when it is called, so that help, completion and a look at a pipeline are quick.
 """
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from dotenv import load_dotenv
 
 from ingest.cli.output import telling
 from ingest.errors import SpecError
 from ingest.source import Isolation
 
 app = typer.Typer(
-    name="windrow", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich",
+    name="windrow", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
     help="Kafka topics become tables, one bounded window at a time, exactly once.",
     epilog="Exit codes: 0 done or already done, 1 data refused, 2 bad spec or usage, 3 something can't be reached, 4 not yet closed, "
     "70 a bug in windrow, 130 interrupted.",
@@ -42,6 +42,8 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         typer.echo(f"windrow {metadata.version('windrow')}")
         raise typer.Exit
 
@@ -59,7 +61,30 @@ def prepare(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,  # noqa: ARG001  # its callback answers
 ) -> None:
     """The working directory's .env stands behind the environment; what is set already stays."""
+    from dotenv import load_dotenv
+
     load_dotenv(Path.cwd() / ".env", override=False)
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where the files go; made if it isn't there.", file_okay=False)] = Path(),
+    bootstrap: Annotated[str, typer.Option(metavar="HOST:PORT", help="The cluster.")] = "127.0.0.1:9092",
+    topic: Annotated[str | None, typer.Option(help="The topic; left out: a template without a look.", show_default=False)] = None,
+    pipeline: Annotated[str | None, typer.Option("--id", help="The pipeline's id (default: from the topic).", show_default=False)] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="hourly, daily, a cron expression or batch (default: by what is there).", show_default=False)
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, max=100_000, help="So many messages of each topic-partition are looked at.")] = 500,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a new pipeline's files, defs.yaml and schema.py, its types guessed from the topic's messages; overwrites nothing."""
+    with telling(json=json, debug=debug) as output:
+        from ingest.begin import Asked
+        from ingest.cli.beginning import begin_pipeline
+
+        begin_pipeline(output, folder, Asked(bootstrap, topic, pipeline, grid, sample))
 
 
 @app.command()
@@ -67,7 +92,7 @@ def plan(spec: Spec, window: NextOrWindow = None, json: Json = False, debug: Deb
     """Show what a run would read, and how each offset was found; freezes and writes nothing."""
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.running import show_plan  # noqa: PLC0415
+        from ingest.cli.running import show_plan
 
         show_plan(output, spec, window)
 
@@ -86,7 +111,7 @@ def run(
         raise typer.BadParameter("--drain and --window exclude each other")
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.running import run_windows  # noqa: PLC0415
+        from ingest.cli.running import run_windows
 
         run_windows(output, spec, window, drain=drain, request=request)
 
@@ -103,7 +128,7 @@ def replay(
     """Replace committed windows: the same offsets again, with today's schema. A window that isn't committed yet is committed."""
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.running import replay_windows  # noqa: PLC0415
+        from ingest.cli.running import replay_windows
 
         replay_windows(output, spec, window, accept_fewer=accept_fewer, request=request)
 
@@ -125,7 +150,7 @@ def rebase(
     """
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.running import rebase_pipeline  # noqa: PLC0415
+        from ingest.cli.running import rebase_pipeline
 
         rebase_pipeline(output, spec, start, yes=yes)
 
@@ -164,7 +189,7 @@ def peek(
     """
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.looking import Look, peek_messages  # noqa: PLC0415
+        from ingest.cli.looking import Look, peek_messages
 
         peek_messages(output, spec, Look(start, stop, limit, topic, isolation, out))
 
@@ -179,7 +204,7 @@ def lag(
     """Show how far the table is behind the topics, in messages and in time."""
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.looking import show_lag  # noqa: PLC0415
+        from ingest.cli.looking import show_lag
 
         show_lag(output, spec, publishing=publish)
 
@@ -202,7 +227,7 @@ def show(
         raise typer.BadParameter("--attempt goes with --window")
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.showing import show_dead, show_windows  # noqa: PLC0415
+        from ingest.cli.showing import show_dead, show_windows
 
         if dead:
             show_dead(output, spec, window, attempt, limit, payload=payload)
@@ -226,7 +251,7 @@ def verify(
         raise typer.BadParameter("--yes goes with --restore-receipts")
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli import showing  # noqa: PLC0415
+        from ingest.cli import showing
 
         if restore_receipts:
             showing.restore_receipts(output, spec, yes=yes)
@@ -245,7 +270,7 @@ def doctor(
     if rebuild_ledger and spec is None:
         raise typer.BadParameter("--rebuild-ledger needs SPEC")
     with telling(json=json, debug=debug) as output:
-        from ingest.cli import showing  # noqa: PLC0415
+        from ingest.cli import showing
 
         if rebuild_ledger and spec is not None:
             showing.rebuild_ledger(output, spec)
@@ -264,7 +289,7 @@ def broker_run(
 ) -> None:
     """Run it in the foreground until Ctrl-C."""
     with telling(json=json, debug=debug) as output:
-        from ingest.cli.serving import default_folder, run_broker  # noqa: PLC0415
+        from ingest.cli.serving import default_folder, run_broker
 
         run_broker(output, folder or default_folder(), port)
 

@@ -11,10 +11,8 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
 
 import msgspec
-import structlog
 import typer
 from rich.console import Console, RenderableType
-from stamina.instrumentation import set_on_retry_hooks
 
 from ingest.errors import WindrowError
 
@@ -112,6 +110,13 @@ class Output:
         self._document = None
 
 
+def _log_to_stderr() -> None:
+    """What stamina tells of its retries, through structlog, goes apart from the one document on stdout."""
+    import structlog
+
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))  # asked for anew: who runs us may replace stderr
+
+
 def _console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else WIDE)
 
@@ -138,9 +143,12 @@ def _interruptible() -> Iterator[None]:
 @contextmanager
 def telling(*, json: bool, debug: bool) -> Iterator[Output]:
     """Around a command's work: errors become a paragraph and an exit code; with `debug` the stack trace comes first."""
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))  # asked for anew: who runs us may replace stderr
+    from stamina.instrumentation import set_on_retry_hooks
+
     output = Output(json=json)
-    if not debug:
+    if debug:
+        _log_to_stderr()
+    else:
         set_on_retry_hooks([lambda retry: output.say(f"No answer yet from the cluster, trying again in {retry.wait_for:.1f} s")])
     try:
         with redirect_stdout(sys.stderr), _interruptible():

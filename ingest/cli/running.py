@@ -12,7 +12,7 @@ import msgspec
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from ingest.assemble import assemble
+from ingest.assemble import assemble, assemble_to_look
 from ingest.batches import preview_next, run_batch, run_batches
 from ingest.cli import render
 from ingest.cli.output import Output
@@ -39,7 +39,7 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     """What a run would read: of the windows that are named, or of the next micro-batch. Freezes nothing."""
     spec = load_spec(path)
     windows = named(spec, text)
-    pipeline = assemble(spec)
+    pipeline = assemble_to_look(spec)
     plans = Plans(spec.id, [])
     output.show(plans)
     for plan in _next_plan(pipeline) if windows is None else _plans(pipeline, windows):

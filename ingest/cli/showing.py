@@ -10,21 +10,14 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from ingest.assemble import assemble
+from ingest.assemble import assemble_to_look, open_table
 from ingest.binding import refuse_other_table
-from ingest.cli import doctor as checks
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import windows_of
-from ingest.deep import compare_contents
 from ingest.model import Committed, Window
-from ingest.parts import Pipeline
-from ingest.rebuild import rebuild
-from ingest.restore import restore
+from ingest.ports import Sink
 from ingest.spec import load_spec
-from ingest.tablecontents import delta_contents
-from ingest.tablerows import delta_rows
-from ingest.verify import verify
 
 
 class Shown(msgspec.Struct):
@@ -59,11 +52,10 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     """The newest committed windows, by the sink's own receipts."""
     spec = load_spec(path)
     wanted = None if text is None else set(windows_of(spec, text))
-    pipeline = assemble(spec)
-    found = (c for c in pipeline.sink.receipts() if wanted is None or c.receipt.window in wanted)
+    found = (c for c in open_table(spec).receipts() if wanted is None or c.receipt.window in wanted)
     committed = sorted(found, key=lambda c: c.receipt.window)
     if not committed:
-        refuse_other_table(pipeline)
+        refuse_other_table(assemble_to_look(spec))
     shown = committed[-limit:]
     older = len(committed) - len(shown)
     left = [Text(f"{older} older ones are not shown (--limit)")] if older else []
@@ -78,13 +70,13 @@ def show_dead(output: Output, path: Path, text: str | None, attempt: str | None,
     """
     spec = load_spec(path)
     asked = None if text is None else windows_of(spec, text)
-    pipeline = assemble(spec)
-    windows = sorted(c.receipt.window for c in pipeline.sink.receipts() if c.receipt.counts.dead) if asked is None else asked
-    refused = pipeline.sink.refused() if attempt is None else {}
+    sink = open_table(spec)
+    windows = sorted(c.receipt.window for c in sink.receipts() if c.receipt.counts.dead) if asked is None else asked
+    refused = sink.refused() if attempt is None else {}
     if asked is not None:
         refused = {w.key: refused[w.key] for w in asked if w.key in refused}
     attempts = [(w, attempt or refused.get(w.key)) for w in windows]
-    found = list(islice(_dead(pipeline, attempts, limit + 1, payload=payload), limit + 1))
+    found = list(islice(_dead(sink, attempts, limit + 1, payload=payload), limit + 1))
     letters, more = found[:limit], len(found) > limit
     lines = [Text("There are more, which are not shown (--limit)")] if more else []
     lines += render.refused_lines(refused, path, shown=asked is not None)
@@ -98,15 +90,20 @@ def _no_dead(text: str | None, attempt: str | None) -> str:
     return f"There are no dead letters{of}{'' if text is None else f' in {text}'}."
 
 
-def _dead(pipeline: Pipeline, attempts: list[tuple[Window, str | None]], limit: int, *, payload: bool) -> Iterator[render.DeadLetter]:
+def _dead(sink: Sink, attempts: list[tuple[Window, str | None]], limit: int, *, payload: bool) -> Iterator[render.DeadLetter]:
     for window, attempt in attempts:
-        yield from render.dead_letters(window, pipeline.sink.read_dead(window, limit, attempt).to_pylist(), payload=payload)
+        yield from render.dead_letters(window, sink.read_dead(window, limit, attempt).to_pylist(), payload=payload)
 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     """Receipts against ledger, rows and topics, with `deep` against all that is read back; its document is `Verified`."""
+    from ingest.deep import compare_contents
+    from ingest.tablecontents import delta_contents
+    from ingest.tablerows import delta_rows
+    from ingest.verify import verify
+
     spec = load_spec(path)
-    pipeline = assemble(spec)
+    pipeline = assemble_to_look(spec)
     verified = verify(
         spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path(), spec.metadata), spec.source.on_removed,
         partial(compare_contents, read=delta_contents(spec.sink_path(), spec.metadata)) if deep else None,
@@ -122,8 +119,10 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
 
 def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     """Lost receipts from the ledger's copies, put back only if `yes`; its document is `Restored`."""
+    from ingest.restore import restore
+
     spec = load_spec(path)
-    pipeline = assemble(spec)
+    pipeline = assemble_to_look(spec)
     found = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
     count = f"{len(found.windows)} receipt{'' if len(found.windows) == 1 else 's'}"
     if not found.windows:
@@ -137,6 +136,8 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
 
 def run_doctor(output: Output, path: Path | None) -> None:
     """One line per check."""
+    from ingest.cli import doctor as checks
+
     found = []
     for check in checks.examine(path):
         found.append(check)
@@ -146,8 +147,10 @@ def run_doctor(output: Output, path: Path | None) -> None:
 
 def rebuild_ledger(output: Output, path: Path) -> None:
     """The ledger, restored from the receipts; its document is `Rebuilt`."""
+    from ingest.rebuild import rebuild
+
     spec = load_spec(path)
-    pipeline = assemble(spec)
+    pipeline = assemble_to_look(spec)
     done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
     what = f"The ledger holds {done.boundaries} boundaries, {done.windows} plans and receipts ({done.grid}); its id is {done.ledger}."
     output.show(done, Text("\n".join([what, *done.notes])))

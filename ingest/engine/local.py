@@ -8,10 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
+"""What the driver's Java logs: read before Spark's first word, where a session's own level would come too late."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -19,6 +23,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",  # messages never enter the JVM
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING}",
     "spark.sql.session.timeZone": "UTC",
     # Two attempts of a task are safe, but reading Kafka twice on purpose is a waste.
     "spark.speculation": "false",

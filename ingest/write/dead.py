@@ -11,7 +11,6 @@ from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ingest.errors import RefusedError, UnreachableError
@@ -78,6 +77,8 @@ class DeadLetters:
 
     def read(self, window: Window, attempt: str | None, limit: int | None) -> pa.Table:
         """The dead letters of one attempt at a window, at most `limit`, in the order of their files; none for no attempt."""
+        import pyarrow.dataset as ds  # noqa: PLC0415  # brings pandas, and only who reads dead letters needs it
+
         empty = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string())).empty_table()
         table = None if attempt is None else tables.load(self.uri)
         if table is None:

@@ -17,9 +17,9 @@ protocol's own advice for idempotent writers; kafka-delta-ingest keeps its offse
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 import pyarrow as pa
@@ -48,21 +48,33 @@ class DeltaSink:
 
     Args:
         uri: the table's path or URI; it belongs to one pipeline.
-        schema: the columns of a row, without the ones that windrow adds.
+        schema: the columns of a row, without the ones that windrow adds; or what loads them, called at the first write.
         metadata: those that it adds, by name (see `ingest.metacolumns`): which ones, and what they are called.
 
     Raises:
-        SpecError: if Delta can't store these columns as they are, or two of them have one name.
+        SpecError: if Delta can't store these columns as they are, or two of them have one name; of a schema to load, at the first write.
     """
 
-    def __init__(self, uri: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
-        check_rows(schema, metadata)
-        self.uri, self.schema, self.metadata = normal(uri), schema, dict(metadata)
-        self._file, self._window = file_schema(schema, metadata), metadata["window"]
+    def __init__(self, uri: str, schema: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str] = DEFAULT) -> None:
+        self.uri, self.metadata, self._window = normal(uri), dict(metadata), metadata["window"]
+        self._load = schema
+        if isinstance(schema, pa.Schema):
+            check_rows(schema, metadata)
         self._place = Place(self.uri)
         self._receipts = ReceiptFiles(self._place)
         self._dead = DeadLetters(f"{self.uri}_dead")
         self._seen_all = False  # whether this process held all receipts that count against the files that are there: at its first commit
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of a row, without the ones that windrow adds."""
+        loaded = self._load() if callable(self._load) else self._load
+        check_rows(loaded, self.metadata)
+        return loaded
+
+    @cached_property
+    def _file(self) -> pa.Schema:
+        return file_schema(self.schema, self.metadata)
 
     @property
     def identity(self) -> str:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
-from pyarrow.dataset import Dataset
 
 from ingest.errors import BindingError, GridError, OutcomeUnknownError, SchemaChangedError, SpecError, UnreachableError
 from ingest.write.columns import difference, table_schema
@@ -27,6 +27,9 @@ from ingest.write.place import Place, normal
 from ingest.write.rights import refuse_unwritable
 from ingest.write.stage import StagedFile
 from ingest.write.trouble import is_full, reason, torn_entry
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset
 
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""

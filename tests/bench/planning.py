@@ -55,8 +55,8 @@ def planner(broker: MemoryBroker, folder: Path) -> Pipeline:
     spec = parse_spec(attributes, HERE)
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
     return Pipeline(
-        spec=spec, columns=columns, decoder=JsonDecoder(spec.decode.schema_, spec.folder), broker=broker, reader=_nothing_is_read,
-        ledger=open_ledger(spec.state_url()), sink=MemorySink("bench", columns.arrow_schema), engine=LocalEngine(),
+        spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder), broker=broker,
+        reader=_nothing_is_read, ledger=open_ledger(spec.state_url()), sink=MemorySink("bench", columns.arrow_schema), engine=LocalEngine(),
     )  # fmt: skip
 
 

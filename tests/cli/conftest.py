@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from ingest.assemble import assemble
+from ingest.assemble import assemble, assemble_to_look
 from ingest.cli import doctor, looking, running, showing
 from ingest.cli.main import app
 from ingest.model import TopicPartition, instant
@@ -69,8 +69,15 @@ class Stage:
 
     def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
         """The real pipeline, but for Kafka and Spark."""
-        broker, reader = self.connect(spec)
-        return replace(assemble(spec, engine or LocalEngine()), broker=broker, reader=reader, now=lambda: self.now, sleep=self.sleep)
+        return self._in_memory(assemble(spec, engine or LocalEngine()))
+
+    def assemble_to_look(self, spec: PipelineSpec) -> Pipeline:
+        """The same for who only looks."""
+        return self._in_memory(assemble_to_look(spec))
+
+    def _in_memory(self, pipeline: Pipeline) -> Pipeline:
+        broker, reader = self.connect(pipeline.spec)
+        return replace(pipeline, broker=broker, reader=reader, now=lambda: self.now, sleep=self.sleep)
 
     def connect(self, spec: PipelineSpec) -> tuple[MemoryBroker, Callable[[ReadPlan], Reader]]:
         """The cluster in memory, at the spec's isolation level, and readers of it."""
@@ -111,7 +118,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made.produce(0, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
     made.produce(1, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
     made.produce(3, b'{"id": 9}', b'{"id": 9}')
-    for module in (doctor, looking, running, showing):
+    for module in (doctor, running):
         monkeypatch.setattr(module, "assemble", made.assemble)
+    for module in (looking, running, showing):
+        monkeypatch.setattr(module, "assemble_to_look", made.assemble_to_look)
     monkeypatch.setattr(looking, "connect", made.connect)
     return made

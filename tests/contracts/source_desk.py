@@ -133,7 +133,7 @@ class SourceDesk:
             self.sink = MemorySink("things", columns.arrow_schema, spec.metadata)
         decoder: Any = PlainDecoder(columns.arrow_schema) if self.plain else JsonDecoder(spec.decode.schema_, spec.folder)
         return Pipeline(
-            spec=spec, columns=columns, decoder=decoder, broker=self.broker_at(spec.source.isolation),
+            spec=spec, columns=lambda: columns, decoder=lambda: decoder, broker=self.broker_at(spec.source.isolation),
             reader=lambda plan: self.reader_of(spec.source.isolation, plan), ledger=open_ledger(spec.state_url()), sink=self.sink,
             engine=self.engine, now=lambda: self.now, sleep=self._sleep,
         )  # fmt: skip

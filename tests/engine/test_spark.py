@@ -36,6 +36,18 @@ except UnreachableError as error:
     sys.exit(error.exit_code)
 """
 
+QUIET = """
+from ingest.engine.local import local_session
+from ingest.engine.spark import SparkEngine
+from ingest.model import Split
+from tests.engine.tasks import Name
+
+print(len(SparkEngine(lambda: local_session("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)])))
+"""
+
+INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector"
+"""What Java itself says of a module that Spark asks for, before any of our settings counts."""
+
 
 @pytest.fixture
 def engine(spark: SparkSession) -> SparkEngine:
@@ -98,3 +110,14 @@ def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
     assert ended.returncode == 3, ended.stderr
     assert "Java or Spark can't start" in ended.stdout
     assert "windrow doctor" in ended.stdout
+
+
+def test_spark_says_nothing_of_itself() -> None:
+    """A task that succeeds leaves nothing on the terminal: no profile, no level, no library that isn't there."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", QUIET], cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=300,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "1"
+    assert done.stderr.replace(INCUBATOR, "").strip() == ""

@@ -85,8 +85,8 @@ class World:
 
         decoder = JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
         return Pipeline(
-            spec=spec, columns=self.columns, decoder=decoder, broker=self.broker, reader=reader, ledger=open_ledger(spec.state_url()),
-            sink=self.sink, engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
+            spec=spec, columns=lambda: self.columns, decoder=lambda: decoder, broker=self.broker, reader=reader,
+            ledger=open_ledger(spec.state_url()), sink=self.sink, engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
         )  # fmt: skip
 
     def ledger_id(self) -> str:

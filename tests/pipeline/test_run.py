@@ -70,8 +70,9 @@ class Desk:
             return MemoryReader(self.broker, plan)
 
         return Pipeline(
-            spec=spec, columns=columns, decoder=JsonDecoder(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
-            ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema), engine=LocalEngine(),
+            spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder), broker=self.broker,
+            reader=reader, ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
+            engine=LocalEngine(),
         )  # fmt: skip
 
     def run(self, n: int, request: Request = PLAIN, schema: str = "Thing", **over: Any) -> Result:

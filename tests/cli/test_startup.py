@@ -1,0 +1,141 @@
+"""What a command loads before it does its work: seconds go into modules, and a look needs few of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Stage, hour
+
+ROOT = Path(__file__).parents[2]
+
+COMMAND = """
+import json, sys
+from ingest.cli.main import app
+
+try:
+    app(sys.argv[1:], prog_name="windrow")
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+"""The command as its entry point runs it; the last line on stderr says which modules it has loaded."""
+
+LOOK = """
+import json, sys
+
+import ingest.assemble
+from ingest.model import TopicPartition
+from ingest.testing.broker import MemoryBroker
+
+topic_id, *arguments = sys.argv[1:]
+broker = MemoryBroker()
+broker.create_topic("shop.things", partitions=2, retention_ms=None)
+broker._topics["shop.things"].topic_id = topic_id
+for i in range(12):
+    broker.produce(TopicPartition("shop.things", i % 2), b'{"id": 1}', timestamp=1_767_600_000_000 + i * 1_800_000)
+ingest.assemble.connect = lambda spec: (broker, None)
+
+from ingest.cli.main import app
+
+try:
+    app(arguments, prog_name="windrow")
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+"""The same, with a Kafka in memory that has the topic with this id."""
+
+FRAME = {
+    "typer", "rich", "msgspec", "typing_extensions", "shellingham", "pygments", "markdown_it", "mdurl", "annotated_doc", "attr",
+    "_distutils_hack",
+}  # fmt: skip
+"""The frame of the command, and what it brings or looks for."""
+
+CALLED = {"dotenv", "pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
+"""What the frame loads for any command that is called: typer looks for pydantic's types by itself."""
+
+HEAVY = {"pandas", "pandera", "polars", "duckdb", "pyspark", "py4j", "structlog", "psutil", "hypothesis", "dagster", "typeguard"}
+"""What only those need who decode, run tasks, or show a bug."""
+
+
+def loaded(script: str, *arguments: str, **environment: str) -> tuple[str, set[str]]:
+    """What the command says, and the modules that it has loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def foreign(modules: set[str]) -> set[str]:
+    """The packages among them that others wrote."""
+    return {name.partition(".")[0] for name in modules} & packages_distributions().keys() - {"ingest"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [(["--help"], set()), (["--version"], set()), (["plan", "--help"], CALLED), (["broker", "run", "--help"], CALLED)],
+)
+def test_help_loads_the_frame_only(arguments: list[str], more: set[str]) -> None:
+    """Who asks for help waits for typer and rich, and nothing else of what windrow stands on."""
+    said, modules = loaded(COMMAND, *arguments)
+    assert "windrow" in said
+    assert foreign(modules) <= FRAME | more
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell: str) -> None:
+    """A press of the tab key answers with the command that was begun, in each shell, and loads the frame only."""
+    typed = {"COMP_WORDS": "windrow pl", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "windrow pl", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    said, modules = loaded(COMMAND, **typed, _WINDROW_COMPLETE=f"complete_{shell}")
+    assert "plan" in said
+    assert "replay" not in said
+    assert foreign(modules) <= FRAME | CALLED - {"dotenv"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_is_shown(shell: str) -> None:
+    """`--show-completion` prints what the shell of the caller takes, without asking where it runs."""
+    said, _ = loaded(COMMAND, "--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "_WINDROW_COMPLETE=" in said
+
+
+@pytest.fixture
+def seen(stage: Stage) -> Stage:
+    """A committed window, of whose boundaries the ledger knows."""
+    stage.json("run", stage.spec, "--window", hour(0))
+    return stage
+
+
+def topic_id(stage: Stage) -> str:
+    """The topic's own."""
+    return stage.broker.topics(["shop.things"])["shop.things"].topic_id
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["plan", "--window", hour(3)], "shop.things[0]"),
+        (["lag"], "shop.things[1]"),
+        (["show"], hour(0)),
+        (["show", "--dead", "--window", hour(0), "--json"], "not_json"),
+    ],
+    ids=["plan", "lag", "show", "dead"],
+)
+def test_a_look_loads_no_frames_of_data(seen: Stage, command: list[str], told: str) -> None:
+    """Who looks at a pipeline loads neither its schema nor what decoding, tasks and stack traces stand on."""
+    said, modules = loaded(LOOK, topic_id(seen), command[0], seen.spec, *command[1:])
+    assert told in said
+    assert foreign(modules) & HEAVY - ({"pandas"} if "--dead" in command else set()) == set()
+
+
+def test_show_opens_no_ledger(seen: Stage) -> None:
+    """Receipts are the table's own: to show them takes no database."""
+    _, modules = loaded(LOOK, topic_id(seen), "show", seen.spec)
+    assert "sqlalchemy" not in foreign(modules)
