@@ -8,11 +8,12 @@ from contextlib import contextmanager
 import dagster as dg
 
 from assets.columns import declared_schema, lineage
+from assets.failing import again_or_failure
 from assets.hours import judged
 from assets.metadata import Value, lag_metadata, state_metadata, window_metadata
 from assets.schedule import refused_tag
 from ingest.decode.columns import Columns
-from ingest.errors import RefusedError, UnreachableError, WindrowError
+from ingest.errors import RefusedError, WindrowError
 from ingest.lag import lag
 from ingest.parts import Pipeline, Result
 from ingest.ports import Engine
@@ -63,17 +64,13 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
 
 @contextmanager
 def told(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refused: str | None) -> Iterator[None]:
-    """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry.
+    """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry, never a bug.
 
     `refused`: what the schedule is to leave alone if this is refused. A window that isn't closed yet is not: it is asked for again.
     """
     try:
         yield
-    except WindrowError as error:
+    except Exception as error:
         if refused is not None and isinstance(error, RefusedError):
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec, refused))
-        raise dg.Failure(
-            f"{what}: {error}",
-            metadata={"window": what, "kind": type(error).__name__, "exit_code": error.exit_code},
-            allow_retries=isinstance(error, UnreachableError),
-        ) from None
+        raise again_or_failure(what, error, RETRY, context.retry_number) from None

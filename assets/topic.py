@@ -8,6 +8,7 @@ that both tables hang on one asset; which pipeline's client observes it is the s
 
 import dagster as dg
 
+from assets.failing import failing
 from assets.metadata import Value
 from assets.names import kafka_key, topic_key, upstream_keys
 from ingest.model import Split, TopicPartition
@@ -33,7 +34,8 @@ def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection, desc
 
     @dg.observable_source_asset(key=key, required_resource_keys={source}, description=description, tags={"dagster/kind/kafka": ""})
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-        found = getattr(context.resources, source).snapshot(selection)
+        with failing(description):
+            found = getattr(context.resources, source).snapshot(selection)
         context.log.info("Observed %s", selection_text(selection))
         return dg.ObserveResult(data_version=dg.DataVersion(data_version(found, selection)), metadata=topic_metadata(found))
 
