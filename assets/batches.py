@@ -13,6 +13,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets import reporting
+from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
 from assets.names import table_key, upstream_keys
 from assets.reporting import Assemble, definition_metadata, reported, request_id, told
@@ -22,7 +23,6 @@ from ingest.errors import SpecError
 from ingest.grid import parse_windows
 from ingest.parts import Pipeline, Request, Result
 from ingest.pipeline import run
-from ingest.source import selection_text
 from ingest.spec import PipelineSpec
 from resources.spark import Spark
 
@@ -75,7 +75,7 @@ def batch_asset(spec: PipelineSpec, columns: Columns, assemble: Assemble) -> dg.
         retry_policy=reporting.RETRY,
         output_required=False,
         metadata=definition_metadata(spec, columns),
-        description=f"{selection_text(spec.source.selection())}: in micro-batches, exactly once",
+        description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: Batches, spark: Spark) -> Iterator[Any]:
         what, refused = ("A micro-batch", REFUSED) if config.replay is None else (f"The replay of {config.replay}", None)

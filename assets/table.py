@@ -8,14 +8,15 @@ import dagster as dg
 from pydantic import Field
 
 from assets import reporting
+from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
 from assets.names import table_key, upstream_keys
 from assets.partitions import partitions_of, windows_of
 from assets.reporting import Assemble, definition_metadata, reported, request_id, told
+from assets.schedule import hours_tags
 from ingest.decode.columns import Columns
 from ingest.parts import Request
 from ingest.pipeline import run
-from ingest.source import selection_text
 from ingest.spec import PipelineSpec
 from resources.spark import Spark
 
@@ -44,11 +45,12 @@ def window_asset(spec: PipelineSpec, columns: Columns, assemble: Assemble) -> dg
         backfill_policy=dg.BackfillPolicy.single_run(),
         retry_policy=reporting.RETRY,
         metadata=definition_metadata(spec, columns),
-        description=f"{selection_text(spec.source.selection())}: one window at a time ({spec.window.grid}), exactly once",
+        description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: OnCommitted, spark: Spark) -> dg.MaterializeResult[None]:
         request = config.request(context)
         windows = windows_of(spec, context.partition_keys)
+        context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
         with told(context, spec, f"Window {windows[0][0]}", None):
             pipeline = assemble(spec, spark.engine())
         upstream = upstream_versions(context, spec)

@@ -81,7 +81,7 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
 def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """A pattern is observed as one asset that shows all topics that match; a new one doesn't make it another."""
     world = two_topics(tmp_path, instance, topic_pattern=r"shop\..*")
-    assert deps_of(world.defs) == {"kafka/pattern/things"}
+    assert deps_of(world.defs) == {"kafka/pattern/topics-of-things"}
     [first] = observed(world).values()
     assert [r.data["topic"] for r in first.metadata["topics"].value.records] == [OTHER, TOPIC]
     assert first.metadata["partitions"].value == 5
@@ -92,7 +92,7 @@ def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) ->
     assert again.data_version == first.data_version
     assert world.run(0).success
     lineage = world.metadata(0)["dagster/column_lineage"].value.deps_by_column
-    assert lineage["_offset"] == [dg.TableColumnDep(dg.AssetKey(["kafka", "pattern", "things"]), "offset")]
+    assert lineage["_offset"] == [dg.TableColumnDep(dg.AssetKey(["kafka", "pattern", "topics-of-things"]), "offset")]
 
 
 def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterInstance) -> None:
