@@ -38,6 +38,11 @@ def job_name(spec: PipelineSpec) -> str:
     return f"{identifier(spec.id)}_{'batches' if spec.window.is_batch else 'windows'}"
 
 
+def topics_name(spec: PipelineSpec) -> str:
+    """The name of the job that observes what the pipeline reads, and of its schedule."""
+    return f"{identifier(spec.id)}_topics"
+
+
 def kafka_key(spec: PipelineSpec) -> str:
     """The pipeline's KafkaSource among the resources."""
     return f"{identifier(spec.id)}_kafka"

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
-from assets.names import identifier, job_name, table_key
+from assets.names import identifier, job_name, table_key, topics_name, upstream_keys
 from assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
 from ingest.model import Window, instant, label_text
 from ingest.spec import PipelineSpec
@@ -16,6 +16,9 @@ CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)
 """A tick looks at the closed windows of the newest two days, and no fewer than 48; what is older is for a backfill that a person starts, and
 each tick says how much that is."""
+
+OBSERVED = "*/15 * * * *"
+"""When topics are observed."""
 
 GOING = [
     dg.DagsterRunStatus.QUEUED,
@@ -84,6 +87,24 @@ def _batch_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) ->
         return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
 
     return waiting_messages
+
+
+def topics_job_of(spec: PipelineSpec) -> dg.UnresolvedAssetJobDefinition:
+    """The job that observes what the pipeline reads."""
+    selection = dg.AssetSelection.assets(*upstream_keys(spec))
+    return dg.define_asset_job(topics_name(spec), selection=selection, description=f"Observes what {spec.id} reads")
+
+
+def topics_schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+    """Observes the topics ever again, so that their newest offsets are shown without a click."""
+
+    @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
+    def topics(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if _running(context.instance, job.name):
+            return dg.SkipReason("The observation before is still going.")
+        return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
+
+    return topics
 
 
 def _one_or_more(crons: list[str]) -> str | list[str]:
