@@ -13,7 +13,8 @@ import dagster as dg
 from pydantic import Field
 
 from assets import reporting
-from assets.metadata import Value
+from assets.describing import table_description
+from assets.events import made_already, show, upstream_versions
 from assets.names import table_key, upstream_keys
 from assets.reporting import Assemble, definition_metadata, reported, request_id, told
 from ingest.batches import run_batch, run_batches
@@ -22,7 +23,6 @@ from ingest.errors import SpecError
 from ingest.grid import parse_windows
 from ingest.parts import Pipeline, Request, Result
 from ingest.pipeline import run
-from ingest.source import selection_text
 from ingest.spec import PipelineSpec
 from resources.spark import Spark
 
@@ -75,19 +75,20 @@ def batch_asset(spec: PipelineSpec, columns: Columns, assemble: Assemble) -> dg.
         retry_policy=reporting.RETRY,
         output_required=False,
         metadata=definition_metadata(spec, columns),
-        description=f"{selection_text(spec.source.selection())}: in micro-batches, exactly once",
+        description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: Batches, spark: Spark) -> Iterator[Any]:
-        pipeline = assemble(spec, spark.engine())
         what, refused = ("A micro-batch", REFUSED) if config.replay is None else (f"The replay of {config.replay}", None)
-        last: dict[str, Value] | None = None
+        batches = 0
         with told(context, spec, what, refused):
+            pipeline = assemble(spec, spark.engine())
+            upstream = upstream_versions(context, spec)
             for result in config.results(pipeline, request_id(context)):
-                last = reported(context, pipeline, result)
-                context.log_event(dg.AssetMaterialization(context.asset_key, metadata=last))
-        if last is None:
-            context.log.info("Nothing is waiting, or fewer messages than window.min_records: no micro-batch was cut.")
+                show(context, result.committed.receipt, reported(context, pipeline, result), upstream)
+                batches += 1
+        if batches:
+            yield made_already()
         else:
-            yield dg.MaterializeResult(metadata=last)
+            context.log.info("Nothing is waiting, or fewer messages than window.min_records: no micro-batch was cut.")
 
     return table

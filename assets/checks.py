@@ -10,6 +10,7 @@ import dagster as dg
 import msgspec
 
 from assets.evaluation import evaluated
+from assets.failing import failing
 from assets.names import ledger_key, table_key
 from assets.partitions import key_of
 from assets.reporting import NEWEST, Assemble
@@ -34,13 +35,24 @@ def receipts_check(spec: PipelineSpec, assemble: Assemble) -> dg.AssetChecksDefi
 
     @dg.asset_check(asset=table_key(spec), name="receipts", description=_PROMISE, required_resource_keys={state})
     def receipts(context: dg.AssetCheckExecutionContext) -> Any:
-        held = newest(c.receipt for c in assemble(spec, None).sink.receipts())
-        copies = getattr(context.resources, state).ledger().recorded(spec.id, NEWEST)
+        with failing(f"The receipts of {spec.id}"):
+            held = newest(c.receipt for c in assemble(spec, None).sink.receipts())
+            copies = getattr(context.resources, state).ledger().recorded(spec.id, NEWEST)
         seen = shown(context.instance, spec, held)
         wrong = [*differences("Dagster", held, seen), *differences("the ledger", held, copies_of(copies)), *gaps(held)]
-        yield from evaluated(spec, "receipts", not wrong, {"windows": len(held), "wrong": "\n".join(wrong) or "nothing"})
+        yield from evaluated(spec, "receipts", not wrong, _why(wrong, len(held)), {"windows": len(held), "wrong": "\n".join(wrong) or "nothing"})
 
     return receipts
+
+
+def _why(wrong: Sequence[str], windows: int) -> str:
+    if not wrong:
+        return f"Dagster, the ledger and the table's receipts agree on {windows} windows, and they tile."
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return (
+        f"{wrong[0]}{more}. The table's receipts are right. What Dagster shows is mended by materializing the window again, which writes nothing; "
+        "a ledger by `windrow doctor SPEC --rebuild-ledger`; for windows that don't tile see `windrow verify SPEC`."
+    )
 
 
 def newest(receipts: Iterable[Receipt]) -> list[Receipt]:
@@ -70,7 +82,7 @@ def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Itera
 
 
 def _shown_batches(instance: dg.DagsterInstance, spec: PipelineSpec) -> dict[str, Shown]:
-    """Batches have no partitions: among the newest events each is there once or twice, its newest first."""
+    """Batches have no partitions: among the newest events each is there, its newest first; a retry or a replay shows it once more."""
     found = dict[str, Shown]()
     for key, event in _materializations(instance, dg.AssetRecordsFilter(table_key(spec)), 2 * NEWEST):
         found.setdefault(key, event)

@@ -15,18 +15,49 @@ _PARTS = {"header-list": "headers", "value-size": "value", "window": None, "atte
 """Of which part of a message a metadata column tells, where that is not its name; None: of none."""
 
 
-def column_schema(columns: Sequence[tuple[str, str]], metadata: Mapping[str, str]) -> dg.TableSchema:
-    """The columns of a committed window: (name, type) of the schema it was read with, and the metadata columns (name -> column)."""
-    return dg.TableSchema([*(dg.TableColumn(name, kind) for name, kind in columns), *_own(metadata)])
+_MEANINGS = {
+    "topic": "the topic of the row's message",
+    "partition": "its partition in the topic",
+    "offset": "its offset in the partition",
+    "timestamp": "its timestamp; null where it has none",
+    "timestamp-type": "who stamped it: its producer (CreateTime) or the broker (LogAppendTime)",
+    "headers": "its headers; of two with one key the last",
+    "header-list": "its headers, all of them, in order",
+    "leader-epoch": "the leader epoch that it was written in",
+    "key": "its key",
+    "value-size": "the length of its value in bytes",
+    "attempt": "the attempt that wrote the row",
+    "window": "the window that it was read in",
+}
+
+
+def column_schema(read: Sequence[tuple[str, str]], columns: Columns, metadata: Mapping[str, str]) -> dg.TableSchema:
+    """The columns of a committed window with their checks, and the metadata columns.
+
+    Dagster shows those of the newest materialization instead of the definition's, so all that the definition says has to be here too. A
+    column that the window was read with as something else than what is declared now has no checks: nobody knows which it had.
+
+    Args:
+        read: (name, type) of the schema that the window was read with.
+        columns: of the schema as it is now.
+        metadata: the metadata columns, name -> column.
+    """
+    declared = {(column.name, column.type): column for column in _declared(columns)}
+    found = [declared.get((name, kind)) or dg.TableColumn(name, kind) for name, kind in read]
+    same = len(found) == len(declared) and all(column in found for column in declared.values())
+    return dg.TableSchema([*found, *_own(metadata)], dg.TableConstraints(list(columns.constraints) if same else []))
 
 
 def declared_schema(columns: Columns, metadata: Mapping[str, str]) -> dg.TableSchema:
     """The columns as the schema declares them, with their checks, and the metadata columns."""
-    declared = [
+    return dg.TableSchema([*_declared(columns), *_own(metadata)], dg.TableConstraints(list(columns.constraints)))
+
+
+def _declared(columns: Columns) -> list[dg.TableColumn]:
+    return [
         dg.TableColumn(c.name, kind, c.description, dg.TableColumnConstraints(nullable=c.nullable, other=list(c.constraints)))
         for c, (_, kind) in zip(columns.columns, columns.described(), strict=True)
     ]
-    return dg.TableSchema([*declared, *_own(metadata)], dg.TableConstraints(list(columns.constraints)))
 
 
 def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage:
@@ -38,4 +69,8 @@ def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage
 
 
 def _own(metadata: Mapping[str, str]) -> list[dg.TableColumn]:
-    return [dg.TableColumn(field.name, str(field.type)) for field in fields(metadata)]
+    names = {column: name for name, column in metadata.items()}
+    return [
+        dg.TableColumn(f.name, str(f.type), _MEANINGS[names[f.name]], dg.TableColumnConstraints(nullable=f.nullable))
+        for f in fields(metadata)
+    ]

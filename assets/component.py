@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,7 +10,11 @@ import dagster as dg
 from pydantic import BaseModel, RootModel
 
 from assets.factory import kafka_table
+from assets.names import identifier
+from ingest.errors import SpecError
 from ingest.spec import PipelineSpec, fill_spec, load_spec
+
+FILE = "defs.yaml"
 
 
 class Attributes(RootModel[dict[str, Any]]):
@@ -71,6 +76,26 @@ class KafkaTable(dg.Component):
         return cls(fill_spec(raw, context.path))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """All of the pipeline's definitions."""
-        del context
+        """All of the pipeline's definitions.
+
+        Raises:
+            SpecError: another pipeline of the code location would have the same names in Dagster.
+        """
+        others = [c.spec for c in context.component_tree.get_all_components(KafkaTable) if c is not self]
+        refuse_alike(self.spec, others)
         return kafka_table(self.spec)
+
+
+def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
+    """Hold a pipeline's name against the others of its code location: Dagster's names know letters, digits and underscores only.
+
+    Raises:
+        SpecError: names both ids and both files.
+    """
+    name = identifier(spec.id)
+    other = next((o for o in others if identifier(o.id) == name), None)
+    if other is None:
+        return
+    what = f"have one id, {spec.id}" if spec.id == other.id else f"have the ids {spec.id} and {other.id}, which Dagster can't tell apart: both are {name}"
+    one, two = sorted(str(each.folder / FILE) for each in (spec, other))
+    raise SpecError(f"{one} and {two} {what}", "spec", "Give one of them another id, or a code location of its own.")

@@ -21,9 +21,15 @@ def evaluated(
     spec: PipelineSpec,
     name: str,
     passed: bool,
+    why: str,
     metadata: Mapping[str, Value],
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR,
 ) -> Iterator[Any]:
-    """The events of a check of a pipeline's table, for the check's function to yield."""
+    """The events of a check of a pipeline's table, for the check's function to yield.
+
+    `why`: a sentence, in Markdown: what was found, and what to do. It is the evaluation's description, and where it didn't pass the first of
+    its metadata too, for not every page shows the description.
+    """
+    shown = metadata if passed else {"why": dg.MetadataValue.md(why), **metadata}
     yield dg.Output(None)
-    yield dg.AssetCheckEvaluation(table_key(spec), name, passed, metadata, severity=severity, blocking=False)
+    yield dg.AssetCheckEvaluation(table_key(spec), name, passed, shown, severity=severity, description=why, blocking=False)

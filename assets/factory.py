@@ -9,7 +9,7 @@ from assets.checks import receipts_check
 from assets.health import health_checks
 from assets.names import kafka_key, ledger_key
 from assets.reporting import Assemble
-from assets.schedule import job_of, schedule_of
+from assets.schedule import job_of, schedule_of, topics_job_of, topics_schedule_of
 from assets.table import window_asset
 from assets.topic import topic_assets
 from ingest.assemble import assemble as from_spec
@@ -34,13 +34,13 @@ def kafka_table(spec: PipelineSpec, assemble: Assemble = from_spec) -> dg.Defini
     """
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
     table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, assemble)
-    job = job_of(spec, table)
+    job, topics = job_of(spec, table), topics_job_of(spec)
     kafka, ledger = KafkaSource.of(spec.source), LedgerState(url=spec.state_url())
     return dg.Definitions(
         assets=[*topic_assets(spec), table],
         asset_checks=[receipts_check(spec, assemble), *health_checks(spec, assemble)],
-        jobs=[job],
-        schedules=[schedule_of(spec, job)],
+        jobs=[job, topics],
+        schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
         resources={"spark": SPARK, kafka_key(spec): _hidden(kafka), ledger_key(spec): _hidden(ledger)},
     )
 

@@ -5,9 +5,9 @@ A warning never fails a run, nor does a cluster that doesn't answer: that is a w
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import dagster as dg
 
@@ -16,6 +16,7 @@ from assets.hours import judged, newest_recorded
 from assets.metadata import Value
 from assets.names import table_key
 from assets.reporting import NEWEST, Assemble
+from assets.why import late_words, overdue_words
 from ingest.completeness import Completeness
 from ingest.errors import WindrowError
 from ingest.headroom import headroom
@@ -23,8 +24,10 @@ from ingest.parts import Pipeline
 from ingest.spec import PipelineSpec
 from ingest.windowspec import WindowSpec
 
-Judge = Callable[[Pipeline], tuple[bool, Mapping[str, Value]]]
-"""Whether all is well, and what to show."""
+Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
+"""Whether all is well; a sentence that says why, and what to do if not; what else to show."""
+
+Judge = Callable[[Pipeline], Verdict]
 
 _FEW = 20
 
@@ -45,24 +48,30 @@ def _check(spec: PipelineSpec, assemble: Assemble, name: str, description: str, 
     @dg.asset_check(asset=table_key(spec), name=name, description=description)
     def check(context: dg.AssetCheckExecutionContext) -> Any:
         try:
-            passed, shown = judge(assemble(spec, None))
+            passed, why, shown = judge(assemble(spec, None))
         except WindrowError as error:
             context.log.warning("The check %s was not made: %s", name, error)
-            passed, shown = False, {"unchecked": str(error)}
-        yield from evaluated(spec, name, passed, shown, dg.AssetCheckSeverity.WARN)
+            passed, why, shown = False, f"The check was not made: {error}", {"unchecked": str(error)}
+        yield from evaluated(spec, name, passed, why, shown, dg.AssetCheckSeverity.WARN)
 
     return check
 
 
-def loss(pipeline: Pipeline) -> tuple[bool, Mapping[str, Value]]:
+def loss(pipeline: Pipeline) -> Verdict:
     """What the newest windows have lost, in the receipts' words."""
     held = newest_recorded(pipeline, NEWEST)
     lines = [f"{r.window.key}: {line}" for r in held for line in r.partial]
     lost = sum(r.counts.skipped for r in held)
-    return not lines, {"windows": len(held), "skipped": lost, "lost": dg.MetadataValue.text(_shortened(lines))}
+    why = (
+        f"{len(lines)} times the newest {len(held)} windows went on without messages that were gone; first: {lines[0]}. They can't be read any "
+        "more: keep messages longer, or run windows sooner."
+        if lines
+        else f"The newest {len(held)} windows lack nothing."
+    )
+    return not lines, why, {"windows": len(held), "skipped": lost, "lost": dg.MetadataValue.text(_shortened(lines))}
 
 
-def room(pipeline: Pipeline) -> tuple[bool, Mapping[str, Value]]:
+def room(pipeline: Pipeline) -> Verdict:
     """How long the topics will still hold what is unread."""
     found = headroom(pipeline)
     shown: dict[str, Value] = {"unread": found.what}
@@ -70,23 +79,34 @@ def room(pipeline: Pipeline) -> tuple[bool, Mapping[str, Value]]:
         shown["do"] = found.do
     if found.left is not None:
         shown["seconds_left"] = round(found.left.total_seconds())
-    return found.level == "ok", shown
+    return found.level == "ok", " ".join(filter(None, (f"{found.what}.", found.do))), shown
 
 
-def completeness(pipeline: Pipeline) -> tuple[bool, Mapping[str, Value]]:
+def completeness(pipeline: Pipeline) -> Verdict:
     """Which windows are open past their time or late, and who holds the watermark back."""
     found = judged(pipeline, NEWEST)
-    late = [key for key, state in found.windows.items() if state.state == "late"]
+    late = {key: state.late_elsewhere for key, state in sorted(found.windows.items()) if state.state == "late"}
     overdue = [r.window.key for r in newest_recorded(pipeline, NEWEST) if is_overdue(found, r.window.key, r.window.hours, pipeline)]
     shown: dict[str, Value] = {
         "states": dg.MetadataValue.json({key: state.state for key, state in sorted(found.windows.items())}),
         "overdue": dg.MetadataValue.text(_shortened(overdue)),
-        "late": dg.MetadataValue.json({key: found.windows[key].late_elsewhere for key in late}),
+        "late": dg.MetadataValue.json(late),
         "holding": dg.MetadataValue.text(_shortened([str(tp) for tp in found.holding])),
     }
     if found.watermark is not None:
         shown["watermark"] = dg.MetadataValue.timestamp(found.watermark)
-    return not late and not overdue, shown
+    return not late and not overdue, _why(pipeline, found, overdue, late), shown
+
+
+def _why(pipeline: Pipeline, found: Completeness, overdue: Sequence[str], late: Mapping[str, int]) -> str:
+    words = []
+    if overdue:
+        words.append(overdue_words(found, overdue, pipeline.ledger.newest(pipeline.spec.id)[-1]))
+    if late:
+        words.append(late_words(late))
+    waiting = sum(state.state == "open" for state in found.windows.values())
+    well = f"{len(found.windows) - waiting} windows are complete" + (f", {waiting} open and not overdue." if waiting else ".")
+    return " ".join(words) or well
 
 
 def is_overdue(found: Completeness, key: str, hours: tuple[datetime, datetime] | None, pipeline: Pipeline) -> bool:

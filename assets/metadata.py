@@ -1,34 +1,14 @@
 """What Dagster shows of a window or micro-batch: what its receipt says, and what is known beside it at that moment. Pure.
 
-offsets                       table for people: per topic-partition where the window starts and stops, how that was found, what came of it
-offset_ranges                 the ranges as JSON: {topic: {partition: [start, stop]}}, half-open
-messages_read, rows_written, dead_letters, dropped
-dead_reasons                  JSON: dead letters by reason; only where there are any
-invisible                     offsets without a visible message: markers, aborted, compacted
-aborted                       those of them that were seen to be aborted messages
-skipped                       offsets that were not in the log any more, and that the spec says to go on without
-partial                       what was lost, or may be, in words; only where there is anything
-late, early                   messages in the window that are stamped before and after its hours; not of micro-batches
-completeness, watermark       whether the window's hours are over everywhere, as seen then; not of micro-batches
-bytes                         of the messages read
-seconds, rows_per_second      of the run that wrote the window
-lag_records, lag_seconds      offsets beyond the window's stop; the age of the first message there
-lag                           table: the same per topic-partition
-published                     JSON: what came of telling the consumer group; only where there is one to tell
-delta_version                 of the commit; missing where the sink no longer knows it
-generation                    0, and one more for each replacement
-recovered                     the window was committed before; this run wrote nothing
-window                        its key; of micro-batches `batch`, the number, too
-receipt                       the receipt as JSON
-warnings                      only where there are any
-dagster/partition_row_count (not of micro-batches), dagster/column_schema, dagster/column_lineage
+The order is the one in which the UI shows it: first what everybody looks for, then what is wrong, then the rest. A count that is usually
+zero is there only where it is not. `MEANINGS` explains each entry; the table's description shows it.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -36,8 +16,9 @@ import msgspec
 
 from assets.columns import column_schema, lineage
 from ingest.completeness import WindowState
+from ingest.decode.columns import Columns
 from ingest.lag import Lag
-from ingest.model import Mark, Receipt, SplitCounts, TopicPartition, to_json
+from ingest.model import Mark, Receipt, SplitCounts, TopicPartition, Window, label_text, to_json
 from ingest.parts import Result
 from ingest.spec import PipelineSpec
 from ingest.tiling import between
@@ -46,36 +27,95 @@ Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineag
 """What Dagster takes as a value of metadata; plain numbers are plotted over time."""
 
 
-def window_metadata(spec: PipelineSpec, result: Result) -> dict[str, Value]:
-    """Everything about one window that its receipt says."""
+MEANINGS: Mapping[str, str] = {
+    "rows_written": "rows that the window added to the table",
+    "dead_letters": "messages that were refused, each with its reason, beside the table",
+    "window": "from when until when, as `START/END`; of a micro-batch its name",
+    "batch": "the micro-batch's number",
+    "offsets": "per topic-partition from which offset (`start`) up to which (`stop`, not included), and what came of them",
+    "lag_records": "offsets beyond the window's stop when the event was made; only of the newest window",
+    "lag_seconds": "the age of the first message there",
+    "partial": "what was lost, or may be",
+    "warnings": "what to look at",
+    "dead_reasons": "dead letters by reason",
+    "completeness": "whether the window's hours were over everywhere by then: `open`, `complete`, or `late`, if later windows hold some of them",
+    "watermark": "until when all topic-partitions were seen by then",
+    "messages_read": "messages in the window's offsets; rows, dead letters and dropped ones together",
+    "dropped": "messages without a value that were only counted",
+    "invisible": "offsets without a visible message: transaction markers, aborted or compacted messages",
+    "aborted": "those of them that were seen to be aborted messages",
+    "skipped": "offsets that were not in the log any more",
+    "late": "messages in the window that are stamped before its hours",
+    "early": "messages in the window that are stamped after its hours",
+    "bytes_read": "keys and values of the messages",
+    "run_seconds": "how long the run took that wrote the window",
+    "rows_per_second": "in that run",
+    "generation": "how often the window was replaced",
+    "recovered": "the window was committed before: the run wrote nothing",
+    "published": "what came of telling the consumer group",
+    "delta_version": "the version of the Delta table that the window made",
+    "lag": "lag by topic-partition",
+    "offset_ranges": "the offsets as JSON: `{topic: {partition: [start, stop]}}`",
+    "receipt": "the table's own receipt of the window",
+}
+"""What each entry says, in the order in which they stand."""
+
+
+def window_metadata(
+    spec: PipelineSpec, columns: Columns, result: Result, lag: Lag | None = None, state: WindowState | None = None
+) -> dict[str, Value]:
+    """Everything about one window.
+
+    Args:
+        spec: the pipeline's.
+        columns: of its schema.
+        result: of the window's run.
+        lag: what is unread beyond the window's stop; None where that says nothing of the window, or nobody knows.
+        state: whether its hours are over everywhere; None of micro-batches, or where nobody knows.
+    """
     receipt, counts = result.committed.receipt, result.committed.receipt.counts
-    shown: dict[str, Value] = {
-        "messages_read": counts.read, "rows_written": counts.valid, "dead_letters": counts.dead, "dropped": counts.dropped,
-        "invisible": counts.invisible, "aborted": counts.aborted, "skipped": counts.skipped, "bytes": counts.bytes,
-        "seconds": receipt.seconds, "rows_per_second": round(counts.valid / max(receipt.seconds, 0.001)),
-        "generation": receipt.generation, "recovered": result.recovered, "window": receipt.window.key,
-        "offsets": offsets_table(receipt), "offset_ranges": dg.MetadataValue.json(offset_ranges(receipt)),
-        "receipt": dg.MetadataValue.json(json.loads(to_json(receipt))),
-        "dagster/column_schema": column_schema(receipt.schema, spec.metadata),
-        "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
+    found: dict[str, Value] = {
+        "rows_written": counts.valid, "dead_letters": counts.dead, "window": _interval(receipt.window),
+        "offsets": offsets_table(receipt), "messages_read": counts.read, "bytes_read": counts.bytes,
+        "run_seconds": receipt.seconds, "rows_per_second": round(counts.valid / max(receipt.seconds, 0.001)),
+        "offset_ranges": dg.MetadataValue.json(offset_ranges(receipt)), "receipt": dg.MetadataValue.json(json.loads(to_json(receipt))),
     }  # fmt: skip
-    return shown | _by_kind(receipt) | _sometimes(result)
+    found |= _by_kind(receipt) | _sometimes(result)
+    found |= {} if lag is None else lag_metadata(lag)
+    found |= {} if state is None else state_metadata(state)
+    schema = {
+        "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
+        "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
+    }
+    rows: dict[str, Value] = {} if receipt.window.hours is None else {"dagster/partition_row_count": counts.valid}
+    return {name: found[name] for name in MEANINGS if name in found} | rows | schema
+
+
+def _interval(window: Window) -> str:
+    """As the command takes it under `--window`."""
+    return window.key if window.hours is None else f"{window.key}/{label_text(window.end)}"
 
 
 def _by_kind(receipt: Receipt) -> dict[str, Value]:
     """What only windows in time have, or only micro-batches."""
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
-    return {"late": receipt.counts.late, "early": receipt.counts.early, "dagster/partition_row_count": receipt.counts.valid}
+    return {name: n for name, n in (("late", receipt.counts.late), ("early", receipt.counts.early)) if n}
 
 
 def _sometimes(result: Result) -> dict[str, Value]:
     """What only some windows have."""
     receipt, version, published = result.committed.receipt, result.committed.version, result.published
-    reasons: Counter[str] = Counter()
+    counts, reasons = receipt.counts, Counter[str]()
     for split in receipt.splits:
         reasons.update(dict(split.reasons))
-    found: dict[str, Value] = {}
+    usually_zero = {
+        "dropped": counts.dropped, "invisible": counts.invisible, "aborted": counts.aborted, "skipped": counts.skipped,
+        "generation": receipt.generation,
+    }  # fmt: skip
+    found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
+    if result.recovered:
+        found["recovered"] = True
     if version is not None:
         found["delta_version"] = version
     if reasons:
@@ -127,25 +167,40 @@ def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
     counted: dict[TopicPartition, list[SplitCounts]] = {}
     for counts in receipt.splits:
         counted.setdefault(TopicPartition(counts.topic, counts.partition), []).append(counts)
-    ranges = between(receipt.plan.start, receipt.plan.stop)
-    return dg.MetadataValue.table([_offsets_line(*marks, counted.get(tp, ())) for tp, marks in ranges.items()], schema=_OFFSETS)
+    lines = [_offsets_line(*marks, counted.get(tp, ())) for tp, marks in between(receipt.plan.start, receipt.plan.stop).items()]
+    empty = {name for name in _USUALLY_ZERO if not any(line[name] for line in lines)}
+    columns = [column for column in _OFFSETS if column.name not in empty]
+    kept = [dg.TableRecord({name: value for name, value in line.items() if name not in empty}) for line in lines]
+    return dg.MetadataValue.table(kept, schema=dg.TableSchema(columns))
 
 
-_OFFSETS = dg.TableSchema(
-    [
-        dg.TableColumn("topic", "string"),
-        *(dg.TableColumn(name, "int") for name in ("partition", "start", "stop", "read", "rows", "dead", "invisible", "skipped")),
-        dg.TableColumn("resolved", "string", description="how start and stop were found"),
-    ]
-)
+_USUALLY_ZERO = ("invisible", "skipped")
+
+_OFFSETS = [
+    dg.TableColumn("topic", "string"),
+    dg.TableColumn("partition", "int"),
+    dg.TableColumn("start", "int", "the first offset"),
+    dg.TableColumn("stop", "int", "the offset after the last one"),
+    dg.TableColumn("read", "int", "messages"),
+    dg.TableColumn("rows", "int"),
+    dg.TableColumn("dead", "int", "dead letters"),
+    dg.TableColumn("invisible", "int", "offsets without a visible message"),
+    dg.TableColumn("skipped", "int", "offsets that were not in the log any more"),
+    dg.TableColumn(
+        "resolved", "string",
+        "how start and stop were found, in one word if alike. settled: the first message that belongs to the later window. end: the log's end, "
+        "nothing later was there. open: the same, with a transaction open behind it. clamped: a neighbour's. log_start: the oldest that "
+        "was left. position: where the spec says. batch: where a micro-batch ends. removed: the topic is not read any more",
+    ),
+]  # fmt: skip
 
 
-def _offsets_line(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> dg.TableRecord:
+def _offsets_line(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> dict[str, str | int]:
+    """`resolved` is one word without a space: a column as wide as the words needs no second line."""
     parts = list(counts)
-    line: dict[str, str | int] = {
+    return {
         "topic": stop.topic, "partition": stop.partition, "start": start.offset, "stop": stop.offset,
         "read": sum(c.read for c in parts), "rows": sum(c.valid for c in parts), "dead": sum(c.dead for c in parts),
         "invisible": sum(c.missing for c in parts), "skipped": sum(c.skipped for c in parts),
-        "resolved": f"{start.how} .. {stop.how}",
+        "resolved": start.how if start.how == stop.how else f"{start.how}→{stop.how}",
     }  # fmt: skip
-    return dg.TableRecord(line)

@@ -25,14 +25,22 @@ def topic_key(topic: str) -> dg.AssetKey:
 
 
 def upstream_keys(spec: PipelineSpec) -> list[dg.AssetKey]:
-    """The asset keys of what a pipeline reads: one per topic that it names, or one for its pattern, whatever that matches."""
+    """The asset keys of what a pipeline reads: one per topic that it names, or one for its pattern, whatever that matches.
+
+    The UI's graph writes only the last part of a key on a node, so the pattern's must not be the table's.
+    """
     named = spec.source.topic_names()
-    return [topic_key(topic) for topic in named] if named else [dg.AssetKey(["kafka", "pattern", spec.id])]
+    return [topic_key(topic) for topic in named] if named else [dg.AssetKey(["kafka", "pattern", f"topics-of-{spec.id}"])]
 
 
 def job_name(spec: PipelineSpec) -> str:
     """The name of the job that the schedule starts."""
     return f"{identifier(spec.id)}_{'batches' if spec.window.is_batch else 'windows'}"
+
+
+def topics_name(spec: PipelineSpec) -> str:
+    """The name of the job that observes what the pipeline reads, and of its schedule."""
+    return f"{identifier(spec.id)}_topics"
 
 
 def kafka_key(spec: PipelineSpec) -> str:

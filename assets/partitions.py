@@ -102,6 +102,21 @@ def catch_up(window: WindowSpec, now: datetime, least: int, span: timedelta) -> 
     return max(least, len(labels_between(window.grid, now - window.delay - span, now - window.delay)))
 
 
+def earlier(window: WindowSpec, oldest: str, done: Collection[str]) -> int:
+    """How many windows of the pipeline before a partition key are not among the done ones."""
+    assert window.start is not None, "micro-batches are no partitions"
+    first = key_of(window, window.start)
+    return _starts(window.grid, window.start, _start_of(window, oldest)) - sum(first <= key < oldest for key in done)
+
+
+def _starts(grid: str, start: datetime, stop: datetime) -> int:
+    """How many labels there are from `start` on, before `stop`. Where all days are alike, only one of them and the rest are counted."""
+    moment, day, alike = timedelta(microseconds=1), timedelta(days=1), cron(grid).split(" ")[2:] == ["*", "*", "*"]
+    days = (stop - start) // day if alike else 0
+    in_days = days * len(labels_between(grid, start - moment, start + day - moment)) if days else 0
+    return in_days + len(labels_between(grid, start + days * day - moment, stop - moment))
+
+
 def stretches(window: WindowSpec, keys: Collection[str]) -> list[Stretch]:
     """The keys grouped into stretches without a gap, in the order of time."""
     if not keys:

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 import dagster as dg
 
 from assets.columns import declared_schema, lineage
+from assets.failing import again_or_failure
 from assets.hours import judged
-from assets.metadata import Value, lag_metadata, state_metadata, window_metadata
+from assets.metadata import Value, window_metadata
 from assets.schedule import refused_tag
+from ingest.completeness import WindowState
 from ingest.decode.columns import Columns
-from ingest.errors import RefusedError, UnreachableError, WindrowError
-from ingest.lag import lag
+from ingest.errors import RefusedError, WindrowError
+from ingest.lag import Lag, lag
+from ingest.model import Receipt
 from ingest.parts import Pipeline, Result
 from ingest.ports import Engine
 from ingest.spec import PipelineSpec
@@ -46,35 +49,41 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
 
     The window is committed: a broker that doesn't answer now costs some figures, not the run.
     """
-    receipt, spec = result.committed.receipt, pipeline.spec
+    spec, behind, state = pipeline.spec, None, None
     if result.published is not None and result.published.failed:
         context.log.warning("Group %s was not told: %s", result.published.group, "; ".join(result.published.why))
-    shown = window_metadata(spec, result)
     try:
-        source = spec.source.origin(spec.window.grid)
-        reached = pipeline.ledger.opening(spec.id, receipt.window.end) or receipt.plan.stop
-        shown |= lag_metadata(lag(pipeline.broker, source, reached, pipeline.now()))
-        if not spec.window.is_batch:
-            shown |= state_metadata(judged(pipeline, NEWEST, [receipt]).windows[receipt.window.key])
+        behind, state = _lag(pipeline, result.committed.receipt), _state(pipeline, result.committed.receipt)
     except WindrowError as error:
         context.log.warning("Lag and completeness are not shown: %s", error)
-    return shown
+    return window_metadata(spec, pipeline.columns, result, behind, state)
+
+
+def _lag(pipeline: Pipeline, receipt: Receipt) -> Lag | None:
+    """What is unread now; None of an older window: what is beyond its stop is in the windows after it, or about to be."""
+    spec = pipeline.spec
+    if pipeline.ledger.recorded(spec.id, 1)[-1].window != receipt.window:
+        return None
+    reached = pipeline.ledger.opening(spec.id, receipt.window.end) or receipt.plan.stop
+    return lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
+
+
+def _state(pipeline: Pipeline, receipt: Receipt) -> WindowState | None:
+    if pipeline.spec.window.is_batch:
+        return None
+    return judged(pipeline, NEWEST, [receipt]).windows[receipt.window.key]
 
 
 @contextmanager
 def told(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refused: str | None) -> Iterator[None]:
-    """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry.
+    """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry, never a bug.
 
     `refused`: what the schedule is to leave alone if its data is refused. A window that isn't closed yet is not, nor one that was refused
     for a wrong ledger, table or schema: once that is mended, it is asked for again.
     """
     try:
         yield
-    except WindrowError as error:
+    except Exception as error:
         if refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec, refused))
-        raise dg.Failure(
-            f"{what}: {error}",
-            metadata={"window": what, "kind": type(error).__name__, "exit_code": error.exit_code},
-            allow_retries=isinstance(error, UnreachableError),
-        ) from None
+        raise again_or_failure(what, error, RETRY, context.retry_number) from None

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 import dagster as dg
 
-from assets.names import identifier, job_name, table_key
-from assets.partitions import Stretch, catch_up, closed, crons_of, stretches
-from ingest.model import instant
+from assets.names import identifier, job_name, table_key, topics_name, upstream_keys
+from assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
+from ingest.model import Window, instant, label_text
 from ingest.spec import PipelineSpec
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)
-"""A tick looks at the closed windows of the newest two days, and no fewer than 48; what is older is for a backfill that a person starts."""
+"""A tick looks at the closed windows of the newest two days, and no fewer than 48; what is older is for a backfill that a person starts, and
+each tick says how much that is."""
+
+OBSERVED = "*/15 * * * *"
+"""When topics are observed."""
 
 GOING = [
     dg.DagsterRunStatus.QUEUED,
@@ -27,6 +31,12 @@ GOING = [
 REFUSED_TAG = "windrow/refused"
 """The run tag that names what was refused. A person decides about that, so the schedule leaves it alone: a window by itself, and of
 micro-batches all, for a refused one is in the way of those after it."""
+
+START_TAG, END_TAG = "windrow/start", "windrow/end"
+"""The run tags that say from when until when the windows of a run are."""
+
+LEFT_TAG = "windrow/left"
+"""The run tag that says how many older windows the tick left."""
 
 BATCH_REFUSED = (
     "The newest run refused a micro-batch, which is in the way of all later ones. See why, mend it and start a run of this job by hand; "
@@ -55,8 +65,12 @@ def _window_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -
             return dg.SkipReason(STILL_GOING)
         at = context.scheduled_execution_time
         keys = closed(spec.window, at, catch_up(spec.window, at, CATCH_UP, CATCH_UP_SPAN))
-        found = stretches(spec.window, _open(context.instance, spec, keys))
-        return [_request(s, at) for s in found] or dg.SkipReason("No closed window is waiting.")
+        done = context.instance.get_materialized_partitions(table_key(spec))
+        left = left_words(earlier(spec.window, keys[0], done), keys[0]) if keys else ""
+        if left:
+            context.log.warning("%s", left)
+        found = stretches(spec.window, _open(context.instance, spec, keys, done))
+        return [_request(spec, s, at, left) for s in found] or dg.SkipReason(" ".join(filter(None, ("No closed window is waiting.", left))))
 
     return closed_windows
 
@@ -75,8 +89,34 @@ def _batch_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) ->
     return waiting_messages
 
 
+def topics_job_of(spec: PipelineSpec) -> dg.UnresolvedAssetJobDefinition:
+    """The job that observes what the pipeline reads."""
+    selection = dg.AssetSelection.assets(*upstream_keys(spec))
+    return dg.define_asset_job(topics_name(spec), selection=selection, description=f"Observes what {spec.id} reads")
+
+
+def topics_schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+    """Observes the topics ever again, so that their newest offsets are shown without a click."""
+
+    @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
+    def topics(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if _running(context.instance, job.name):
+            return dg.SkipReason("The observation before is still going.")
+        return dg.RunRequest(run_key=instant(context.scheduled_execution_time))
+
+    return topics
+
+
 def _one_or_more(crons: list[str]) -> str | list[str]:
     return crons[0] if len(crons) == 1 else crons
+
+
+def left_words(count: int, oldest: str) -> str:
+    """What a tick says of the windows that it doesn't look at; nothing if all of them are there."""
+    if not count:
+        return ""
+    which = f"{count:,} windows before {oldest} are" if count > 1 else f"1 window before {oldest} is"
+    return f"{which} not materialized. The schedule leaves what is older than it catches up with: start a backfill of the missing partitions."
 
 
 def range_tags(stretch: Stretch) -> dict[str, str]:
@@ -84,9 +124,16 @@ def range_tags(stretch: Stretch) -> dict[str, str]:
     return {"dagster/asset_partition_range_start": stretch.first, "dagster/asset_partition_range_end": stretch.last}
 
 
-def _request(stretch: Stretch, at: datetime) -> dg.RunRequest:
+def hours_tags(first: Window, last: Window) -> dict[str, str]:
+    """The tags that tell people which hours a run covers: Dagster hides its own."""
+    return {START_TAG: label_text(first.start), END_TAG: label_text(last.end)}
+
+
+def _request(spec: PipelineSpec, stretch: Stretch, at: datetime, left: str) -> dg.RunRequest:
     """The tick is part of the key: what failed at one tick is asked for again at the next."""
-    return dg.RunRequest(run_key=f"{instant(at)} {stretch.first}", tags=range_tags(stretch))
+    (_, first), *_, (_, last) = windows_of(spec, [stretch.first, stretch.last])
+    tags = range_tags(stretch) | hours_tags(first, last) | ({LEFT_TAG: left} if left else {})
+    return dg.RunRequest(run_key=f"{instant(at)} {stretch.first}", tags=tags)
 
 
 def _running(instance: dg.DagsterInstance, job: str) -> bool:
@@ -94,9 +141,8 @@ def _running(instance: dg.DagsterInstance, job: str) -> bool:
     return bool(instance.get_run_records(going, limit=1))
 
 
-def _open(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str]) -> list[str]:
-    """The keys that are neither materialized nor refused. One that was run too early is neither, and so is asked for again."""
-    done = instance.get_materialized_partitions(table_key(spec))
+def _open(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str], done: Collection[str]) -> list[str]:
+    """The keys that are neither done nor refused. One that was run too early is neither, and so is asked for again."""
     left = [key for key in keys if key not in done]
     refused = _refused(instance, spec, left)
     return [key for key in left if key not in refused]

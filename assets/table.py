@@ -2,21 +2,21 @@
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
-from collections.abc import Mapping
 from typing import Literal
 
 import dagster as dg
 from pydantic import Field
 
 from assets import reporting
-from assets.metadata import Value
+from assets.describing import table_description
+from assets.events import made_already, show, upstream_versions
 from assets.names import table_key, upstream_keys
 from assets.partitions import partitions_of, windows_of
 from assets.reporting import Assemble, definition_metadata, reported, request_id, told
+from assets.schedule import hours_tags
 from ingest.decode.columns import Columns
 from ingest.parts import Request
 from ingest.pipeline import run
-from ingest.source import selection_text
 from ingest.spec import PipelineSpec
 from resources.spark import Spark
 
@@ -45,22 +45,19 @@ def window_asset(spec: PipelineSpec, columns: Columns, assemble: Assemble) -> dg
         backfill_policy=dg.BackfillPolicy.single_run(),
         retry_policy=reporting.RETRY,
         metadata=definition_metadata(spec, columns),
-        description=f"{selection_text(spec.source.selection())}: one window at a time ({spec.window.grid}), exactly once",
+        description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: OnCommitted, spark: Spark) -> dg.MaterializeResult[None]:
         request = config.request(context)
-        pipeline = assemble(spec, spark.engine())
-        for key, window in windows_of(spec, context.partition_keys):
+        windows = windows_of(spec, context.partition_keys)
+        context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
+        with told(context, spec, f"Window {windows[0][0]}", None):
+            pipeline = assemble(spec, spark.engine())
+        upstream = upstream_versions(context, spec)
+        for key, window in windows:
             with told(context, spec, f"Window {key}", key):
                 result = run(pipeline, window, request)
-            _show(context, key, reported(context, pipeline, result))
-        return dg.MaterializeResult()
+            show(context, result.committed.receipt, reported(context, pipeline, result), upstream, key)
+        return made_already()
 
     return table
-
-
-def _show(context: dg.AssetExecutionContext, key: str, metadata: Mapping[str, Value]) -> None:
-    """Show a window at once, so that it stays green if the run is killed later; the event that ends the step says the same again."""
-    context.add_asset_metadata(metadata, partition_key=key)
-    if len(context.partition_keys) > 1:
-        context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata))

@@ -8,6 +8,8 @@ that both tables hang on one asset; which pipeline's client observes it is the s
 
 import dagster as dg
 
+from assets.describing import selected
+from assets.failing import failing
 from assets.metadata import Value
 from assets.names import kafka_key, topic_key, upstream_keys
 from ingest.model import Split, TopicPartition
@@ -24,16 +26,18 @@ def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
     selection = spec.source.selection()
     if isinstance(selection, Pattern):
         [key] = upstream_keys(spec)
-        return [_observable(spec, key, selection, f"Kafka topics matching {selection.expression}")]
-    return [_observable(spec, topic_key(t), Topics((t,)), f"Kafka topic {t}") for t in spec.source.topic_names()]
+        return [_observable(spec, key, selection)]
+    return [_observable(spec, topic_key(t), Topics((t,))) for t in spec.source.topic_names()]
 
 
-def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection, description: str) -> dg.SourceAsset:
+def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> dg.SourceAsset:
     source = kafka_key(spec)
+    what, description = ("Kafka" if isinstance(selection, Pattern) else "Kafka topic"), selected(selection)
 
-    @dg.observable_source_asset(key=key, required_resource_keys={source}, description=description, tags={"dagster/kind/kafka": ""})
+    @dg.observable_source_asset(key=key, required_resource_keys={source}, description=f"{what} {description}", tags={"dagster/kind/kafka": ""})
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-        found = getattr(context.resources, source).snapshot(selection)
+        with failing(f"{what} {selection_text(selection)}"):
+            found = getattr(context.resources, source).snapshot(selection)
         context.log.info("Observed %s", selection_text(selection))
         return dg.ObserveResult(data_version=dg.DataVersion(data_version(found, selection)), metadata=topic_metadata(found))
 

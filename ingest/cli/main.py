@@ -162,7 +162,7 @@ def rebind(
     """Show what going on means after the table was moved, or lost for good, and with --yes record it."""
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.running import rebind_pipeline  # noqa: PLC0415
+        from ingest.cli.running import rebind_pipeline
 
         rebind_pipeline(output, spec, yes=yes)
 

@@ -185,6 +185,28 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         assert [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors(attributes)] == []
 
 
+@pytest.mark.parametrize(("one", "other"), [("pay-x", "pay_x"), ("pay", "pay")])
+def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
+    """Two pipelines whose ids Dagster would write alike, or that have one id, are refused with both files, not with a name of ours."""
+    with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
+        folders = []
+        for place, name in (("first", one), ("second", other)):
+            attributes = {
+                "id": name,
+                "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
+                "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
+                "decode": {"schema": "tests.orchestration.things:Thing"},
+                "sink": {"path": f"lake/{place}"},
+            }
+            contents = {"type": "assets.component.KafkaTable", "attributes": attributes}
+            folders.append(sandbox.scaffold_component(component_cls=KafkaTable, defs_path=place, defs_yaml_contents=contents))
+        with pytest.raises(Exception) as caught, sandbox.build_all_defs():
+            pass
+    chain = f"{caught.value} {caught.value.__cause__}"
+    for said in (*(str(folder / "defs.yaml") for folder in folders), one, other, "Give one of them another id"):
+        assert said in chain
+
+
 def test_client_properties_never_reach_the_ui(world: World) -> None:
     """Resources are shown without configuration: a password may be among a client's properties."""
     from assets.factory import kafka_table

@@ -11,7 +11,7 @@ from dagster._utils.schedules import cron_string_iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, key_of, partitions_of, stretches, windows_of
+from assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, earlier, key_of, partitions_of, stretches, windows_of
 from ingest.grid import after, is_closed, window_at
 from ingest.spec import PipelineSpec
 from ingest.windowspec import WindowSpec
@@ -92,6 +92,14 @@ def test_closed_windows_are_the_newest_closed_ones(grid: str, delay: timedelta, 
         every.append(key_of(window(grid), at))
         at = after(grid, at)
     assert closed(window(grid, delay), now, newest) == every[-newest:]
+
+
+@given(GRIDS, st.integers(0, 150), st.sets(st.integers(0, 150)))
+def test_earlier_windows_are_counted_as_they_are_listed(grid: str, number: int, numbers: set[int]) -> None:
+    """How many windows before one are not done is what listing them one by one gives, whatever is done after it."""
+    keys = [key_of(window(grid), start) for start in starts_of(grid, 151)]
+    done = {keys[n] for n in numbers}
+    assert earlier(window(grid), keys[number], done) == len([key for key in keys[:number] if key not in done])
 
 
 @given(st.sampled_from(DAILY_CRONS), DELAYS, st.integers(0, 100))

@@ -51,6 +51,48 @@ def test_catching_up_has_an_end(world: World) -> None:
     assert tick(world, hour(1000, 5)) == [(world.key(1000 - CATCH_UP), world.key(999))]
 
 
+def test_a_tick_says_what_it_leaves(world: World) -> None:
+    """A tick that leaves older windows says how many, and that they are for a backfill: in the tags of its runs, or why it asks for none."""
+    done(world, 3, 4)
+    [request] = ask(world, "things_closed", hour(1000, 5))
+    assert isinstance(request, dg.RunRequest)
+    said = f"950 windows before {world.key(1000 - CATCH_UP)} are not materialized."
+    assert request.tags["windrow/left"].startswith(said)
+    assert "start a backfill" in request.tags["windrow/left"]
+    done(world, *range(1000 - CATCH_UP, 1000))
+    told = tick(world, hour(1000, 5))
+    assert isinstance(told, str)
+    assert told.startswith(f"No closed window is waiting. {said}")
+    done(world, *range(3), *range(5, 1000 - CATCH_UP - 1))
+    assert f"1 window before {world.key(1000 - CATCH_UP)} is not" in tick(world, hour(1000, 5))
+
+
+def test_nothing_is_said_where_nothing_is_left(world: World) -> None:
+    """While all older windows are there, a tick says nothing of them."""
+    done(world, *range(52))
+    [request] = ask(world, "things_closed", hour(100, 5))
+    assert isinstance(request, dg.RunRequest)
+    assert "windrow/left" not in request.tags
+
+
+def test_a_tick_says_what_it_leaves_in_its_log(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tick's own log, which Dagster keeps with it, has the sentence too."""
+    ask(world, "things_closed", hour(100, 5))
+    assert f"52 windows before {world.key(52)} are not materialized." in capsys.readouterr().err
+
+
+def test_a_run_is_found_by_its_hours(world: World) -> None:
+    """A run over several windows is tagged with where they start and end, whether the schedule asked for it or a person."""
+    hours = {"windrow/start": "2026-01-05T00:00:00Z", "windrow/end": "2026-01-05T03:00:00Z"}
+    [request] = ask(world, "things_closed", hour(3, 5))
+    assert isinstance(request, dg.RunRequest)
+    assert hours.items() <= request.tags.items()
+    world.fill(3)
+    run = world.instance.get_run_by_id(world.run(0, 2).run_id)
+    assert run is not None
+    assert hours.items() <= run.tags.items()
+
+
 def test_short_windows_are_caught_up_for_two_days(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """However many windows two days have, a tick after an outage that long asks for all of them."""
     world = World(tmp_path, instance, window={"grid": "*/15 * * * *", "start": START, "delay": "1m"})

@@ -15,7 +15,8 @@ from assets.topic import topic_assets
 from ingest.model import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.source import Selection, Topics
 from resources.kafka import KafkaSource, Snapshot, snapshot
-from tests.orchestration.world import TOPIC, World
+from tests.orchestration.ticks import ask
+from tests.orchestration.world import TOPIC, World, hour
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"
@@ -81,7 +82,7 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
 def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """A pattern is observed as one asset that shows all topics that match; a new one doesn't make it another."""
     world = two_topics(tmp_path, instance, topic_pattern=r"shop\..*")
-    assert deps_of(world.defs) == {"kafka/pattern/things"}
+    assert deps_of(world.defs) == {"kafka/pattern/topics-of-things"}
     [first] = observed(world).values()
     assert [r.data["topic"] for r in first.metadata["topics"].value.records] == [OTHER, TOPIC]
     assert first.metadata["partitions"].value == 5
@@ -92,7 +93,7 @@ def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) ->
     assert again.data_version == first.data_version
     assert world.run(0).success
     lineage = world.metadata(0)["dagster/column_lineage"].value.deps_by_column
-    assert lineage["_offset"] == [dg.TableColumnDep(dg.AssetKey(["kafka", "pattern", "things"]), "offset")]
+    assert lineage["_offset"] == [dg.TableColumnDep(dg.AssetKey(["kafka", "pattern", "topics-of-things"]), "offset")]
 
 
 def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -178,3 +179,20 @@ def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.Dagster
     }  # fmt: skip
     [table] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["things"])]
     assert {c.name for c in table.metadata["dagster/column_schema"].columns} == set(columns)
+
+
+def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Each tick asks for a run that observes all that the pipeline reads, and for none while one is going."""
+    world = two_topics(tmp_path, instance, topic=[TOPIC, OTHER])
+    [request] = ask(world, "things_topics", hour(1))
+    assert isinstance(request, dg.RunRequest)
+    assert request.run_key == "2026-01-05T01:00:00Z"
+    on_broker = dg.Definitions(
+        world.defs.assets, jobs=world.defs.jobs, resources={kafka_key(world.spec): Source(world), "spark": None, "things_ledger": None}
+    )
+    result = on_broker.resolve_job_def("things_topics").execute_in_process(instance=world.instance)
+    found = {e.asset_observation_data.asset_observation.asset_key.to_user_string() for e in result.get_asset_observation_events()}
+    assert found == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
+    assert world.shown() == []
+    world.instance.create_run_for_job(world.defs.resolve_job_def("things_topics"), status=dg.DagsterRunStatus.STARTED)
+    assert ask(world, "things_topics", hour(1, 15)) == "The observation before is still going."

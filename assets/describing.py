@@ -1,0 +1,35 @@
+"""Descriptions, which Dagster shows as Markdown: what is somebody's own text stands in code spans, or its `*` and `_` would be lost. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from assets.metadata import MEANINGS
+from ingest.source import Pattern, Selection, selection_text
+from ingest.spec import PipelineSpec
+
+
+def code(text: str) -> str:
+    """The text as it is, in a code span whose fence is longer than any row of backticks in it."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def selected(selection: Selection) -> str:
+    """What is read."""
+    if isinstance(selection, Pattern):
+        return f"topics matching {code(selection.expression)}"
+    return ", ".join(map(code, selection_text(selection).split(", ")))
+
+
+def table_description(spec: PipelineSpec) -> str:
+    """What the table holds, and what the metadata of its events mean. The first line is what lists show."""
+    how = "in micro-batches" if spec.window.is_batch else f"one window at a time ({code(spec.window.grid)})"
+    return f"{selected(spec.source.selection())}: {how}, exactly once\n\nWhat an event of this table says:\n\n{_explained(MEANINGS.items())}"
+
+
+def _explained(meanings: Iterable[tuple[str, str]]) -> str:
+    lines = [f"| {code(name)} | {meaning} |" for name, meaning in meanings]
+    return "\n".join(["| entry | meaning |", "| --- | --- |", *lines])

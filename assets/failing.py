@@ -1,0 +1,102 @@
+"""Failures in windrow's words: one sentence, its parts as metadata, and no stack of Dagster's own frames below it.
+
+Dagster keeps of an exception the frames from its own executor down to the `raise`: a dozen of them that say nothing of the data. Of one
+that comes from a process of the user's code it keeps what that process told, as it was told (`DagsterUserCodeProcessError`). The
+exceptions here are of that kind too, and tell the sentence alone. Only a bug brings its stack, from our own frame on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from traceback import TracebackException
+
+import dagster as dg
+from dagster._core.errors import DagsterUserCodeProcessError  # not among the public names; dagster is pinned to 1.13
+from dagster_shared.error import SerializableErrorInfo
+
+from ingest.errors import UnreachableError, WindrowError
+
+BUG = 70
+"""The exit code that the command has for a bug."""
+
+
+class _ToldAlone(DagsterUserCodeProcessError):
+    """What Dagster shows of it is `told`, nothing else."""
+
+    def __init__(self, text: str | None = None) -> None:
+        super().__init__(text, user_code_process_error_infos=[])
+
+    def telling(self, told: SerializableErrorInfo) -> None:
+        """Say what is shown."""
+        self.user_code_process_error_infos = [told]
+
+
+class WindowFailure(dg.Failure, _ToldAlone):
+    """The step has failed for good."""
+
+
+class WindowRetry(dg.RetryRequested, _ToldAlone):
+    """The step is to be tried again."""
+
+
+def failure_of(what: str, error: Exception) -> WindowFailure:
+    """The failure that an error of windrow's, or a bug, is shown as.
+
+    Args:
+        what: what was being done, as the beginning of a sentence: `Window 2026-01-05-00:00`.
+        error: why it could not be done.
+    """
+    told = _told(what, error)
+    failure = WindowFailure(told.message.rstrip("\n"), metadata=_parts(what, error), allow_retries=False)
+    failure.telling(told)
+    return failure
+
+
+def again_or_failure(what: str, error: Exception, policy: dg.RetryPolicy, tries: int) -> WindowRetry | WindowFailure:
+    """The retry that an error is worth, if something outside could not be reached; else, and after the last try, the failure.
+
+    Args:
+        what: as of `failure_of`.
+        error: as of `failure_of`.
+        policy: how often and how long after.
+        tries: how often the step was tried again before.
+    """
+    if not isinstance(error, UnreachableError) or tries >= policy.max_retries:
+        return failure_of(what, error)
+    wait = policy.calculate_delay(tries + 1)
+    retry = WindowRetry(policy.max_retries, wait)
+    retry.telling(SerializableErrorInfo(f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=_told(what, error)))
+    return retry
+
+
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Errors inside are shown as failures, without a retry."""
+    try:
+        yield
+    except Exception as error:
+        raise failure_of(what, error) from None
+
+
+def _told(what: str, error: Exception) -> SerializableErrorInfo:
+    if isinstance(error, WindrowError):
+        return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__)
+    stack = SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
+    return SerializableErrorInfo(f"{what}: a bug in windrow: {type(error).__name__}: {error}\n", [], type(error).__name__, cause=stack)
+
+
+def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
+    if isinstance(error, WindrowError):
+        said = {"what": error.what, "where": _where(error), "do": error.do}
+        return {"window": what.removeprefix("Window "), **said, "kind": type(error).__name__, "exit_code": error.exit_code}
+    do = "Report it with the stack trace. What the window's receipt says holds; without one nothing of it is visible."
+    return {"window": what.removeprefix("Window "), "what": str(error), "do": do, "kind": type(error).__name__, "exit_code": BUG}
+
+
+def _where(error: WindrowError) -> str:
+    """The topic-partition and offset, as far as there are any; else the stage."""
+    place = error.topic or f"the {error.stage} step"
+    if error.partition is not None:
+        place += f"[{error.partition}]"
+    return place if error.offset is None else f"{place}@{error.offset}"
