@@ -90,7 +90,12 @@ def asked_until_believed(pipeline: Pipeline, question: Callable[[], T]) -> T:
 
 
 def cut_short(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
-    """What the receipt of a window says of logs that end below where it ends, and of which it reads nothing, one sentence each."""
+    """What the receipt of a window says of logs that end below where it ends, and of which it reads nothing, one sentence each.
+
+    Nothing where the source doesn't say to go on: then such a window is refused (`readable_splits`).
+    """
+    if pipeline.spec.source.on_loss == "fail":
+        return ()
     return tuple(
         f"{mark.tp}: {described(mark, end, plan.stop.label)}; what is written there until it has grown back is in no window"
         for mark, end in _cut_short(pipeline, plan)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ingest.messages import MESSAGES
 from ingest.model import TopicPartition
 from ingest.read import columns
-from ingest.read.columns import byte_ends, to_batch
+from ingest.read.columns import byte_ends, first_later, to_batch
 
 TP = TopicPartition("t", 3)
 BLOB = st.none() | st.binary(max_size=5)
@@ -46,6 +46,14 @@ def test_any_messages(messages: list[tuple[bytes | None, bytes | None, list[tupl
     sizes = [len(key or b"") + len(value or b"") for key, value, _, _ in messages]
     assert byte_ends(batch).tolist() == np.cumsum(sizes).tolist()
     assert byte_ends(batch.slice(1)).tolist() == np.cumsum(sizes[1:]).tolist()
+
+
+@pytest.mark.parametrize(("epochs", "expected"), [([2, 3, 3], None), ([3, 4, 9], 1), ([4], 0), ([-1, -1], None), ([-1, 4], 1)])
+def test_the_first_message_of_a_later_leader(epochs: list[int], expected: int | None) -> None:
+    """The first row above the epoch; messages without one, and a split without one, say nothing."""
+    batch = to_batch(TP, [Message(topic="t", partition=3, offset=n, leader_epoch=epoch) for n, epoch in enumerate(epochs)])
+    assert first_later(batch, 3) == expected
+    assert first_later(batch, None) is None
 
 
 def test_headers_that_the_client_cannot_decode_block_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
