@@ -250,11 +250,8 @@ class Plan(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
 
 
-RECEIPT_VERSION = 2
-"""The form of receipts that is written now. 1: without a version, and without checksums."""
-
-Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
-"""16 hexadecimal digits of the sum that `ingest.checksum` defines."""
+RECEIPT_VERSION = 2  # the form that is written now; 1: without a version, and without checksums
+Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]  # of the sum that `ingest.checksum` defines
 
 
 class Checksums(msgspec.Struct, frozen=True):
