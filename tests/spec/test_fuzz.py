@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import SpecError
-from ingest.spec import PipelineSpec, fill_spec, load_spec
+from ingest.spec import PipelineSpec, fill_spec, load_spec, parse_spec
 
 EXAMPLES = 100
 """How many of each; more for a long look."""
@@ -187,7 +187,10 @@ SPECS = st.fixed_dictionaries(
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SPECS | st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, VALUES)))
+@example({"source": {"client": {0: None}}})
 def test_values_from_python(attributes: dict[str, object]) -> None:
     """Attributes of any kinds end in a SpecError or a spec, too."""
     with suppress(SpecError):
         assert repr(fill_spec(attributes, Path("/nowhere")))
+    with suppress(SpecError):
+        assert repr(parse_spec(attributes, Path("/nowhere")))
