@@ -274,7 +274,7 @@ def _section(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _client_mistakes(attributes: Mapping[str, Any]) -> list[Mistake]:
     source = _section(attributes, "source")
-    client = _section(source, "client")
+    client = {str(name): value for name, value in _section(source, "client").items()}
     tuning = {name: value for name, value in _section(source, "tuning").items() if _is_tuning(name, value)}
     return [_placed(problem, client) for problem in problems(client, TuningSpec.model_validate(tuning).client())]
 

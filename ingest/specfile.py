@@ -126,7 +126,7 @@ def read_values(attributes: object) -> Document:
 def _filled(value: object, place: Place, document: Document) -> object:
     document.count()
     if isinstance(value, Mapping):
-        return {key: _filled(child, (*place, str(key)), document) for key, child in value.items()}
+        return {str(key): _filled(child, (*place, str(key)), document) for key, child in value.items()}
     if isinstance(value, list | tuple):
         return [_filled(child, (*place, i), document) for i, child in enumerate(value)]
     return _text(value, place, document) if isinstance(value, str) else value

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from assets.component import Attributes, KafkaTable
 from assets.definitions import defs
+from assets.factory import kafka_table
 from assets.names import topic_key
 from assets.topic import topic_assets
 from ingest.errors import SpecError
@@ -209,8 +210,6 @@ def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
 
 def test_client_properties_never_reach_the_ui(world: World) -> None:
     """Resources are shown without configuration: a password may be among a client's properties."""
-    from assets.factory import kafka_table
-
     secret = world.spec.model_copy(update={"source": world.spec.source.model_copy(update={"client": {"sasl.password": "tell-no-one"}})})
     loaded = kafka_table(secret, world.assemble)
     resources = loaded.resources or {}
@@ -242,3 +241,24 @@ class Source:
 
     def snapshot(self, selection: Selection) -> Snapshot:
         return snapshot(self.broker, selection)
+
+
+def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
+    """A password of the cluster is in no event, metadata, tag, config or snapshot of a run, good or refused."""
+    secret = "hunter2-C4nary"
+    sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": secret}
+    other = World(tmp_path, world.instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "client": sasl})
+    other.fill(2)
+    other.send(1, 59, b"poison")
+    other.relax(max_dead_ratio=0.0)
+    other.defs = kafka_table(other.spec, other.assemble)
+    assert other.run(0).success
+    assert not other.run(1).success
+    runs = world.instance.get_runs()
+    told = [str(entry) for run in runs for entry in world.instance.all_logs(run.run_id)]
+    told += [repr(run) + repr(world.instance.get_job_snapshot(str(run.job_snapshot_id))) for run in runs]
+    told += [repr(spec) for spec in other.defs.resolve_all_asset_specs()] + [
+        repr(other.defs.get_repository_def().get_top_level_resources())
+    ]
+    assert len(told) > 20
+    assert [text for text in told if secret in text] == []
