@@ -82,10 +82,16 @@ def run_table(runs: Sequence[Run]) -> Table:
         table.add_column(name, justify="right")
     several = _several(receipts)
     for run, r in zip(runs, receipts, strict=True):
-        outcome = "committed already" if run.recovered else "committed"
         numbers = (_number(r.counts, name) for name in counted)
-        table.add_row(r.window.key, outcome, offsets(r.plan, several), *numbers, f"{r.seconds:.1f}", _version(run.committed))
+        table.add_row(r.window.key, outcome(run), offsets(r.plan, several), *numbers, f"{r.seconds:.1f}", _version(run.committed))
     return table
+
+
+def outcome(run: Run) -> str:
+    """`committed`, or `replaced` where an older generation was; `committed already` where this run wrote nothing."""
+    generation = run.committed.receipt.generation
+    said = "committed already" if run.recovered else "replaced" if generation else "committed"
+    return f"{said}, generation {generation}" if generation else said
 
 
 def run_notes(runs: Iterable[Run]) -> list[Text]:

@@ -107,7 +107,7 @@ def _other_pandera(model: object) -> str | None:
 def _failed(place: str, error: BaseException) -> SpecError:
     do = "Mend it; nothing was read."
     if isinstance(error, ModuleNotFoundError):
-        do = f"Is {error.name} misspelt, or not installed where windrow is? A file beside the schema can't be imported, an installed package can."
+        do = f"Is {error.name} misspelt, or not installed where windrow is? (A file beside the schema can't be imported; a package can.)"
     line = _line(place, error)
     what = f"The schema {place} can't be imported: {type(error).__name__}: {error}" + ("" if line is None else f" ({line})")
     return SpecError(what, "spec", do)

@@ -229,6 +229,22 @@ def test_replay_replaces(stage: Stage) -> None:
     assert other["committed"]["receipt"]["generation"] == 2
 
 
+def test_replay_says_what_was_replaced(stage: Stage) -> None:
+    """A replacement is told as one, with its generation; a window that wasn't there is committed, and a repeated request writes nothing."""
+
+    def says(*arguments: str) -> str:
+        line = next(line for line in stage.call(*arguments).stdout.splitlines() if hour(0) in line)
+        return line.strip("│ ").split("│")[1].strip()
+
+    replay = ("replay", stage.spec, "--window", hour(0), "--request")
+    assert says(*replay, "r1") == "committed"
+    assert says(*replay, "r1") == "committed already"
+    assert says(*replay, "r2") == "replaced, generation 1"
+    assert says(*replay, "r2") == "committed already, generation 1"
+    assert says(*replay, "r3") == "replaced, generation 2"
+    assert says("run", stage.spec, "--window", hour(0)) == "committed already, generation 2"
+
+
 def test_replay_refuses_fewer(stage: Stage) -> None:
     """A replay that sees fewer messages is refused, unless fewer is accepted."""
     stage.json("run", stage.spec, "--window", hour(0))

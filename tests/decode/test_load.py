@@ -77,7 +77,11 @@ def test_an_import_error_shows_type_and_text(folder: Path) -> None:
     [
         ("import polars as pl\nimport polarz\n", 2, "ModuleNotFoundError: No module named 'polarz' ("),
         ("\nfrom polars import Int46\n", 2, "cannot import name 'Int46'"),
-        ("import pandera.polars as pa\nimport polars as pl\nclass M(pa.DataFrameModel):\n    x: pl.Int46\n", 3, "module 'polars' has no attribute 'Int46'"),
+        (
+            "import pandera.polars as pa\nimport polars as pl\nclass M(pa.DataFrameModel):\n    x: pl.Int46\n",
+            3,
+            "module 'polars' has no attribute 'Int46'",
+        ),
         ("\ndef (:\n", 2, "SyntaxError"),
         ("import sys\nsys.exit(3)\n", 2, "SystemExit: 3"),
     ],

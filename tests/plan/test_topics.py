@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.errors import DataLossError, IdentityError, SpecError
+from ingest.errors import DataLossError, IdentityError, SpecError, UnreachableError
 from ingest.model import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.plan.topics import Found, discover, refuse_other
 from ingest.source import OnRemoved, Partitions, Pattern, Selection, Topics
@@ -111,3 +111,27 @@ def test_a_topic_made_anew_is_refused_by_either_neighbour(broker: MemoryBroker) 
     broker.recreate_topic("b")
     with pytest.raises(IdentityError, match=r"now has id .*b\).*rebase"):
         refuse_other(found(broker, Topics(("b",))), None, old)
+
+
+def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
+    """What isn't there is told with what it may have been meant to be, and that neither windrow nor reading makes a topic."""
+    broker.create_topic("bank.payments", 1)
+    with pytest.raises(SpecError, match=r"no topic bank\.paymets") as told:
+        found(broker, Topics(("bank.paymets",)))
+    assert "Is bank.payments meant? " in told.value.do
+    assert "auto.create.topics.enable" in told.value.do
+    assert "bank.paymets" not in broker.names()
+    with pytest.raises(SpecError) as told:
+        found(broker, Topics(("entirely-other",)))
+    assert "meant" not in told.value.do
+
+
+def test_names_that_are_not_told_hide_no_missing_topic(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the other names can't be had now is no reason to say something else than that there is no such topic."""
+
+    def silent() -> list[str]:
+        raise UnreachableError("no answer", "plan", "Try again.")
+
+    monkeypatch.setattr(broker, "names", silent)
+    with pytest.raises(SpecError, match="no topic c"):
+        found(broker, Topics(("c",)))
