@@ -1,11 +1,13 @@
 """Messages that are made to cost much: each family grows with the number of bytes it is asked for.
 
-python -m tests.decode.hostile BYTES      each family through the strict way, and in a fifth of the size through both; a JSON document
+python -m tests.decode.hostile BYTES                each family by the strict way, in a fifth of the size by both; a JSON document
+python -m tests.decode.hostile BYTES COUNT FAMILY   so many messages of a family in one batch: the rows, and the peak of the memory in MB
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from collections.abc import Callable
 
@@ -114,5 +116,14 @@ def main(size: int) -> None:
     print(json.dumps(found))
 
 
+def peak(size: int, count: int, family: str) -> None:
+    """Rows and peak, as the kernel saw it."""
+    decoded = Machine(Scalars, "ignore").decode(pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead")
+    print(json.dumps([decoded.rows.num_rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    if len(sys.argv) == 2:
+        main(int(sys.argv[1]))
+    else:
+        peak(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
