@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from ingest.decode.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
@@ -50,13 +52,14 @@ class Columns:
             SpecError: with everything that is wrong with it, at once.
         """
         try:
+            written = _written(model)
             schema = model.to_schema()
         except Exception as error:  # whatever pandera, polars or the model's own code raises, it is the model that must be mended
             raise _refusal(model, [f"pandera can't read it: {type(error).__name__}: {error}"]) from error
         wrong = [*_schema_problems(schema), *_names_problems(list(schema.columns))]
         columns = []
         for name, column in schema.columns.items():
-            kind, problems = _typed(column)
+            kind, problems = _typed(column, written.get(name))
             wrong += [f"{name}: {problem}" for problem in (*_column_problems(column), *problems)]
             if kind is not None:
                 epoch = (column.metadata or {}).get("epoch")
@@ -81,12 +84,17 @@ def _refusal(model: type[Any], wrong: list[str]) -> SpecError:
     )
 
 
-def _typed(column: Any) -> tuple[pa.DataType | None, list[str]]:
+def _written(model: type[Any]) -> dict[str, object]:
+    """The annotation of each column as it was written: of a Decimal without digits pandera makes one with 28."""
+    return {str(field.name): annotation.raw_annotation for annotation, field in model._collect_fields().values()}  # noqa: SLF001  # no public way
+
+
+def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
     """The Arrow type of a pandera column, or what is wrong with its type and metadata."""
     if column.dtype is None:
         return None, ["it has no type"]
     try:
-        kind = arrow_type(column.dtype.type)
+        kind = arrow_type(pl.Decimal if isinstance(written, type) and written in {pl.Decimal, Decimal} else column.dtype.type)
     except UnsupportedTypeError as error:
         return None, [str(error)]
     metadata = column.metadata or {}

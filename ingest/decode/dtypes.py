@@ -24,7 +24,11 @@ _WAYS_OUT = (
     (pl.Array, "take List, with a check for the length"),
     (pl.Duration, "take Int64 and say the unit in the column's name"),
     (pl.Time, "take String, or a whole Datetime('us', 'UTC')"),
+    (pl.Decimal, "its digits must be said, as in Decimal(18, 2): at most 38, of which at most all stand after the point"),
+    (pl.List, "say of what, as in List(String)"),
+    (pl.Struct, "say its fields, as in Struct({'city': String, 'zip': Int32})"),
 )
+_MOST_DIGITS = 38
 
 
 class UnsupportedTypeError(ValueError):
@@ -37,13 +41,15 @@ def arrow_type(dtype: object) -> pa.DataType:
     Raises:
         UnsupportedTypeError: names the type and what to take instead.
     """
+    if isinstance(dtype, type) and issubclass(dtype, (pl.Decimal, pl.List, pl.Struct, pl.Array, pl.Enum)):  # without its parameters
+        raise UnsupportedTypeError(f"{dtype.__name__} alone is not supported: {_way_out(dtype)}")
     kind = dtype() if isinstance(dtype, type) and issubclass(dtype, pl.DataType) else dtype
     scalar = _SCALARS.get(type(kind))  # type: ignore[arg-type]
     if scalar is not None:
         return scalar
     if isinstance(kind, pl.Datetime) and (kind.time_unit, kind.time_zone) == ("us", "UTC"):
         return TIMESTAMP
-    if isinstance(kind, pl.Decimal):
+    if isinstance(kind, pl.Decimal) and 1 <= kind.precision <= _MOST_DIGITS and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, pl.List):
         return pa.list_(arrow_type(kind.inner))
@@ -55,7 +61,8 @@ def arrow_type(dtype: object) -> pa.DataType:
 def _way_out(kind: object) -> str:
     if isinstance(kind, pl.DataType) and kind.is_unsigned_integer():
         return "Spark and Delta have no unsigned integers; take the next wider signed one with Field(ge=0)"
-    return next((way for refused, way in _WAYS_OUT if isinstance(kind, refused)), f"supported are {SUPPORTED}")
+    of = kind if isinstance(kind, type) else type(kind)
+    return next((way for refused, way in _WAYS_OUT if issubclass(of, refused)), f"supported are {SUPPORTED}")
 
 
 def _struct(kind: pl.Struct) -> pa.DataType:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ingest.decode.bounded import Bounded
 from ingest.decode.columns import Columns
 from ingest.decode.fast import Fast, Taken
 from ingest.decode.load import load_model, source_digest
@@ -68,6 +69,8 @@ class JsonDecoder:
         return known[1]
 
 
+_CHUNK = 1 << 20
+"""Bytes of messages whose rows wait as Python's objects."""
 _LOCAL = threading.local()  # a DuckDB connection serves one thread
 
 
@@ -78,7 +81,7 @@ class Machine:
         columns = Columns.of(model)
         self._schema = columns.arrow_schema
         self._strict = Strict(columns, unknown)
-        self._fast = Fast(columns, unknown) if Fast.covers(columns) else None
+        self._fast = Bounded(columns, unknown) if Fast.covers(columns) else None
         self._rules = Rules(model)
 
     def decode(self, values: pa.BinaryArray, on_null: OnNull) -> Decoded:
@@ -96,43 +99,95 @@ class Machine:
     def _rows(self, values: pa.BinaryArray, on_null: OnNull, dead: _Dead) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], int]:
         """The decoded rows, which messages they came from, and how many messages were dropped."""
         taken = self._taken(values)
-        slow_values, slow_index, dropped = [], [], 0
+        slow, dropped = _Slow(self._schema, dead), 0
         for i in np.flatnonzero(~_bools(taken.mask)).tolist():
             message = values[i].as_py()
             if message is None and on_null == "drop":
                 dropped += 1
                 continue
             try:
-                slow_values.append(self._decoded(message))
+                slow.add(i, self._decoded(message), len(message or b""))
             except RefusedValueError as refusal:
                 dead.add("decode", [i], refusal.reason, refusal.detail)
-            else:
-                slow_index.append(i)
-        rows, index = self._merged(taken, slow_values, slow_index)
+        rows, index = self._merged(taken, *slow.arrays())
         return rows, index, dropped
 
     def _decoded(self, message: bytes | None) -> list[object]:
         if message is None:
             raise RefusedValueError("tombstone", "Expected a value, got none", "")
-        return self._strict.decode(message)
+        try:
+            return self._strict.decode(message)
+        except RefusedValueError:
+            raise
+        except Exception as error:  # noqa: BLE001  # no message may stop a window, not even one that shows a bug
+            raise _undecodable(error) from None
 
     def _taken(self, values: pa.BinaryArray) -> Taken:
         if self._fast is None or not len(values):
             return Taken(pa.array([False] * len(values), pa.bool_()), [pa.nulls(len(values), f.type) for f in self._schema])
         return self._fast.decode(_text(values))
 
-    def _merged(self, taken: Taken, slow: list[list[object]], slow_index: list[int]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+    def _merged(self, taken: Taken, slow: list[pa.Array], slow_index: list[int]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """The rows of both ways in the order of the messages."""
         mask = _bools(taken.mask)
         fast_index = np.flatnonzero(mask).astype(np.int64)
         columns = taken.columns if mask.all() else [c.filter(taken.mask) for c in taken.columns]
-        if slow:
+        if slow_index:
             index = np.concatenate([fast_index, np.array(slow_index, np.int64)])
             order = np.argsort(index, kind="stable")
-            more = [pa.array(v, f.type) for v, f in zip(zip(*slow, strict=True), self._schema, strict=True)]
-            columns = [pa.concat_arrays([c, m]).take(pa.array(order)) for c, m in zip(columns, more, strict=True)]
+            columns = [pa.concat_arrays([c, m]).take(pa.array(order)) for c, m in zip(columns, slow, strict=True)]
             fast_index = index[order]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), fast_index
+
+
+class _Slow:
+    """Rows of the strict way: as Python's objects, which take many times the memory of the message, only until there are some."""
+
+    def __init__(self, schema: pa.Schema, dead: _Dead) -> None:
+        self._schema = schema
+        self._dead = dead
+        self._rows: list[list[object]] = []
+        self._waiting: list[int] = []  # their messages
+        self._bytes = 0
+        self._chunks: list[list[pa.Array]] = [[pa.array([], f.type) for f in schema]]
+        self._index: list[int] = []
+
+    def add(self, index: int, row: list[object], size: int) -> None:
+        self._rows.append(row)
+        self._waiting.append(index)
+        self._bytes += size
+        if self._bytes > _CHUNK:
+            self._flush()
+
+    def arrays(self) -> tuple[list[pa.Array], list[int]]:
+        """The columns, and which messages they came from."""
+        self._flush()
+        return [pa.concat_arrays(column) for column in zip(*self._chunks, strict=True)], self._index
+
+    def _flush(self) -> None:
+        rows, waiting = self._rows, self._waiting
+        self._rows, self._waiting, self._bytes = [], [], 0
+        try:
+            self._convert(rows, waiting)
+        except Exception:  # noqa: BLE001  # one of them is a value that its column can't hold after all: only that one is refused
+            for row, index in zip(rows, waiting, strict=True):
+                try:
+                    self._convert([row], [index])
+                except Exception as error:  # noqa: BLE001  # as above
+                    refusal = _undecodable(error)
+                    self._dead.add("decode", [index], refusal.reason, refusal.detail)
+
+    def _convert(self, rows: list[list[object]], index: list[int]) -> None:
+        if rows:
+            self._chunks.append([pa.array(v, f.type) for v, f in zip(zip(*rows, strict=True), self._schema, strict=True)])
+            self._index += index
+
+
+def _undecodable(error: Exception) -> RefusedValueError:
+    """A dead letter with the type of what was raised; its text may hold values."""
+    if isinstance(error, MemoryError):
+        return RefusedValueError("too_large", "Expected a message that fits into the memory of the task", "")
+    return RefusedValueError("undecodable", f"The decoder failed with {type(error).__name__}: report a bug, with the message", "")
 
 
 class _Dead:

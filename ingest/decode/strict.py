@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 import pyarrow as pa
 
 from ingest.decode.columns import Column, Columns
-from ingest.decode.values import Convert, Fraction, RefusedValueError, Whole, converter, wrong_type
+from ingest.decode.values import Convert, RefusedValueError, converter, integer, wrong_type
 
 MAX_DEPTH = 100
 """Objects and arrays in one another; deep enough for people, shallow enough for every parser's stack."""
@@ -23,8 +23,10 @@ MAX_DEPTH = 100
 Unknown = Literal["ignore", "dead"]
 
 _BRACKETS = re.compile(r"[\[\]{}]")
-_STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_SURROGATES = re.compile(r"\\u[dD][89a-fA-F]")
+_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""The last one may lack its end: else each quote in it would be tried as a beginning, in quadratic time."""
+_WHOLE_PAIRS = re.compile(r"(?:[^\\]++|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!u[dD][89a-fA-F]).))*+", re.DOTALL)
+"""JSON in which escaped halves of surrogate pairs stand in pairs only. Over the text: a document of small values takes much more memory."""
 _BOM = "\ufeff"
 
 
@@ -37,7 +39,9 @@ class Strict:
         self._unknown = unknown
         self._names = _names(self._kind)
         self._repeated: list[tuple[object, str]] = []
-        self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_int=Whole, parse_float=Fraction, parse_constant=_constant)
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._object, parse_int=integer, parse_float=str.encode, parse_constant=_constant
+        )
 
     def decode(self, message: bytes) -> list[Any]:
         """The values of the columns, in order, as pyarrow takes them.
@@ -68,8 +72,8 @@ class Strict:
             raise RefusedValueError("not_json", f"JSON is malformed: {error.msg} (character {error.pos})", "") from None
         if self._repeated:
             raise self._duplicate(document)
-        if _SURROGATES.search(text):
-            _no_lone_surrogates(document)
+        if "\\u" in text and _WHOLE_PAIRS.fullmatch(text) is None:  # UTF-8 can't hold a half
+            raise RefusedValueError("not_json", "JSON is malformed: half a surrogate pair in a string", "")
         return document
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -85,18 +89,19 @@ class Strict:
         """The first object with a key twice, with its path as far as the schema names it: any other name is data."""
         holder, key = self._repeated[0]
         name = f" `{key}`" if key in self._names else ""
-        return RefusedValueError("duplicate_key", f"Object holds the key{name} more than once", self._path_of(holder, document) or "$...")
+        path = self._path_of(holder, document)
+        return RefusedValueError("duplicate_key", f"Object holds the key{name} more than once", "$..." if path is None else f"${path}")
 
-    def _path_of(self, wanted: object, value: Any, path: str = "$") -> str | None:
-        """Where an object is, unless a later duplicate has replaced it."""
+    def _path_of(self, wanted: object, value: Any) -> str | None:
+        """Where an object is, unless a later duplicate has replaced it. Names and numbers are put together only where it was found."""
         if value is wanted:
-            return path
-        inner: Iterable[tuple[str, Any]] = ()
-        if type(value) is dict:
-            inner = ((f".{key}" if key in self._names else "[...]", item) for key, item in value.items())
-        elif type(value) is list:
-            inner = ((f"[{i}]", item) for i, item in enumerate(value))
-        return next((found for step, item in inner if (found := self._path_of(wanted, item, path + step))), None)
+            return ""
+        inner: Iterable[tuple[Any, Any]] = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+        for step, item in inner:
+            below = self._path_of(wanted, item)
+            if below is not None:
+                return (f"[{step}]" if type(value) is list else f".{step}" if step in self._names else "[...]") + below
+        return None
 
 
 def _field(document: dict[str, Any], column: Column, convert: Convert) -> Any:
@@ -125,14 +130,6 @@ def _depth(text: str) -> int:
         depth += 1 if bracket.group() in "[{" else -1
         deepest = max(deepest, depth)
     return deepest
-
-
-def _no_lone_surrogates(document: Any) -> None:
-    """Half a surrogate pair is no character: UTF-8 can't hold it."""
-    try:
-        json.dumps(document, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise RefusedValueError("not_json", "JSON is malformed: half a surrogate pair in a string", "") from None
 
 
 def _names(kind: pa.DataType) -> set[str]:

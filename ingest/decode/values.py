@@ -1,4 +1,8 @@
-"""One JSON value -> one value of a column, exactly or not at all. Numbers come as literals, so no digit is lost before it is judged."""
+"""One JSON value -> one value of a column, exactly or not at all. No digit of a number is lost before it is judged.
+
+An integer comes as an int if its literal is short, else as a `LongInteger`; a number with a fraction or an exponent comes as its literal in
+bytes, which JSON has none of. A message may hold millions of numbers, so they are of the smallest types that say it.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,15 @@ import pyarrow as pa
 from ingest.decode.dtypes import EPOCH_UNITS
 
 
-class Whole(str):
-    """An integer literal."""
+class LongInteger(str):
+    """An integer literal of more characters than 64 bits have: turning it into an int could take quadratic time."""
 
     __slots__ = ()
 
 
-class Fraction(str):
-    """A number literal with a fraction or an exponent."""
-
-    __slots__ = ()
+def integer(literal: str) -> int | LongInteger:
+    """An integer, as it comes from JSON."""
+    return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
 
 
 class RefusedValueError(ValueError):
@@ -39,7 +42,16 @@ class RefusedValueError(ValueError):
 Convert = Callable[[Any, str], Any]
 """(JSON value that is not null, its path) -> what pyarrow takes for the column's type; raises RefusedValueError."""
 
-_KINDS: dict[type, str] = {Whole: "int", Fraction: "float", str: "str", bool: "bool", dict: "object", list: "array", type(None): "null"}
+_KINDS: dict[type, str] = {
+    int: "int",
+    LongInteger: "int",
+    bytes: "float",
+    str: "str",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INSTANT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -93,18 +105,18 @@ def _to_bool(value: Any, path: str) -> bool:
     return value
 
 
-def _integer(literal: Whole, path: str) -> int:
-    if len(literal) > _LONGEST_INT:
+def _integer(value: Any, path: str) -> int:
+    if type(value) is LongInteger:
         raise RefusedValueError("out_of_range", "Expected an integer of 64 bits", path)
-    return int(literal)
+    if type(value) is not int:
+        raise wrong_type("int", value, path)
+    return value
 
 
 def _to_int(bits: int) -> Convert:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def convert(value: Any, path: str) -> int:
-        if type(value) is not Whole:
-            raise wrong_type("int", value, path)
         number = _integer(value, path)
         if not low <= number <= high:
             raise RefusedValueError("out_of_range", f"Expected an integer of {bits} bits", path)
@@ -117,11 +129,9 @@ def _to_float(bits: int) -> Convert:
     digits = 53 if bits == 64 else 24  # the integers that a double, or a single, all holds
 
     def convert(value: Any, path: str) -> float:
-        if type(value) is Whole:
-            if len(value) > _LONGEST_INT or abs(int(value)) > 1 << digits:
-                raise RefusedValueError("out_of_range", f"Expected an integer of at most 2**{digits} for a float", path)
-            return float(int(value))
-        if type(value) is not Fraction:
+        if type(value) is LongInteger or (type(value) is int and abs(value) > 1 << digits):
+            raise RefusedValueError("out_of_range", f"Expected an integer of at most 2**{digits} for a float", path)
+        if type(value) not in (int, bytes):
             raise wrong_type("float", value, path)
         number = float(value)
         if math.isinf(number) or (bits < 64 and _beyond_single(number)):
@@ -144,13 +154,14 @@ def _to_decimal(precision: int, scale: int) -> Convert:
     what = f"Expected a decimal of {precision} digits, {scale} of them after the point"
 
     def convert(value: Any, path: str) -> Decimal:
-        if type(value) not in (str, Whole, Fraction):
+        if type(value) not in (str, int, LongInteger, bytes):
             raise wrong_type("decimal", value, path)
-        if len(value) > _LONGEST_DECIMAL:
+        text = value.decode() if type(value) is bytes else str(value)
+        if len(text) > _LONGEST_DECIMAL:
             raise RefusedValueError("out_of_range", what, path)
-        if _NUMBER.fullmatch(value) is None:
+        if _NUMBER.fullmatch(text) is None:
             raise RefusedValueError("wrong_format", "Expected a decimal number", path)
-        return _fitting(str(value), precision, scale, what, path)
+        return _fitting(text, precision, scale, what, path)
 
     return convert
 
@@ -204,8 +215,6 @@ def _in_calendar(micros: int, path: str) -> int:
 
 def _to_epoch(factor: int) -> Convert:
     def convert(value: Any, path: str) -> int:
-        if type(value) is not Whole:
-            raise wrong_type("int", value, path)
         return _in_calendar(_integer(value, path) * factor, path)
 
     return convert

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 from typing import Any, Optional
 
 import pandera as pandas_pandera
@@ -42,6 +43,11 @@ def test_types_and_nullability_come_from_the_model() -> None:
     assert all(f.nullable for f in schema if f.name != "id")
 
 
+def test_a_decimal_that_says_what_pandera_would_make_of_none_is_taken() -> None:
+    """Written out, 28 digits are as good as any."""
+    assert Columns.of(made(pl.Decimal(28, 0))).columns[0].type == pa.decimal128(28, 0)
+
+
 def test_lists_and_maps() -> None:
     """A list stays a list; a list of key/value structs that says so becomes a map."""
     schema = Columns.of(Nested).arrow_schema
@@ -78,6 +84,14 @@ def test_columns_survive_pickling() -> None:
         (pl.Null, "supported are"),
         (pl.List(pl.UInt8), "no unsigned integers"), (pl.Struct({"a": pl.Int8, "A": pl.Int8}), "differ by case"),
         (pl.Struct({"a": pl.Time}), "String"),
+        (pl.List, "List(String)"), (pl.Struct, "Struct({'city'"), (pl.Decimal, "Decimal(18, 2)"), (Decimal, "Decimal(18, 2)"),
+        (pl.Decimal(5, 7), "Decimal(18, 2)"), (pl.Decimal(39, 2), "Decimal(18, 2)"), (pl.Decimal(0, 0), "Decimal(18, 2)"),
+        (pl.Datetime, "Datetime('us', 'UTC')"), (pl.Array, "List"), (pl.Enum, "isin"), (pl.Duration, "Int64"),
+        (list, "List(String)"), (pl.List(pl.List), "List(String)"), (pl.List(pl.Struct), "Struct({'city'"),
+        (pl.List(pl.Decimal), "Decimal(18, 2)"),
+        (pl.List(pl.Array), "List"), (pl.List(pl.Enum), "isin"), (pl.Struct({"a": pl.List}), "List(String)"), (pl.List(pl.Datetime), "UTC"),
+        (pl.Struct({"a": pl.Decimal}), "Decimal(18, 2)"), (pl.Struct({"a": pl.Decimal(5, 7)}), "Decimal(18, 2)"),
+        (pl.List(pl.Object), "supported are"),
     ],
 )  # fmt: skip
 def test_a_type_that_no_table_holds_is_refused(annotation: Any, said: str) -> None:

@@ -180,6 +180,20 @@ def test_unknown_fields_inside_lists_and_maps() -> None:
     assert strict.decode(b'{"id":1,"stock":{"any":1}}')[0] == 1
 
 
+def test_unknown_fields_inside_a_map_of_structs() -> None:
+    """A map's keys are data, the fields of its values are the schema's."""
+
+    class Shops(pp.DataFrameModel):
+        shops: pl.List(pl.Struct({"key": pl.String, "value": pl.Struct({"n": pl.Int64})})) = pp.Field(metadata={"map": True})
+
+    strict = Strict(Columns.of(Shops), "dead")
+    assert strict.decode(b'{"shops":{"a":{"n":1}}}') == [[("a", {"n": 1})]]
+    assert refusal('{"shops":{"a":{"n":1},"b":{"more":1}}}', strict) == (
+        "unknown_field",
+        "Object holds a field that the schema doesn't name - at $.shops[...]",
+    )
+
+
 def test_depth_is_counted_not_recursed() -> None:
     """100,000 brackets are a refusal, as is a little more than the limit; brackets in strings don't count."""
     for message in (b"[" * 100_000, b'{"id":1,"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"a":' * 100_000):
