@@ -20,6 +20,11 @@ from ingest.errors import SpecError
 _FIRST_PORT = 3000
 _LONGEST_TMPDIR = 90
 """Bytes. Dagster's processes talk through sockets in TMPDIR, and a socket's path has 107 at most."""
+_OF_DAGSTERS_OWN = (
+    "ignore:Function `dev_command` is superseded",
+    "ignore:Parameter `execution_type` of function `AssetsDefinition",
+)
+"""Warnings of Dagster's own code about itself, which nobody here can act on: its server's start, and how it copies asset checks."""
 
 
 def serve(place: Place, console: Console) -> None:
@@ -51,7 +56,7 @@ def stop(place: Place) -> list[str]:
 def _dagster(place: Place, console: Console) -> None:
     port = _free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-m", "assets.definitions", "-h", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen([*command, "--log-level", "warning"], cwd=PROJECT, env=_environment(place))
+    process = subprocess.Popen([*command, "--log-level", "error"], cwd=PROJECT, env=_environment(place))
     try:
         note(place.ui_file, process.pid)
         if _answers(port, process):
@@ -67,7 +72,7 @@ def _dagster(place: Place, console: Console) -> None:
 
 def _environment(place: Place) -> dict[str, str]:
     """Temporary files lie in the demo's folder, where nothing is left of them; in the system's if its path is too long for a socket."""
-    environment = os.environ | {"DAGSTER_HOME": str(place.dagster_home)}
+    environment = os.environ | {"DAGSTER_HOME": str(place.dagster_home), "PYTHONWARNINGS": ",".join(_OF_DAGSTERS_OWN)}
     if len(os.fsencode(place.ui_tmp)) > _LONGEST_TMPDIR:
         return environment
     place.ui_tmp.mkdir(exist_ok=True)

@@ -73,7 +73,7 @@ def test_second_run_writes_nothing(first: subprocess.CompletedProcess[str], home
 
 
 def test_ui_shows_the_history_and_stop_ends_it(first: subprocess.CompletedProcess[str], home: Path) -> None:
-    """The UI answers on loopback with 24 green partitions and the metadata of a window; `stop` ends it and the broker."""
+    """The UI answers on loopback with 24 green partitions and the metadata of a window; `stop` ends it and the broker; no warning."""
     assert first.returncode == 0
     command = [sys.executable, *PROGRAM, "ui", "--home", str(home)]
     loud = {"env": ENV | {"PYTHONUNBUFFERED": "1"}, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -88,7 +88,8 @@ def test_ui_shows_the_history_and_stop_ends_it(first: subprocess.CompletedProces
                     address = found[0]
                     break
             assert address, said
-            threading.Thread(target=ui.stdout.read, daemon=True).start()  # a full pipe would stop the server
+            rest = threading.Thread(target=said.extend, args=(ui.stdout,), daemon=True)  # a full pipe would stop the server
+            rest.start()
             node = ask(address, ui)["assetNodeOrError"]
             assert node["partitionStats"]["numMaterialized"] == 24
             assert "orders" in node["assetKey"]["path"]
@@ -98,6 +99,8 @@ def test_ui_shows_the_history_and_stop_ends_it(first: subprocess.CompletedProces
             stopped = demo("stop", "--home", str(home))
         assert "Dagster's UI and the broker" in stopped.stdout
         ui.wait(60)
+        rest.join(60)
+        assert [line for line in said if "warning" in line.lower()] == []
     assert "Nothing was running" in demo("stop", "--home", str(home)).stdout
 
 

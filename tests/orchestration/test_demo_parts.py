@@ -136,6 +136,17 @@ def test_the_environment_file_keeps_other_lines(tmp_path: Path) -> None:
     assert place.start() == START
 
 
+@pytest.mark.parametrize(("mine", "left"), [("", None), ("MINE=1\n", "MINE=1\n")])
+def test_what_the_demo_wrote_into_the_environment_file_goes(tmp_path: Path, mine: str, left: str | None) -> None:
+    """`make clean` takes the demo's lines out, and the file with them if it holds nothing else; a second time changes nothing."""
+    place = Place(tmp_path)
+    place.env_file.write_text(mine)
+    place.write_env("127.0.0.1:1", START)
+    for _ in range(2):
+        place.forget()
+        assert (place.env_file.read_text() if place.env_file.exists() else None) == left
+
+
 def test_an_interrupted_set_up_is_begun_anew(tmp_path: Path) -> None:
     """Without the manifest, which is written last, nothing of an earlier set-up is taken for whole."""
     place = Place(tmp_path)

@@ -92,6 +92,11 @@ def test_make_test_is_all_of_it() -> None:
     assert last.endswith("python -m pytest")
 
 
+def test_make_clean_takes_the_demos_variables_too() -> None:
+    """Nothing that make wrote is left to point the command at a broker that is gone."""
+    assert "python -m assets.demo forget" in (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nclean:")[2]
+
+
 def test_the_demo_is_among_the_tests() -> None:
     """What `make demo` ends in is the command that the demo's tests run, so `make test` covers the README's other command."""
     assert recipe("demo").strip().splitlines()[-1].endswith(f" {COMMAND}")
