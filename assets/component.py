@@ -10,6 +10,7 @@ from pydantic import BaseModel, RootModel
 
 from assets.factory import kafka_table
 from assets.names import identifier
+from assets.yamlschema import as_written
 from ingest.errors import SpecError
 from ingest.spec import PipelineSpec, parse_spec
 
@@ -21,11 +22,11 @@ class Attributes(RootModel[dict[str, Any]]):
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The spec's schema without `folder`, which is where the file lies."""
+        """The spec's schema as it is written, without `folder`, which is where the file lies."""
         schema = PipelineSpec.model_json_schema(*args, **kwargs)
         del schema["properties"]["folder"]
         schema["required"].remove("folder")
-        return schema
+        return as_written(schema)
 
 
 class KafkaTable(dg.Component):
@@ -77,6 +78,10 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
     other = next((o for o in others if identifier(o.id) == name), None)
     if other is None:
         return
-    what = f"have one id, {spec.id}" if spec.id == other.id else f"have the ids {spec.id} and {other.id}, which Dagster can't tell apart: both are {name}"
+    what = (
+        f"have one id, {spec.id}"
+        if spec.id == other.id
+        else f"have the ids {spec.id} and {other.id}, which Dagster can't tell apart: both are {name}"
+    )
     one, two = sorted(str(each.folder / FILE) for each in (spec, other))
     raise SpecError(f"{one} and {two} {what}", "spec", "Give one of them another id, or a code location of its own.")

@@ -82,7 +82,7 @@ def told(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refus
     """
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # raised again, as a bug if nobody foresaw it
         if refused is not None and isinstance(error, RefusedError):
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec, refused))
         raise again_or_failure(what, error, RETRY, context.retry_number) from None
