@@ -40,7 +40,9 @@ def receipts_check(spec: PipelineSpec, assemble: Assemble) -> dg.AssetChecksDefi
             copies = getattr(context.resources, state).ledger().recorded(spec.id, NEWEST)
         seen = shown(context.instance, spec, held)
         wrong = [*differences("Dagster", held, seen), *differences("the ledger", held, copies_of(copies)), *gaps(held)]
-        yield from evaluated(spec, "receipts", not wrong, _why(wrong, len(held)), {"windows": len(held), "wrong": "\n".join(wrong) or "nothing"})
+        yield from evaluated(
+            spec, "receipts", not wrong, _why(wrong, len(held)), {"windows": len(held), "wrong": "\n".join(wrong) or "nothing"}
+        )
 
     return receipts
 
@@ -50,8 +52,8 @@ def _why(wrong: Sequence[str], windows: int) -> str:
         return f"Dagster, the ledger and the table's receipts agree on {windows} windows, and they tile."
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     return (
-        f"{wrong[0]}{more}. The table's receipts are right. What Dagster shows is mended by materializing the window again, which writes nothing; "
-        "a ledger by `windrow doctor SPEC --rebuild-ledger`; for windows that don't tile see `windrow verify SPEC`."
+        f"{wrong[0]}{more}. The table's receipts are right. What Dagster shows is mended by materializing the window again, which writes "
+        "nothing; a ledger by `windrow doctor SPEC --rebuild-ledger`; for windows that don't tile see `windrow verify SPEC`."
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, RootModel
 
 from assets.factory import kafka_table
 from assets.names import identifier
+from assets.yamlschema import as_written
 from ingest.errors import SpecError
 from ingest.spec import PipelineSpec, fill_spec, load_spec
 
@@ -22,25 +23,11 @@ class Attributes(RootModel[dict[str, Any]]):
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The spec's schema without `folder`, which is where the file lies; a template may stand for each value."""
-        schema: dict[str, Any] = _or_template(PipelineSpec.model_json_schema(*args, **kwargs))
+        """The spec's schema as it is written, without `folder`, which is where the file lies."""
+        schema = PipelineSpec.model_json_schema(*args, **kwargs)
         del schema["properties"]["folder"]
         schema["required"].remove("folder")
-        return schema
-
-
-_TEMPLATE = {"type": "string", "pattern": r"\{\{.*\}\}"}
-
-
-def _or_template(schema: Any) -> Any:
-    """A JSON schema in which a text with a template in it fits wherever a number or a choice does."""
-    if isinstance(schema, list):
-        return [_or_template(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.keys() & {"enum", "const"} or schema.get("type") in ("integer", "number", "boolean"):
-        return {"anyOf": [schema, _TEMPLATE]}
-    return {key: part if key in {"default", "required"} else _or_template(part) for key, part in schema.items()}
+        return as_written(schema)
 
 
 class KafkaTable(dg.Component):
@@ -96,6 +83,10 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
     other = next((o for o in others if identifier(o.id) == name), None)
     if other is None:
         return
-    what = f"have one id, {spec.id}" if spec.id == other.id else f"have the ids {spec.id} and {other.id}, which Dagster can't tell apart: both are {name}"
+    what = (
+        f"have one id, {spec.id}"
+        if spec.id == other.id
+        else f"have the ids {spec.id} and {other.id}, which Dagster can't tell apart: both are {name}"
+    )
     one, two = sorted(str(each.folder / FILE) for each in (spec, other))
     raise SpecError(f"{one} and {two} {what}", "spec", "Give one of them another id, or a code location of its own.")

@@ -1,4 +1,4 @@
-"""Descriptions, which Dagster shows as Markdown: what is somebody's own text stands in code spans, or its `*` and `_` would be lost. Pure."""
+"""Descriptions, which Dagster shows as Markdown: a user's own words stand in code spans, or their `*` and `_` would be lost. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def selected(selection: Selection) -> str:
 def table_description(spec: PipelineSpec) -> str:
     """What the table holds, and what the metadata of its events mean. The first line is what lists show."""
     how = "in micro-batches" if spec.window.is_batch else f"one window at a time ({code(spec.window.grid)})"
-    return f"{selected(spec.source.selection())}: {how}, exactly once\n\nWhat an event of this table says:\n\n{_explained(MEANINGS.items())}"
+    return (
+        f"{selected(spec.source.selection())}: {how}, exactly once\n\nWhat an event of this table says:\n\n{_explained(MEANINGS.items())}"
+    )
 
 
 def _explained(meanings: Iterable[tuple[str, str]]) -> str:

@@ -27,8 +27,8 @@ def evaluated(
 ) -> Iterator[Any]:
     """The events of a check of a pipeline's table, for the check's function to yield.
 
-    `why`: a sentence, in Markdown: what was found, and what to do. It is the evaluation's description, and where it didn't pass the first of
-    its metadata too, for not every page shows the description.
+    `why`: a sentence, in Markdown: what was found, and what to do. It is the evaluation's description, and where it didn't pass the first
+    of its metadata too, for not every page shows the description.
     """
     shown = metadata if passed else {"why": dg.MetadataValue.md(why), **metadata}
     yield dg.Output(None)

@@ -21,22 +21,22 @@ BUG = 70
 """The exit code that the command has for a bug."""
 
 
-class _ToldAlone(DagsterUserCodeProcessError):
+class _ToldAloneError(DagsterUserCodeProcessError):
     """What Dagster shows of it is `told`, nothing else."""
 
     def __init__(self, text: str | None = None) -> None:
-        super().__init__(text, user_code_process_error_infos=[])
+        super().__init__(text, user_code_process_error_infos=[])  # type: ignore[no-untyped-call]
 
     def telling(self, told: SerializableErrorInfo) -> None:
         """Say what is shown."""
         self.user_code_process_error_infos = [told]
 
 
-class WindowFailure(dg.Failure, _ToldAlone):
+class WindowFailure(dg.Failure, _ToldAloneError):
     """The step has failed for good."""
 
 
-class WindowRetry(dg.RetryRequested, _ToldAlone):
+class WindowRetry(dg.RetryRequested, _ToldAloneError):
     """The step is to be tried again."""
 
 
@@ -75,7 +75,7 @@ def failing(what: str) -> Iterator[None]:
     """Errors inside are shown as failures, without a retry."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # raised again, as a bug if nobody foresaw it
         raise failure_of(what, error) from None
 
 

@@ -63,8 +63,8 @@ def loss(pipeline: Pipeline) -> Verdict:
     lines = [f"{r.window.key}: {line}" for r in held for line in r.partial]
     lost = sum(r.counts.skipped for r in held)
     why = (
-        f"{len(lines)} times the newest {len(held)} windows went on without messages that were gone; first: {lines[0]}. They can't be read any "
-        "more: keep messages longer, or run windows sooner."
+        f"{len(lines)} times the newest {len(held)} windows went on without messages that were gone; first: {lines[0]}. They can't be read "
+        "any more: keep messages longer, or run windows sooner."
         if lines
         else f"The newest {len(held)} windows lack nothing."
     )

@@ -38,7 +38,7 @@ MEANINGS: Mapping[str, str] = {
     "partial": "what was lost, or may be",
     "warnings": "what to look at",
     "dead_reasons": "dead letters by reason",
-    "completeness": "whether the window's hours were over everywhere by then: `open`, `complete`, or `late`, if later windows hold some of them",
+    "completeness": "whether the window's hours were over everywhere by then: `open`, `complete`; `late`: later windows hold some",
     "watermark": "until when all topic-partitions were seen by then",
     "messages_read": "messages in the window's offsets; rows, dead letters and dropped ones together",
     "dropped": "messages without a value that were only counted",
@@ -83,7 +83,7 @@ def window_metadata(
     found |= _by_kind(receipt) | _sometimes(result)
     found |= {} if lag is None else lag_metadata(lag)
     found |= {} if state is None else state_metadata(state)
-    schema = {
+    schema: dict[str, Value] = {
         "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
@@ -188,8 +188,8 @@ _OFFSETS = [
     dg.TableColumn("skipped", "int", "offsets that were not in the log any more"),
     dg.TableColumn(
         "resolved", "string",
-        "how start and stop were found, in one word if alike. settled: the first message that belongs to the later window. end: the log's end, "
-        "nothing later was there. open: the same, with a transaction open behind it. clamped: a neighbour's. log_start: the oldest that "
+        "how start and stop were found, in one word if alike. settled: the first message that belongs to the later window. end: the log's "
+        "end, nothing later was there. open: the same, with a transaction open behind it. clamped: a neighbour's. log_start: the oldest that "
         "was left. position: where the spec says. batch: where a micro-batch ends. removed: the topic is not read any more",
     ),
 ]  # fmt: skip

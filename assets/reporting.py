@@ -56,7 +56,7 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
         behind, state = _lag(pipeline, result.committed.receipt), _state(pipeline, result.committed.receipt)
     except WindrowError as error:
         context.log.warning("Lag and completeness are not shown: %s", error)
-    return window_metadata(spec, pipeline.columns, result, behind, state)
+    return window_metadata(spec, pipeline.columns(), result, behind, state)
 
 
 def _lag(pipeline: Pipeline, receipt: Receipt) -> Lag | None:
@@ -83,7 +83,7 @@ def told(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refus
     """
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # raised again, as a bug if nobody foresaw it
         if refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec, refused))
         raise again_or_failure(what, error, RETRY, context.retry_number) from None

@@ -14,8 +14,8 @@ from ingest.spec import PipelineSpec
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)
-"""A tick looks at the closed windows of the newest two days, and no fewer than 48; what is older is for a backfill that a person starts, and
-each tick says how much that is."""
+"""A tick looks at the closed windows of the newest two days, and no fewer than 48; what is older is for a backfill that a person starts,
+and each tick says how much that is."""
 
 OBSERVED = "*/15 * * * *"
 """When topics are observed."""
@@ -116,7 +116,9 @@ def left_words(count: int, oldest: str) -> str:
     if not count:
         return ""
     which = f"{count:,} windows before {oldest} are" if count > 1 else f"1 window before {oldest} is"
-    return f"{which} not materialized. The schedule leaves what is older than it catches up with: start a backfill of the missing partitions."
+    return (
+        f"{which} not materialized. The schedule leaves what is older than it catches up with: start a backfill of the missing partitions."
+    )
 
 
 def range_tags(stretch: Stretch) -> dict[str, str]:

@@ -34,7 +34,9 @@ def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> d
     source = kafka_key(spec)
     what, description = ("Kafka" if isinstance(selection, Pattern) else "Kafka topic"), selected(selection)
 
-    @dg.observable_source_asset(key=key, required_resource_keys={source}, description=f"{what} {description}", tags={"dagster/kind/kafka": ""})
+    @dg.observable_source_asset(
+        key=key, required_resource_keys={source}, description=f"{what} {description}", tags={"dagster/kind/kafka": ""}
+    )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
         with failing(f"{what} {selection_text(selection)}"):
             found = getattr(context.resources, source).snapshot(selection)

@@ -14,13 +14,16 @@ _FEW = 3
 _REASONS: Mapping[How, tuple[str, str]] = {
     "end": (
         "when the newest window was cut, its log held no message from after that",
-        "The next window's run looks again. If the topic-partition is idle and may be, set `window.idle: exempt`; if not, look at its producer.",
+        "The next window's run looks again. If it is idle and may be, set `window.idle: exempt`; if it may not, look at its producer.",
     ),
     "open": (
         "a transaction was open there when the newest window was cut",
         "End the transaction of its producer; the next window's run looks again.",
     ),
-    "log_start": ("retention had taken what would prove more", "The next window's run looks again; run windows sooner, or keep messages longer."),
+    "log_start": (
+        "retention had taken what would prove more",
+        "The next window's run looks again; run windows sooner, or keep messages longer.",
+    ),
     "clamped": ("the newest cut was moved to a neighbour's, which proves nothing by itself", "The next window's run looks again."),
     "position": ("the pipeline begins there, at a position of its spec", "The next window's run looks again."),
 }
@@ -51,8 +54,8 @@ def late_words(late: Mapping[str, int]) -> str:
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
     which = f"1 message of {whose} hours is" if count == 1 else f"{count:,} messages of {whose} hours are"
     return (
-        f"{_few(list(late))}: {which} in later windows. Nothing is lost: sums by hour go by the message's timestamp; a longer `window.delay` "
-        "waits for such messages."
+        f"{_few(list(late))}: {which} in later windows. Nothing is lost: sums by hour go by the message's timestamp; a longer "
+        "`window.delay` waits for such messages."
     )
 
 

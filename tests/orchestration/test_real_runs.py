@@ -50,7 +50,7 @@ def receipts_shown(place: Place, n: int) -> list[tuple[str, bool]]:
         wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=[key_of(place.spec().window, hour(n))])
         events = [r.asset_materialization for r in instance.fetch_materializations(wanted, limit=10).records]
     shown = [{name: value.value for name, value in event.metadata.items()} for event in events if event is not None]
-    return [(_attempt(m["receipt"]), bool(m["recovered"])) for m in shown]
+    return [(_attempt(m["receipt"]), bool(m.get("recovered"))) for m in shown]
 
 
 def _attempt(receipt: object) -> str:

@@ -52,7 +52,7 @@ def test_catching_up_has_an_end(world: World) -> None:
 
 
 def test_a_tick_says_what_it_leaves(world: World) -> None:
-    """A tick that leaves older windows says how many, and that they are for a backfill: in the tags of its runs, or why it asks for none."""
+    """A tick that leaves older windows says how many and that they are for a backfill: in its runs' tags, or in why it has none."""
     done(world, 3, 4)
     [request] = ask(world, "things_closed", hour(1000, 5))
     assert isinstance(request, dg.RunRequest)

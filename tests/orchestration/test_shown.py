@@ -151,7 +151,9 @@ def test_patterns_are_shown_as_they_are(tmp_path: Path, instance: dg.DagsterInst
     source = {"bootstrap_servers": "127.0.0.1:9", "topic_pattern": r"shop\.*_*"}
     window = {"grid": "*/15 * * * *", "start": START, "delay": timedelta(minutes=1)}
     world = World(tmp_path, instance, source=source, window=window)
-    assert table_description(world.spec).splitlines()[0] == r"topics matching `shop\.*_*`: one window at a time (`*/15 * * * *`), exactly once"
+    assert (
+        table_description(world.spec).splitlines()[0] == r"topics matching `shop\.*_*`: one window at a time (`*/15 * * * *`), exactly once"
+    )
     assert [asset.description for asset in topic_assets(world.spec)] == [r"Kafka topics matching `shop\.*_*`"]
 
 

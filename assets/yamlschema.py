@@ -1,0 +1,68 @@
+"""The spec's JSON schema in the forms in which a spec is written, for editors and `dg check yaml`. Pure.
+
+pydantic describes the values that it ends with: a duration in ISO's form, a size as an integer. A spec is written with `5m`, `16MiB`,
+`none`, and with templates anywhere. What can't be said in a schema (which settings go together) is for `dg check defs` to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Node = dict[str, Any]
+
+TEMPLATE: Node = {"type": "string", "pattern": r"\{\{"}
+"""Nobody knows what a template will be."""
+
+_DURATION = r"^([0-9]+|([0-9]+(ms|[smhd]))+)$"
+_SIZE = r"^[0-9]+ ?(KiB|MiB|GiB)?$"
+_COUNT = r"^([0-9]+|none)$"
+_NUMBER = r"^[0-9]*\.?[0-9]+$"
+_TEXTS = {
+    "id": r"^[a-zA-Z0-9._-]{1,100}$",
+    "grid": r"^(hourly|daily|batch|[-0-9*,/]+( [-0-9*,/]+){4})$",
+    "schema": r"^[^:]+:[^:]+$",
+    "bootstrap_servers": r":[0-9]{1,5}\s*(,|$)",
+}
+"""What these settings look like, which pydantic checks by functions that no schema shows."""
+
+_ABOUT = ("default", "description", "title")
+
+
+def as_written(schema: Mapping[str, Any]) -> Node:
+    """The schema with each setting in all the forms in which it may be written."""
+    found: Node = {name: value for name, value in schema.items() if name not in {"properties", "$defs"}}
+    if "properties" in schema:
+        found["properties"] = {name: _setting(name, node) for name, node in schema["properties"].items()}
+    if "$defs" in schema:
+        found["$defs"] = {name: as_written(node) for name, node in schema["$defs"].items()}
+    return found
+
+
+def _setting(name: str, node: Node) -> Node:
+    """One setting: a template, or else what it is; so that an error speaks of what it is alone."""
+    about = {key: value for key, value in node.items() if key in _ABOUT}
+    rest = {key: value for key, value in node.items() if key not in _ABOUT}
+    return {**about, "if": TEMPLATE, "else": _null(name, rest)}
+
+
+def _null(name: str, node: Node) -> Node:
+    """An optional setting of one kind is that kind or nothing; else the kinds stay alternatives."""
+    kinds = [_kind(name, kind) for kind in node.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        return {"if": {"type": "null"}, "else": kinds[0]}
+    return {**node, "anyOf": [*kinds, {"type": "null"}]} if kinds else _kind(name, node)
+
+
+def _kind(name: str, node: Node) -> Node:
+    if node.get("format") == "duration":
+        return {"type": ["string", "integer"], "minimum": 0, "pattern": _DURATION}
+    if node.get("format") == "date-time":
+        return {"type": "string"}
+    if node.get("type") in ("integer", "number"):  # it may be a list
+        pattern = _NUMBER if node["type"] == "number" else _SIZE if name.endswith("_bytes") else _COUNT
+        bounds = {"minimum": node.get("ge", node.get("minimum", 0)), **({"maximum": node["maximum"]} if "maximum" in node else {})}
+        return {"type": [node["type"], "string"], "pattern": pattern, **bounds}
+    if name in _TEXTS and node.get("type") == "string":
+        return {**node, "pattern": _TEXTS[name]}
+    return node
