@@ -13,8 +13,10 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from ingest.broker.client import consumer_properties
 from ingest.broker.embedded import EmbeddedBroker, find_jars
 from ingest.broker.kafka import KafkaBroker
+from ingest.errors import DataLossError
 from ingest.ports import ReadPlan
 from ingest.read.codes import is_truncation
+from ingest.read.cursor import Cursor
 from ingest.read.kafka import KafkaReader
 from ingest.source import Isolation
 from tests.broker.cutting import CuttableKafka
@@ -47,6 +49,12 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
 
 class TestOnKafka(TruncationContract):
     """On the real thing."""
+
+    def test_a_truncation_is_known_without_a_stall(self, cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is told again when the client begins again, not after the stall limit."""
+        monkeypatch.setattr(Cursor, "_stalled", lambda _: pytest.fail("the stall limit was waited for"))
+        with pytest.raises(DataLossError, match="broker end offset is 6"):
+            cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
     def test_what_the_client_says(self, cut: Cut) -> None:
         """A truncation comes as a refused reset, never by its own code: what is read out of its text is what the twins are fed with."""
