@@ -16,7 +16,7 @@ from itertools import count
 
 import msgspec
 
-from ingest.binding import refuse_other_table
+from ingest.binding import refuse_other_table, refuse_wrong_place
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError
 from ingest.freezing import refuse_changed_grid
@@ -43,7 +43,7 @@ def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress
     spec = pipeline.spec
     _refuse_windows_in_time(pipeline)
     refuse_changed_grid(pipeline)
-    refuse_other_table(pipeline)
+    refuse_wrong_place(pipeline)
     number = pipeline.ledger.assigned(spec.id, request.id)
     if number is None:
         number = _next(pipeline)

@@ -7,9 +7,7 @@ spec that names another path, a second spec under the same id, and a disk that i
 from __future__ import annotations
 
 from ingest.errors import BindingError
-from ingest.model import Window
 from ingest.parts import Pipeline
-from ingest.ports import Sink
 
 _MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _GONE = (
@@ -29,6 +27,12 @@ def refuse_other_table(pipeline: Pipeline) -> None:
         GridError: the table was begun on another grid.
         SpecError: it was made by something else.
     """
+    refuse_wrong_place(pipeline)
+    refuse_empty_table(pipeline)
+
+
+def refuse_wrong_place(pipeline: Pipeline) -> None:
+    """The same but for an empty table: loads the table once."""
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
     _refuse_elsewhere(pipeline, ledger.sink(spec.id))
     bound = sink.binding()
@@ -36,9 +40,20 @@ def refuse_other_table(pipeline: Pipeline) -> None:
         mine = (ledger.identity(), spec.id, spec.window.grid)
         if (bound.ledger, bound.pipeline, bound.grid) != mine:
             sink.refuse_other(*mine)
-    newest = ledger.recorded(spec.id, 1)
-    if newest and (bound is None or _is_empty(sink, newest[0].window)):
-        raise gone(sink.identity, len(ledger.recorded(spec.id)), absent=bound is None)
+    elif ledger.recorded(spec.id, 1):
+        raise gone(sink.identity, len(ledger.recorded(spec.id)), absent=True)
+
+
+def refuse_empty_table(pipeline: Pipeline) -> None:
+    """The rest of `refuse_other_table`, for who has found no window in the table yet. Loads the table once, if the ledger knows any.
+
+    Raises:
+        BindingError: the ledger knows committed windows of a table that holds none.
+    """
+    ledger, sink, name = pipeline.ledger, pipeline.sink, pipeline.spec.id
+    newest = ledger.recorded(name, 1)  # looked for first: it is one file, and all the others are many
+    if newest and sink.look(newest[0].window) is None and next(iter(sink.receipts()), None) is None:
+        raise gone(sink.identity, len(ledger.recorded(name)), absent=False)
 
 
 def gone(table: str, count: int, *, absent: bool) -> BindingError:
@@ -47,11 +62,6 @@ def gone(table: str, count: int, *, absent: bool) -> BindingError:
     state = "isn't there" if absent else "is empty"
     what = f"The table {table} {state}, and the ledger knows {windows} of it"
     return BindingError(what, "setup", _GONE)
-
-
-def _is_empty(sink: Sink, newest: Window) -> bool:
-    """Looks for the window that is surely there first: that is one file, and the others are many."""
-    return sink.look(newest) is None and next(iter(sink.receipts()), None) is None
 
 
 def bind_table(pipeline: Pipeline) -> None:

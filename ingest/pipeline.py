@@ -22,7 +22,7 @@ from importlib.metadata import version
 
 from ingest import grid as grids
 from ingest.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
-from ingest.binding import bind_table, refuse_other_table
+from ingest.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
 from ingest.crashpoints import crash_point
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
 from ingest.freezing import foreseen, freeze_boundary, refuse_changed_grid
@@ -53,8 +53,10 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
     began = time.monotonic()
     _refuse_off_grid(pipeline, window)
     refuse_open(pipeline, window)
-    refuse_other_table(pipeline)
+    refuse_wrong_place(pipeline)
     found = pipeline.sink.look(window)
+    if found is None:
+        refuse_empty_table(pipeline)
     generation = _generation(pipeline, window, request, found)
     if found is not None and found.receipt.generation >= generation:
         return _report(pipeline, found, recovered=True)

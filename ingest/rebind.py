@@ -16,19 +16,25 @@ from ingest.parts import Pipeline
 
 
 class Rebind(msgspec.Struct, frozen=True):
-    """What a rebind means. `before` and `table` are identities of tables; `missing` are the windows that the ledger knows and it lacks."""
+    """What a rebind means. `before` and `table` are identities of tables; `missing` are the windows that the ledger knows and it lacks.
+
+    `dead`: whether its dead letters are beside it, as far as the newest window that has any tells.
+    """
 
     before: str | None
     table: str
     there: bool
     windows: int
     missing: tuple[Window, ...]
+    dead: bool = True
 
     @property
     def changes(self) -> list[str]:
         """The same as sentences for people."""
         moved = [] if self.before == self.table else [f"The pipeline has written to {self.before}; from now on it writes to {self.table}."]
         there = f"The table holds {_counted(self.windows)}." if self.there else "There is no table: the next run makes it."
+        if not self.dead:
+            there += " Its dead letters are not beside it: move their table (the same path with _dead) as well."
         if not self.missing:
             return [*moved, there]
         one, last = self.missing[0].key, self.missing[-1].key
@@ -79,7 +85,9 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     if before in {None, sink.identity} and not missing:
         what = f"Pipeline {spec.id} writes to {sink.identity}, and the table holds all that the ledger knows"
         raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
-    return Rebind(before, sink.identity, there, len(held), missing), list(held.values())
+    refused = [w for w in sorted(held) if held[w].counts.dead]
+    dead = not refused or sink.read_dead(refused[-1], 1).num_rows > 0
+    return Rebind(before, sink.identity, there, len(held), missing, dead), list(held.values())
 
 
 def _counted(count: int) -> str:

@@ -376,7 +376,7 @@ def test_lost_ledger_comes_back(stage: Stage) -> None:
     windows = f"{hour(0)}/{hour(2)}"
     stage.json("run", stage.spec, "--window", windows)
     (stage.folder / ".windrow" / "state.db").unlink()
-    assert stage.json("run", stage.spec, "--window", windows, code=1)["error"]["kind"] == "IdentityError"
+    assert stage.json("run", stage.spec, "--window", windows, code=1)["error"]["kind"] == "BindingError"
     assert stage.json("doctor", stage.spec, "--rebuild-ledger")["windows"] == 2
     assert [w["recovered"] for w in stage.json("run", stage.spec, "--window", windows)["windows"]] == [True, True]
     assert stage.json("verify", stage.spec)["findings"] == []

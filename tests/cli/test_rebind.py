@@ -21,6 +21,9 @@ def test_a_moved_table(stage: Stage) -> None:
     for command in ("show", "lag"):
         assert stage.json(command, stage.spec, code=1)["error"]["kind"] == "BindingError"
     renamed(stage, "moved/things")
+    (stage.folder / "moved" / "things_dead").rename(stage.folder / "left")
+    assert "move their table (the same path with _dead) as well" in stage.call("rebind", stage.spec).stdout
+    (stage.folder / "left").rename(stage.folder / "moved" / "things_dead")
     for command in (("run", "--window", hour(1)), ("plan", "--window", hour(1)), ("doctor", "--rebuild-ledger")):
         error = stage.json(command[0], stage.spec, *command[1:], code=1)["error"]
         assert error["kind"] == "BindingError"
@@ -28,6 +31,7 @@ def test_a_moved_table(stage: Stage) -> None:
     dry = stage.call("rebind", stage.spec)
     assert dry.exit_code == 0
     assert "from now on it writes to delta:" in dry.stdout
+    assert "_dead" not in dry.stdout
     assert "Nothing was recorded; add --yes" in dry.stdout
     proposed = stage.json("rebind", stage.spec)
     assert (proposed["there"], proposed["windows"], proposed["missing"], proposed["recorded"]) == (True, 1, [], False)
