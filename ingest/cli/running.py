@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from rich.progress import Progress as Bars
 from rich.text import Text
 
 from ingest.assemble import assemble, assemble_to_look
@@ -145,6 +144,8 @@ def _nothing(spec: PipelineSpec) -> Text:
 @contextmanager
 def _bar(output: Output, name: str) -> Iterator[Callable[[Progress], None]]:
     """A progress bar on stderr that goes away when that is done; none where stderr is no terminal."""
+    from rich.progress import Progress as Bars
+
     with Bars(console=output.stderr, transient=True, disable=output.json or not output.stderr.is_terminal) as bars:
         tasks = {
             "boundary": bars.add_task(f"{name}  looking for the boundaries (messages)", total=None, visible=False),

@@ -24,6 +24,7 @@ UNREADABLE = "windrow.unreadable-headers"
 
 _NO_TIMESTAMP = -1
 _STAMP = pa.timestamp("ms", tz="UTC")
+_NO_HEADERS = pa.nulls(0, HEADERS.value_type)  # pa.array would load pandas
 
 
 def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
@@ -36,7 +37,7 @@ def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
         pa.repeat(pa.scalar(tp.partition, pa.int32()), count),
         pa.array(np.fromiter(map(Message.offset, messages), np.int64, count)),
         _stamps(np.fromiter([stamp for _, stamp in pairs], np.int64, count), types),
-        pa.DictionaryArray.from_arrays(pa.array(types), pa.array(TIMESTAMP_TYPES, pa.string())),
+        pa.DictionaryArray.from_arrays(pa.array(types), pa.array(TIMESTAMP_TYPES, pa.string())),  # not at the top: it loads pandas
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
         _headers(_headers_of(messages)),
@@ -82,7 +83,7 @@ def _headers_or_mark(message: Message) -> list[tuple[str, bytes | None]] | None:
 
 def _headers(headers: _Headers) -> pa.Array:
     ends = np.zeros(len(headers) + 1, np.int32)
-    pairs = pa.nulls(0, HEADERS.value_type)  # not at the module's top: the first array that is made loads pandas
+    pairs = _NO_HEADERS
     if any(headers):
         np.cumsum([len(message or ()) for message in headers], out=ends[1:])
         flat = [pair for message in headers for pair in message or ()]

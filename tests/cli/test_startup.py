@@ -139,3 +139,9 @@ def test_show_opens_no_ledger(seen: Stage) -> None:
     """Receipts are the table's own: to show them takes no database."""
     _, modules = loaded(LOOK, topic_id(seen), "show", seen.spec)
     assert "sqlalchemy" not in foreign(modules)
+
+
+def test_a_batch_of_messages_is_needed_before_pandas_is(tmp_path: Path) -> None:
+    """The modules that read, plan and commit make no Arrow array at their top: the first one that is made loads pandas."""
+    script = "import ingest.read.kafka, ingest.write.delta, ingest.task, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    assert "pandas" not in foreign(loaded(script)[1])
