@@ -13,7 +13,7 @@ from traceback import TracebackException
 
 import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError  # not among the public names; dagster is pinned to 1.13
-from dagster_shared.error import SerializableErrorInfo
+from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # Dagster itself takes it from there
 
 from ingest.errors import UnreachableError, WindrowError
 
@@ -32,15 +32,15 @@ class _ToldAloneError(DagsterUserCodeProcessError):
         self.user_code_process_error_infos = [told]
 
 
-class WindowFailure(dg.Failure, _ToldAloneError):
+class WindowFailedError(dg.Failure, _ToldAloneError):
     """The step has failed for good."""
 
 
-class WindowRetry(dg.RetryRequested, _ToldAloneError):
+class WindowRetryError(dg.RetryRequested, _ToldAloneError):
     """The step is to be tried again."""
 
 
-def failure_of(what: str, error: Exception) -> WindowFailure:
+def failure_of(what: str, error: Exception) -> WindowFailedError:
     """The failure that an error of windrow's, or a bug, is shown as.
 
     Args:
@@ -48,12 +48,12 @@ def failure_of(what: str, error: Exception) -> WindowFailure:
         error: why it could not be done.
     """
     told = _told(what, error)
-    failure = WindowFailure(told.message.rstrip("\n"), metadata=_parts(what, error), allow_retries=False)
+    failure = WindowFailedError(told.message.rstrip("\n"), metadata=_parts(what, error), allow_retries=False)
     failure.telling(told)
     return failure
 
 
-def again_or_failure(what: str, error: Exception, policy: dg.RetryPolicy, tries: int) -> WindowRetry | WindowFailure:
+def again_or_failure(what: str, error: Exception, policy: dg.RetryPolicy, tries: int) -> WindowRetryError | WindowFailedError:
     """The retry that an error is worth, if something outside could not be reached; else, and after the last try, the failure.
 
     Args:
@@ -65,7 +65,7 @@ def again_or_failure(what: str, error: Exception, policy: dg.RetryPolicy, tries:
     if not isinstance(error, UnreachableError) or tries >= policy.max_retries:
         return failure_of(what, error)
     wait = policy.calculate_delay(tries + 1)
-    retry = WindowRetry(policy.max_retries, wait)
+    retry = WindowRetryError(policy.max_retries, wait)
     retry.telling(SerializableErrorInfo(f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=_told(what, error)))
     return retry
 

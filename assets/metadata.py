@@ -188,9 +188,9 @@ _OFFSETS = [
     dg.TableColumn("skipped", "int", "offsets that were not in the log any more"),
     dg.TableColumn(
         "resolved", "string",
-        "how start and stop were found, in one word if alike. settled: the first message that belongs to the later window. end: the log's "
-        "end, nothing later was there. open: the same, with a transaction open behind it. clamped: a neighbour's. log_start: the oldest that "
-        "was left. position: where the spec says. batch: where a micro-batch ends. removed: the topic is not read any more",
+        "how start and stop were found, one word if alike. settled: the first message that belongs to the later window. end: the log's "
+        "end, nothing later was there. open: the same, with a transaction open behind it. clamped: a neighbour's. log_start: the oldest "
+        "that was left. position: where the spec says. batch: where a micro-batch ends. removed: the topic is not read any more",
     ),
 ]  # fmt: skip
 
