@@ -339,7 +339,7 @@ class Receipt(msgspec.Struct, frozen=True):
     """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
 
     `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window. `version`: the receipt's form
-    (`RECEIPT_VERSION`); unset in the first one, which had no such field, so that its bytes stay what they were.
+    (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again.
     """
 
     plan: Plan

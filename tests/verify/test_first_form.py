@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from ingest.deep import compare_contents
 from ingest.ledger.sql import open_ledger
-from ingest.model import RECEIPT_VERSION, Checksums, Receipt, to_json
+from ingest.model import RECEIPT_VERSION, Checksums, Receipt, from_json, to_json
 from ingest.ports import Done, Staged
 from ingest.rebuild import rebuild
 from ingest.tablecontents import delta_contents
@@ -43,10 +43,10 @@ def deep(sink: DeltaSink) -> list[tuple[str, str]]:
 
 
 def test_it_is_read_and_written_as_it_was(sink: DeltaSink) -> None:
-    """The receipts are read, without a version and checksums, and put into JSON again they are the bytes that they were."""
+    """The receipts are read without a version and checksums, and put into JSON again, as a ledger does, they get neither."""
     found = receipts(sink)
-    files = sorted((Path(sink.uri) / "_windrow" / "receipts").iterdir())
-    assert [to_json(r).encode() for r in found] == [file.read_bytes() for file in files]
+    assert [from_json(to_json(r), Receipt) for r in found] == found
+    assert not any(word in to_json(r) for r in found for word in ('"version"', '"checksums"'))
     assert [(r.version, r.splits[0].checksums) for r in found] == [(msgspec.UNSET, msgspec.UNSET)] * 3
 
 
