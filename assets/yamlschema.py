@@ -63,6 +63,6 @@ def _kind(name: str, node: Node) -> Node:
         pattern = _NUMBER if node["type"] == "number" else _SIZE if name.endswith("_bytes") else _COUNT
         bounds = {"minimum": node.get("ge", node.get("minimum", 0)), **({"maximum": node["maximum"]} if "maximum" in node else {})}
         return {"type": [node["type"], "string"], "pattern": pattern, **bounds}
-    if name in _TEXTS and node.get("type") == "string":
+    if name in _TEXTS and "string" in node.get("type", ()):  # one type, or a list of them
         return {**node, "pattern": _TEXTS[name]}
     return node

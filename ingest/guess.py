@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.values import Convert, Fraction, RefusedValueError, Whole, converter
+from ingest.decode.values import Convert, RefusedValueError, converter, integer
 
 COMMON = 0.98
 """From `MANY` values on, a type that so large a share of them has is the column's; messages with another are refused."""
@@ -82,7 +82,7 @@ class _Names:
 def document(value: bytes) -> dict[str, Any] | None:
     """A message as a JSON object, its numbers as literals; None if it is none."""
     try:
-        found = json.loads(value.decode(), parse_int=Whole, parse_float=Fraction, parse_constant=_no_constant)
+        found = json.loads(value.decode(), parse_int=integer, parse_float=str.encode, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

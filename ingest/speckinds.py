@@ -189,11 +189,10 @@ def topic_name(value: str) -> str:
     return value
 
 
-_UNIT_OR_NUMBER = WithJsonSchema({"type": ["string", "integer"]})
-Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative), _UNIT_OR_NUMBER]
+Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
 Instant = Annotated[datetime, BeforeValidator(as_instant)]
 Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX)]
-Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), _UNIT_OR_NUMBER]
+Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX)]
 Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]})]
 Text = Annotated[Written, Field(min_length=1)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
@@ -202,5 +201,4 @@ TopicName = Annotated[Written, AfterValidator(topic_name)]
 OrNone = BeforeValidator(_none)
 """`none` is written for None."""
 
-_COUNT_OR_NONE = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}, {"const": "none"}]}
-CountOrNone = Annotated[Count | None, OrNone, WithJsonSchema(_COUNT_OR_NONE)]
+CountOrNone = Annotated[Count | None, OrNone]
