@@ -60,7 +60,7 @@ def test_positions(stage: Stage, start: str, stop: str, first: tuple[int, int] |
     ("arguments", "code", "says"),
     [
         (["--start", "yesterday"], 2, "is not a position"),
-        (["--start", "timestamp:2126-01-01?fail"], 2, "No message is stamped"),
+        (["--start", "timestamp:2126-01-01T00:00:00Z?fail"], 2, "No message is stamped"),
         (["--start", "committed:nobody"], 2, "has committed nothing"),
         (["--start", "partition:0,offset:3"], 2, "No offset is given"),
         (["--start", "partition:0,offset:999?latest"], 2, "999"),
