@@ -18,15 +18,10 @@ from ingest.cli.main import app
 from ingest.cli.output import BUG, INTERRUPTED
 from ingest.spec import load_spec
 from tests.orchestration.test_demo import COMMAND
+from tests.shape.readme import README, blocks, section
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-
-
-def blocks(kind: str) -> list[str]:
-    """The README's code blocks of a kind."""
-    return re.findall(rf"^```{kind}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
 def recipe(target: str) -> str:
@@ -47,15 +42,15 @@ def project_files() -> list[Path]:
 
 
 def test_readme_names_the_two_commands() -> None:
-    """A newcomer types `make demo` and `make test`, nothing else; every other make command in the page exists too."""
-    assert [line for text in blocks("sh") for line in text.splitlines()] == ["make demo", "make test"]
+    """To try it, a newcomer types `make demo` and `make test`, nothing else; every other make command in the page exists too."""
+    assert [line for text in blocks("sh", section("Try it")) for line in text.splitlines()] == ["make demo", "make test"]
     for target in sorted(set(re.findall(r"`make ([a-z-]+)`", README))):
         assert recipe(target)
 
 
 def test_readme_shows_a_spec_that_loads(tmp_path: Path) -> None:
     """Who copies the page's pipeline has one."""
-    (text,) = blocks("yaml")
+    (text,) = blocks("yaml", section("A pipeline is one file, and a schema beside it"))
     shutil.copy(ROOT / "assets" / "defs" / "orders" / "schema.py", tmp_path)
     (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
     spec = load_spec(tmp_path / "defs.yaml")

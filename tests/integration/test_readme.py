@@ -1,0 +1,100 @@
+"""The README's walks, word for word: what a newcomer copies into a shell, or into a file, works as it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.shape.readme import blocks, section
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+
+SECONDS = 600
+"""How long a shell may take where the machine is busy; a hang must not cost the suite."""
+
+OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "WINDROW_CRASH")
+TABLE, DAGSTER = section("Your first own table"), section("In your own Dagster project")
+
+
+def newcomer(folder: Path) -> dict[str, str]:
+    """The environment of somebody who has just switched .venv on: a home folder with nothing in it, none of windrow's variables."""
+    (folder / "home").mkdir()
+    kept = {name: value for name, value in os.environ.items() if name not in OURS}
+    return kept | {"HOME": str(folder / "home"), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@contextmanager
+def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[None]:
+    """A broker that runs beside until Ctrl-C; here once it has said that it is up."""
+    bash = ["bash", "-ec", f"exec {command.strip()}"]
+    with subprocess.Popen(bash, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        late = threading.Timer(SECONDS, process.kill)
+        late.start()
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert "Kafka answers on" in said, said
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            late.cancel()
+
+
+def shell(typed: str, folder: Path, env: dict[str, str]) -> str:
+    """All of it in one shell, which stops at what fails; what it said on stdout."""
+    bash = ["bash", "-euo", "pipefail", "-c", typed]
+    done = subprocess.run(bash, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def put_file(block: str, folder: Path) -> None:
+    """A block whose first line says which file it is."""
+    file = folder / block.partition("\n")[0].removeprefix("# ")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(block)
+
+
+def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
+    """A topic becomes a table by a generated pipeline, each message once; Dagster shows what the command ran, and a dg project takes it."""
+    env = newcomer(tmp_path)
+    broker, *walk = blocks("sh", TABLE)
+    project, dg_project = blocks("python", DAGSTER)
+    with other_terminal(broker, tmp_path, env):
+        said = shell("\n".join(walk), tmp_path, env)
+        assert "nothing is wrong" in said
+        assert "900" in said.split("verify")[-1], "nine o'clock has 900 payments"
+        put_file(project, tmp_path)
+        shown = shell("\n".join(blocks("sh", DAGSTER)), tmp_path, env)
+    assert "Traceback" not in shown
+    from ingest.model import instant
+    from ingest.spec import load_spec
+
+    assert instant(load_spec(tmp_path / "payments" / "defs.yaml").window.start) == "2026-01-05T09:00:00Z"  # type: ignore[arg-type]
+    of_dg(tmp_path, dg_project, env)
+
+
+def of_dg(folder: Path, definitions: str, env: dict[str, str]) -> None:
+    """The same files as a component in a project of dg's form: loaded, in its group, with its owner."""
+    project = folder / "own"
+    put_file(definitions, project)
+    (project / "pyproject.toml").write_text('[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n')
+    (project / "src" / "shop" / "__init__.py").touch()
+    component = project / "src" / "shop" / "defs" / "payments"
+    shutil.copytree(folder / "payments", component, ignore=shutil.ignore_patterns("data", ".windrow"))
+    with (component / "defs.yaml").open("a") as file:
+        file.write("\n" + blocks("yaml", DAGSTER)[0])
+    listed = json.loads(shell("dg list defs --json", project, env | {"PYTHONPATH": str(project / "src")}))
+    found = next(a for a in listed["assets"] if a["key"] == "payments")
+    assert (found["group"], found["owners"]) == ("bank", ["team:payments"])
