@@ -191,7 +191,7 @@ def test_the_bar_knows_every_step(monkeypatch: pytest.MonkeyPatch, step: str, sa
             super().__init__(**settings)
             made.append(self)
 
-    monkeypatch.setattr(running, "Bars", Noting)
+    monkeypatch.setattr("rich.progress.Progress", Noting)
     with _bar(Output(json=False), "w") as progress:
         for at in ("split", "boundary", step):
             progress(Progress(at, 1, 2))
