@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from rich.progress import Progress as Bars
 
-from ingest.cli import running
 from ingest.cli.output import Output
 from ingest.cli.running import _bar
 from ingest.model import TopicPartition, instant
