@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from rich.progress import Progress as Bars
 
-from ingest.cli import running
 from ingest.cli.output import Output
 from ingest.cli.running import _bar
 from ingest.model import TopicPartition, instant
@@ -191,7 +190,7 @@ def test_the_bar_knows_every_step(monkeypatch: pytest.MonkeyPatch, step: str, sa
             super().__init__(**settings)
             made.append(self)
 
-    monkeypatch.setattr(running, "Bars", Noting)
+    monkeypatch.setattr("rich.progress.Progress", Noting)
     with _bar(Output(json=False), "w") as progress:
         for at in ("split", "boundary", step):
             progress(Progress(at, 1, 2))
