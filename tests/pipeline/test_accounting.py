@@ -166,7 +166,7 @@ class Bank:
             return MemoryReader(self.broker, planned)
 
         return Pipeline(
-            spec, columns, JsonDecoder(spec.decode.schema_, spec.folder), self.broker, reader, open_ledger(spec.state_url()),
+            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder), self.broker, reader, open_ledger(spec.state_url()),
             DeltaSink(spec.sink_path(), columns.arrow_schema), LocalEngine(),
         )  # fmt: skip
 
