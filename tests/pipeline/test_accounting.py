@@ -166,8 +166,8 @@ class Bank:
             return MemoryReader(self.broker, planned)
 
         return Pipeline(
-            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder), self.broker, reader, open_ledger(spec.state_url()),
-            DeltaSink(spec.sink_path(), columns.arrow_schema), LocalEngine(),
+            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder), self.broker, reader,
+            open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema), LocalEngine(),
         )  # fmt: skip
 
     def run(self, pipeline: Pipeline) -> Any:
