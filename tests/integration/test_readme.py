@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,8 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
     with other_terminal(broker, tmp_path, env):
         said = shell("\n".join(walk), tmp_path, env)
         assert "nothing is wrong" in said
-        assert "900" in said.split("verify")[-1], "nine o'clock has 900 payments"
+        assert re.search(r"09:00:00Z.*900", said), "nine o'clock has 900 payments"
+        assert re.search(r"10:00:00Z.*100", said), "ten o'clock has the rest"
         put_file(project, tmp_path)
         shown = shell("\n".join(blocks("sh", DAGSTER)), tmp_path, env)
     assert "Traceback" not in shown
@@ -96,5 +98,5 @@ def of_dg(folder: Path, definitions: str, env: dict[str, str]) -> None:
     with (component / "defs.yaml").open("a") as file:
         file.write("\n" + blocks("yaml", DAGSTER)[0])
     listed = json.loads(shell("dg list defs --json", project, env | {"PYTHONPATH": str(project / "src")}))
-    found = next(a for a in listed["assets"] if a["key"] == "payments")
-    assert (found["group"], found["owners"]) == ("bank", ["team:payments"])
+    found = next(a for a in listed["assets"] if a["asset_key"] == "payments")
+    assert (found["group_name"], found["owners"]) == ("bank", [{"team": "payments"}])
