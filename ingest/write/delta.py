@@ -56,10 +56,10 @@ class DeltaSink:
     """
 
     def __init__(self, uri: str, schema: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str] = DEFAULT) -> None:
-        self.uri, self.metadata, self._window = normal(uri), dict(metadata), metadata["window"]
-        self._load = schema
         if isinstance(schema, pa.Schema):
             check_rows(schema, metadata)
+        self.uri, self.metadata, self._window = normal(uri), dict(metadata), metadata["window"]
+        self._load = schema
         self._place = Place(self.uri)
         self._receipts = ReceiptFiles(self._place)
         self._dead = DeadLetters(f"{self.uri}_dead")
