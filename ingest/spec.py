@@ -22,7 +22,7 @@ from ingest.grid import BATCH, window_at
 from ingest.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.sourcespec import SourceSpec, TuningSpec
 from ingest.specfile import Document, Mistake, Place, mistake_of, read_document, read_values, suggest
-from ingest.speckinds import Section, Written, as_instant, off_grid, refuse, told
+from ingest.speckinds import CountOrZero, Section, Share, Written, as_instant, off_grid, refuse, told
 from ingest.windowspec import WindowSpec, is_cron
 from ingest.yamltext import SIZE_MAX
 
@@ -117,8 +117,8 @@ class DecodeSpec(Section):
 class LimitsSpec(Section):
     """How many dead letters a window may have, as a share of the messages read and as a number; None: any."""
 
-    max_dead_ratio: Annotated[float, Field(ge=0, le=1)] | None = 0.01
-    max_dead_count: Annotated[int, Field(ge=0)] | None = None
+    max_dead_ratio: Share | None = 0.01
+    max_dead_count: CountOrZero | None = None
 
 
 class SinkSpec(Section):
