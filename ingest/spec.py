@@ -48,6 +48,8 @@ _TOLD_MAX = 50
 def _pipeline_id(value: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", value):
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -")
+    if not value.strip("."):
+        raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots")
     return value
 
 
