@@ -37,7 +37,7 @@ PLACEHOLDER = "my-topic"
 FIRST = 20
 """So many messages at a log's start say when it begins."""
 
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 """No more is sampled in all, but for the rest of one batch."""
 
 DELAY = timedelta(minutes=5)

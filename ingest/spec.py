@@ -41,6 +41,9 @@ _NEEDED = {
 }  # fmt: skip
 _SCHEMA = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""A URL with a slash too few: as a path it would be a folder of the machine."""
+
 _TOLD_MAX = 50
 """Mistakes that are told at once."""
 
@@ -70,6 +73,8 @@ def _place(value: str) -> str:
     if is_url(value):
         if not value.partition("://")[2]:
             raise told("names no place behind the ://")
+    elif meant := _ONE_SLASH.match(value):
+        raise told(f"has one slash where a URL has two: write {meant[1]}://")
     else:
         home(value)
     return value

@@ -97,6 +97,7 @@ HOSTILE = {
     "home": (changed("path: lake", "path: ~nobody-has-this-name/lake"), "line 5: sink.path: begins with ~"),
     "state": (f"{GOOD}state: ~nobody-has-this-name/state.db\n", "line 6: state: begins with ~"),
     "folder": (changed("id: orders", 'id: ".."'), "line 1: id: must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots"),
+    "one slash": (changed("path: lake", "path: s3:/bucket/lake"), "line 5: sink.path: has one slash where a URL has two: write s3://"),
     "no place": (changed("path: lake", "path: ''"), "line 5: sink.path: must not be empty"),
     "any share": (f"{GOOD}limits: {{max_dead_ratio: true}}\n", "line 6: limits.max_dead_ratio: must be a number"),
     "one letter": (f"{GOOD}limits: {{max_dead_count: true}}\n", "line 6: limits.max_dead_count: must be a whole number"),
