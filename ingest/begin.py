@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,8 +37,8 @@ PLACEHOLDER = "my-topic"
 FIRST = 20
 """So many messages at a log's start say when it begins."""
 
-MOST_BYTES = 64 << 20
-"""No more is sampled in all."""
+MOST_BYTES = 16 << 20
+"""No more is sampled in all, but for the rest of one batch."""
 
 DELAY = timedelta(minutes=5)
 _PLAIN = re.compile(r"[^A-Za-z0-9_]+")
@@ -174,12 +175,11 @@ def sample_topic(broker: Broker, reader: Callable[[ReadPlan], Reader], topic: st
     filled = [(tp, starts[tp], ends[tp].offset) for tp in found.tps if starts[tp] < ends[tp].offset]
     splits = [Split(tp.topic, tp.partition, max(start, end - most), end) for tp, start, end in filled]
     batches, size = [MESSAGES.empty_table()], 0
-    for split in splits:
+    for batch in chain.from_iterable(reader(plan).batches(split) for split in splits):
+        batches.append(pa.Table.from_batches([batch]))
+        size += batch.nbytes
         if size >= MOST_BYTES:
             break
-        for batch in reader(plan).batches(split):
-            batches.append(pa.Table.from_batches([batch]))
-            size += batch.nbytes
     stamps = [moment for tp, start, end in filled if (moment := _first_moment(broker, tp, start, end)) is not None]
     return Sample(pa.concat_tables(batches), min(stamps, default=None))
 

@@ -22,7 +22,7 @@ from ingest.grid import BATCH, window_at
 from ingest.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.sourcespec import SourceSpec, TuningSpec
 from ingest.specfile import Document, Mistake, Place, mistake_of, read_document, read_values, suggest
-from ingest.speckinds import Section, Written, as_instant, off_grid, refuse, told
+from ingest.speckinds import CountOrZero, Section, Share, Written, as_instant, off_grid, refuse, told
 from ingest.windowspec import WindowSpec, is_cron
 from ingest.yamltext import SIZE_MAX
 
@@ -41,6 +41,9 @@ _NEEDED = {
 }  # fmt: skip
 _SCHEMA = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""A URL with a slash too few: as a path it would be a folder of the machine."""
+
 _TOLD_MAX = 50
 """Mistakes that are told at once."""
 
@@ -48,6 +51,8 @@ _TOLD_MAX = 50
 def _pipeline_id(value: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", value):
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -")
+    if not value.strip("."):
+        raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots")
     return value
 
 
@@ -68,6 +73,8 @@ def _place(value: str) -> str:
     if is_url(value):
         if not value.partition("://")[2]:
             raise told("names no place behind the ://")
+    elif meant := _ONE_SLASH.match(value):
+        raise told(f"has one slash where a URL has two: write {meant[1]}://")
     else:
         home(value)
     return value
@@ -117,8 +124,8 @@ class DecodeSpec(Section):
 class LimitsSpec(Section):
     """How many dead letters a window may have, as a share of the messages read and as a number; None: any."""
 
-    max_dead_ratio: Annotated[float, Field(ge=0, le=1)] | None = 0.01
-    max_dead_count: Annotated[int, Field(ge=0)] | None = None
+    max_dead_ratio: Share | None = 0.01
+    max_dead_count: CountOrZero | None = None
 
 
 class SinkSpec(Section):

@@ -11,7 +11,7 @@ import yaml
 from pydantic_core import ErrorDetails
 
 from ingest.templates import fill
-from ingest.yamltext import VALUES_MAX, compose, problem, scalar, strange
+from ingest.yamltext import DEPTH_MAX, VALUES_MAX, compose, problem, scalar, strange
 
 Place = tuple[str | int, ...]
 
@@ -57,11 +57,13 @@ class Document:
     """What came from the environment, by place and by the template that asked for it."""
     values: int = 0
 
-    def count(self) -> None:
-        """One value more; aliases repeat them."""
+    def count(self, place: Place) -> None:
+        """One value more; aliases repeat them, and put what they stand for into one another."""
         self.values += 1
         if self.values > VALUES_MAX:
-            raise _TooManyError
+            raise _BoundsError(f"stand for more than {VALUES_MAX:,} values")
+        if len(place) > DEPTH_MAX:
+            raise _BoundsError(f"nest deeper than {DEPTH_MAX} levels")
 
     def line(self, mistake: Mistake) -> int:
         """The line of a mistake: of its place, or of the nearest place around it; 0 where there is no file."""
@@ -87,8 +89,8 @@ class Document:
         return text
 
 
-class _TooManyError(Exception):
-    """Aliases stand for more values than a spec can have."""
+class _BoundsError(Exception):
+    """More values, or deeper ones, than a spec can have; says which, to be read after what holds them."""
 
 
 def read_document(text: str, number: int | None = None) -> Document:
@@ -118,13 +120,13 @@ def read_values(attributes: object) -> Document:
     document = Document()
     try:
         document.attributes = _filled(attributes, (), document)
-    except _TooManyError:
-        document.mistakes.append(Mistake((), f"more than {VALUES_MAX:,} values"))
+    except _BoundsError as error:
+        document.mistakes.append(Mistake((), f"its values {error}"))
     return document
 
 
 def _filled(value: object, place: Place, document: Document) -> object:
-    document.count()
+    document.count(place)
     if isinstance(value, Mapping):
         return {str(key): _filled(child, (*place, str(key)), document) for key, child in value.items()}
     if isinstance(value, list | tuple):
@@ -136,8 +138,8 @@ def _take(node: yaml.Node, document: Document) -> None:
     document.lines[()] = node.start_mark.line + 1
     try:
         document.attributes = _value(node, (), document, ())
-    except _TooManyError:
-        document.mistakes.append(Mistake((), f"its aliases stand for more than {VALUES_MAX:,} values: write out what is meant", 1))
+    except _BoundsError as error:
+        document.mistakes.append(Mistake((), f"its aliases {error}: write out what is meant", 1))
 
 
 def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
@@ -160,7 +162,7 @@ def _value(node: yaml.Node, place: Place, document: Document, above: tuple[yaml.
     if node in above:
         document.mistakes.append(Mistake(place, "an alias that contains itself", node.start_mark.line + 1))
         return None
-    document.count()
+    document.count(place)
     if isinstance(node, yaml.MappingNode):
         return {key: _value(child, (*place, key), document, (*above, node)) for key, child in _items(node, place, document)}
     if isinstance(node, yaml.SequenceNode):
@@ -193,12 +195,13 @@ def _items(node: yaml.MappingNode, place: Place, document: Document) -> Iterator
 
 def _text(text: str, place: Place, document: Document) -> str | None:
     """A text with its templates filled in; None if it can't be used, which is a mistake."""
-    found = fill(text)
-    if found.given:
-        document.given[place] = found.given
-    document.mistakes += [Mistake(place, what) for what in found.wrong]
-    if not strange(found.text):
-        return found.text
+    if not strange(text):  # before templates: no variable of the environment can have such a name
+        found = fill(text)
+        if found.given:
+            document.given[place] = found.given
+        document.mistakes += [Mistake(place, what) for what in found.wrong]
+        if not strange(found.text):
+            return found.text
     document.mistakes.append(Mistake(place, "holds control characters, or what is no character at all"))
     return None
 
@@ -233,6 +236,8 @@ def mistake_of(error: ErrorDetails, siblings: Sequence[str]) -> Mistake:
         return Mistake(place, "must be a mapping")
     if kind == "tuple_type":
         return Mistake(place, "must be a list" + _shown(place, error["input"]))
+    if kind in {"too_short", "string_too_short"} and error["ctx"]["min_length"] == 1:
+        return Mistake(place, "must not be empty")
     if kind == "value_error":
         return Mistake(place, str(error["ctx"]["error"]) + _shown(place, error["input"]))
     if kind == "literal_error":

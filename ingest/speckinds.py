@@ -153,6 +153,13 @@ def _whole_number(value: object) -> object:
     return value
 
 
+def _no_switch(value: object) -> object:
+    """Pydantic takes true for 1.0, which of a share is all of it."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return value
+
+
 def _scalar(value: object) -> object:
     if not isinstance(value, bool | int | float | str):
         raise ValueError("must be a text, a number, true or false")  # noqa: TRY004  # pydantic collects ValueErrors only
@@ -192,6 +199,8 @@ def topic_name(value: str) -> str:
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
 Instant = Annotated[datetime, BeforeValidator(as_instant)]
 Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX)]
+CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number)]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch)]
 Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX)]
 Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]})]
 Text = Annotated[Written, Field(min_length=1)]

@@ -26,7 +26,8 @@ def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:
 def _told(begun: Begun, asked: Asked) -> list[str]:
     lines = [f"Wrote {begun.spec} and {begun.schema}."]
     if begun.why is None:
-        lines.append(f"{begun.columns} columns, guessed from {begun.sampled:,} messages of {asked.topic}, of which {begun.fitting:,} fit.")
+        columns = "1 column" if begun.columns == 1 else f"{begun.columns} columns"
+        lines.append(f"{columns}, guessed from {begun.sampled:,} messages of {asked.topic}, of which {begun.fitting:,} fit.")
     else:
         lines.append(f"The columns are an example: {begun.why}. Change both files before the first run.")
     if begun.refused:

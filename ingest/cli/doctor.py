@@ -186,7 +186,8 @@ def sink_check(bound: Bound | None, pipeline: str, grid: str, ledger: str | None
         return Check("sink", "fail", what, "Give the sink a path of its own.", RefusedError.exit_code)
     if bound.grid != grid:
         what = f"the table was begun with {bound.grid} windows, the spec says {grid}"
-        return Check("sink", "fail", what, f"Set window.grid back to {bound.grid}, or begin a new table.", RefusedError.exit_code)
+        do = f"Set window.grid back to {bound.grid}, or begin a pipeline with another id and table."
+        return Check("sink", "fail", what, do, RefusedError.exit_code)
     if ledger is None:
         return Check("sink", "ok", f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it")
     if bound.ledger != ledger:

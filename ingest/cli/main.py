@@ -36,6 +36,9 @@ RequestText = Annotated[
     str | None, typer.Option("--request", help="The same text makes a repeated command one and the same.", show_default=False)
 ]
 
+SAMPLE = 500
+"""So many messages of each topic-partition `init` looks at, unless told."""
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
 
@@ -75,16 +78,23 @@ def init(
     grid: Annotated[
         str | None, typer.Option(help="hourly, daily, a cron expression or batch (default: by what is there).", show_default=False)
     ] = None,
-    sample: Annotated[int, typer.Option(min=1, max=100_000, help="So many messages of each topic-partition are looked at.")] = 500,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000, help=f"With --topic: newest messages per topic-partition (default: {SAMPLE}).", show_default=False
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Write a new pipeline's files, defs.yaml and schema.py, its types guessed from the topic's messages; overwrites nothing."""
+    if sample and not topic:
+        raise typer.BadParameter("--sample goes with --topic")
     with telling(json=json, debug=debug) as output:
         from ingest.begin import Asked
         from ingest.cli.beginning import begin_pipeline
 
-        begin_pipeline(output, folder, Asked(bootstrap, topic, pipeline, grid, sample))
+        begin_pipeline(output, folder, Asked(bootstrap, topic, pipeline, grid, sample or SAMPLE))
 
 
 @app.command()
@@ -249,6 +259,8 @@ def verify(
     """Hold the table's receipts against ledger, rows and topics."""
     if yes and not restore_receipts:
         raise typer.BadParameter("--yes goes with --restore-receipts")
+    if deep and restore_receipts:
+        raise typer.BadParameter("--deep and --restore-receipts exclude each other")
     with telling(json=json, debug=debug) as output:
         _look(spec)
         from ingest.cli import showing

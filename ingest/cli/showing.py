@@ -110,7 +110,8 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     )  # fmt: skip
     wrong = sum(f.level == "wrong" for f in verified.findings)
     unchecked = sum(f.level == "unchecked" for f in verified.findings)
-    summary = f"{verified.windows} windows, {verified.rows:,} rows: " + (f"{wrong} things are wrong" if wrong else "nothing is wrong")
+    said = f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong" if wrong else "nothing is wrong"
+    summary = f"{verified.windows} windows, {verified.rows:,} rows: {said}"
     if unchecked:
         summary += f"; {unchecked} {'thing' if unchecked == 1 else 'things'} could not be checked"
     output.show(verified, *map(render.finding_line, verified.findings), Text(summary))

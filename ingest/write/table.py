@@ -142,7 +142,7 @@ def refuse_other(uri: str, there: Binding, here: Binding) -> None:
         raise BindingError(what, "setup", do)
     if there.grid != here.grid:
         what = f"the table {uri} was begun with {there.grid} windows, not {here.grid}"
-        raise GridError(what, "setup", f"Set the grid back to {there.grid}, or begin a new table under another path.")
+        raise GridError(what, "setup", f"Set the grid back to {there.grid}, or begin a pipeline with another id and table.")
     if there.ledger != here.ledger:
         what = f"the table {uri} belongs to ledger {there.ledger}, not {here.ledger}"
         raise BindingError(what, "setup", OTHER_LEDGER)
@@ -204,7 +204,7 @@ def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str
     new, problems = difference(table.schema().fields, schema.fields)
     if problems:
         what = f"the schema and the table {uri} differ: " + "; ".join(problems)
-        do = "Only new nullable columns are added. Set the schema back, or begin a new table under another path."
+        do = "Only new nullable columns are added. Set the schema back, or begin a pipeline with another id and table."
         raise SchemaChangedError(what, "setup", do)
     return (lambda: _extend(table, new)) if new else None
 

@@ -27,7 +27,7 @@ def test_what_init_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
     """The two commands at its end plan and commit the first window, with nothing edited in between."""
     result = stage.call("init", str(tmp_path / "new"), "--topic", "shop.things", "--bootstrap", "127.0.0.1:1")
     assert result.exit_code == 0, result.output
-    assert "1 columns, guessed from 12 messages of shop.things, of which 10 fit" in result.stdout
+    assert "1 column, guessed from 12 messages of shop.things, of which 10 fit" in result.stdout
     assert "2: not_json" in result.stdout
     plan, run = typed_next(result.stdout)
     assert (plan[0], run[0]) == ("plan", "run")
@@ -54,7 +54,9 @@ def test_an_unknown_topic_is_no_hindrance(stage: Stage, tmp_path: Path) -> None:
     assert "nowhere" in (tmp_path / "new" / "defs.yaml").read_text()
 
 
-@pytest.mark.parametrize("arguments", [["--topic", "a b"], ["--grid", "weekly"], ["--bootstrap", "nowhere"], ["--id", "a b"]])
+@pytest.mark.parametrize(
+    "arguments", [["--topic", "a b"], ["--grid", "weekly"], ["--bootstrap", "nowhere"], ["--id", "a b"], ["--id", ".."], ["--sample", "5"]]
+)
 def test_wrong_words_are_usage(stage: Stage, tmp_path: Path, arguments: list[Any]) -> None:
     """What makes no spec ends with 2, and nothing is written."""
     assert stage.call("init", str(tmp_path / "new"), *arguments).exit_code == 2

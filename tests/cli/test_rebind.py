@@ -55,6 +55,7 @@ def test_a_table_given_up(stage: Stage) -> None:
 def test_lost_receipts(stage: Stage) -> None:
     """Verification names the command; it shows, then restores; what can't be restored ends it with 1."""
     assert stage.call("verify", stage.spec, "--yes").exit_code == 2
+    assert stage.call("verify", stage.spec, "--restore-receipts", "--deep").exit_code == 2
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     assert "Nothing to restore" in stage.call("verify", stage.spec, "--restore-receipts").stdout
     first, second = sorted((stage.folder / "lake" / "things" / "_windrow" / "receipts").iterdir())

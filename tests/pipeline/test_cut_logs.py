@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,24 +17,10 @@ from ingest.plan.batches import first_boundary
 from ingest.ports import Position, Staged
 from ingest.source import Earliest, Source, Topics
 from ingest.testing.broker import MemoryBroker
-from ingest.testing.reader import MemoryReader
-from tests.contracts.logs import Logs, MemoryCluster
+from tests.contracts.logs import MemoryCluster
 from tests.contracts.source_desk import SourceDesk, minutes
 
 BATCH = {"grid": "batch"}
-
-
-@pytest.fixture
-def cluster() -> MemoryBroker:
-    """A new one."""
-    return MemoryBroker()
-
-
-@pytest.fixture
-def desk(cluster: MemoryBroker, tmp_path: Path) -> SourceDesk:
-    """On the cluster."""
-    logs = Logs(MemoryCluster(cluster))
-    return SourceDesk(logs, cluster.at, lambda isolation, plan: MemoryReader(cluster.at(isolation), plan), tmp_path)
 
 
 def cut_and_grow(cluster: MemoryBroker, tp: TopicPartition, end: int) -> None:

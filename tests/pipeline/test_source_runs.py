@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,24 +17,9 @@ from ingest.pipeline import Request, preview, run
 from ingest.ports import TopicInfo
 from ingest.rebase import rebase
 from ingest.testing.broker import MemoryBroker
-from ingest.testing.reader import MemoryReader
-from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk, hour, minutes
 
 BATCH = {"grid": "batch"}
-
-
-@pytest.fixture
-def cluster() -> MemoryBroker:
-    """A new one."""
-    return MemoryBroker()
-
-
-@pytest.fixture
-def desk(cluster: MemoryBroker, tmp_path: Path) -> SourceDesk:
-    """On the cluster."""
-    logs = Logs(MemoryCluster(cluster))
-    return SourceDesk(logs, cluster.at, lambda isolation, plan: MemoryReader(cluster.at(isolation), plan), tmp_path)
 
 
 # ----------------------------------------------------------------------------------------------------------------------- batches

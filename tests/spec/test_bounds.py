@@ -25,6 +25,7 @@ sink: {path: lake}
 """
 ROOT = Path(__file__).parents[2]
 BOMB = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]" for n in range(9))
+CHAIN = "\n".join(f"a{n}: &a{n} {'[' * 17}{f'*a{n - 1}' if n else 'x'}{']' * 17}" for n in range(47))
 READER = """
 import json, resource, signal, sys
 from pathlib import Path
@@ -73,6 +74,8 @@ def changed(old: str, new: str) -> str:
 HOSTILE = {
     "deep": (f"{GOOD}x: {'[' * 3000}{']' * 3000}\n", f"line 6: nested deeper than {DEPTH_MAX} levels"),
     "laughs": (f"{BOMB}\n{GOOD}", "its aliases stand for more than 20,000 values"),
+    "aliases in depth": (f"{CHAIN}\n{GOOD}", f"its aliases nest deeper than {DEPTH_MAX} levels: write out what is meant"),
+    "half a variable": (changed("id: orders", r'''id: "{{ env('\ud800') }}"'''), "line 1: id: holds control characters"),
     "many": (f"{GOOD}x: [{'1,' * 30_000}]\n", "line 6: more than 20,000 values"),
     "digits": (changed("id: orders", f"id: {'9' * 5000}"), "line 1: id: YAML reads this as a number of 5,000 digits"),
     "memory": (changed("orders\n", "\"{{ 'a' * 10**11 }}\"\n"), "line 1: id: is not a template that can be used here"),
@@ -93,6 +96,11 @@ HOSTILE = {
     "long delay": (changed("grid: hourly", f"grid: hourly, delay: {'9' * 5000}s"), "line 3: window.delay: must be a duration"),
     "home": (changed("path: lake", "path: ~nobody-has-this-name/lake"), "line 5: sink.path: begins with ~"),
     "state": (f"{GOOD}state: ~nobody-has-this-name/state.db\n", "line 6: state: begins with ~"),
+    "folder": (changed("id: orders", 'id: ".."'), "line 1: id: must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots"),
+    "one slash": (changed("path: lake", "path: s3:/bucket/lake"), "line 5: sink.path: has one slash where a URL has two: write s3://"),
+    "no place": (changed("path: lake", "path: ''"), "line 5: sink.path: must not be empty"),
+    "any share": (f"{GOOD}limits: {{max_dead_ratio: true}}\n", "line 6: limits.max_dead_ratio: must be a number"),
+    "one letter": (f"{GOOD}limits: {{max_dead_count: true}}\n", "line 6: limits.max_dead_count: must be a whole number"),
     "nul": (changed("path: lake", r'path: "la\0ke"'), "line 5: sink.path: holds control characters"),
     "half": (changed("path: lake", r'path: "\ud800"'), "line 5: sink.path: holds control characters"),
     "schema": (changed("my.schemas:Order", f"{'a' * 5000}.py:Order"), "line 4: decode.schema: there is no file"),

@@ -151,6 +151,15 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
     assert load_spec(tmp_path / "defs.yaml").decode.on_null == "drop"
 
 
+def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much one topic-partition holds, no more than the bound is taken into memory, and a batch."""
+    monkeypatch.setattr("ingest.begin.MOST_BYTES", 10_000)
+    broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
+    found = begin(tmp_path, ASKED, lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=5)), NOW)
+    assert 10 <= found.sampled <= 15
+    assert found.fitting == found.sampled
+
+
 @pytest.mark.parametrize("there", ["defs.yaml", "schema.py"])
 def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
     """One of the files is enough to stop, before the cluster is asked; neither is touched."""
