@@ -183,7 +183,9 @@ class DeltaSink:
         """See `ports.Sink.commit`.
 
         Raises:
-            RefusedError: the window is there under another plan, a generation was left out, or staged files are gone.
+            RefusedError: the window is there under another plan, or has rows that no commit brought; a generation was left out; or staged
+                files are gone.
+            UnreachableError: the log's newest entry is a commit of windrow's without its last lines.
         """
         files = [msgspec.json.decode(word, type=StagedFile) for s in staged for word in s.rows]
         waits, sent = list(tables.WAITS), False
@@ -208,6 +210,8 @@ class DeltaSink:
             refuse_overlap(receipt.plan, overlapping)
             refuse_torn(receipt.plan, before, after)
             refuse_gone(self._place, files)
+            if receipt.generation == 0:
+                tables.refuse_strange_rows(self.uri, table, receipt.window.key)
             why = self._write(table, receipt, files)
             if why is None:
                 return Done(Committed(receipt, table.version() + 1))
@@ -235,6 +239,7 @@ class DeltaSink:
         table = tables.load(self.uri)
         if table is None:
             raise RefusedError(f"the table {self.uri} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
+        tables.refuse_unfinished(self.uri, self._place, table)
         here = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
         tables.refuse_other(self.uri, tables.binding(self.uri, table, self._window), here)
         tables.refuse_unfit(self.uri, table, table_schema(self._file, self._window))
