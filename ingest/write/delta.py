@@ -37,10 +37,12 @@ from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
 from ingest.write.janitor import GRACE, sweep
 from ingest.write.log import transactions
 from ingest.write.names import COMMITS_APP, parse_app_id, receipt_app, version_app, window_app
-from ingest.write.place import Place, normal
+from ingest.write.place import Place, is_same, normal
 from ingest.write.receipts import ReceiptFiles
 from ingest.write.stage import DeltaStagerFactory, StagedFile, refuse_gone
 from ingest.write.table import Binding
+
+_KIND, _DEAD = "delta:", "_dead"
 
 
 class DeltaSink:
@@ -62,7 +64,7 @@ class DeltaSink:
             check_rows(schema, metadata)
         self._place = Place(self.uri)
         self._receipts = ReceiptFiles(self._place)
-        self._dead = DeadLetters(f"{self.uri}_dead")
+        self._dead = DeadLetters(f"{self.uri}{_DEAD}")
         self._seen_all = False  # whether this process held all receipts that count against the files that are there: at its first commit
 
     @cached_property
@@ -79,7 +81,12 @@ class DeltaSink:
     @property
     def identity(self) -> str:
         """Which table this is."""
-        return f"delta:{self.uri}"
+        return f"{_KIND}{self.uri}"
+
+    def is_at(self, identity: str) -> bool:
+        """See `ports.Sink.is_at`. A link may lead to the table alone, and not to the dead letters' beside it: that is another one."""
+        there = identity.removeprefix(_KIND)
+        return all(is_same(f"{there}{of}", f"{self.uri}{of}") for of in ("", _DEAD))
 
     def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
         """See `ports.Sink.refuse_other`."""
