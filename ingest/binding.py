@@ -74,9 +74,8 @@ def bind_table(pipeline: Pipeline) -> None:
 
 
 def _refuse_elsewhere(pipeline: Pipeline, bound: str | None) -> None:
-    name, here = pipeline.spec.id, pipeline.sink.identity
-    if bound not in {None, here}:
+    if bound is not None and not pipeline.sink.is_at(bound):
         raise BindingError(
-            f"Pipeline {name} writes to {bound}; the spec now names {here}", "setup",
+            f"Pipeline {pipeline.spec.id} writes to {bound}; the spec now names {pipeline.sink.identity}", "setup",
             f"Set sink.path back, or give a new pipeline another id: one pipeline has one table. {_MOVED}",
         )  # fmt: skip

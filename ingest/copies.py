@@ -37,20 +37,20 @@ def against_ledger(
     kept = [Kept(ledger.opening(pipeline, w.start), ledger.boundary(pipeline, w.end), ledger.plan(w), copies.pop(w, None)) for w in windows]
     # Asking for the identity would make an absent ledger, and one that holds nothing of ours is told of anyway.
     identity = ledger.identity() if any(k != Kept(None, None, None, None) for k in kept) else None
-    findings = _writes_to(ledger.sink(pipeline), sink.identity)
+    findings = _writes_to(ledger.sink(pipeline), sink)
     findings += [f for r, k in zip(receipts, kept, strict=True) for f in compare_ledger(r, k, identity)]
-    return findings + [f for r in copies.values() if r.window.key not in unread for f in _only_in_ledger(r, sink.identity)]
+    return findings + [f for r in copies.values() if r.window.key not in unread for f in _only_in_ledger(r, sink)]
 
 
-def _writes_to(bound: str | None, here: str) -> list[Finding]:
-    if bound in {None, here}:
+def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
+    if bound is None or sink.is_at(bound):
         return []
     do = "Set sink.path back; if the table was moved there: windrow rebind SPEC shows what going on there means."
-    return [Finding("wrong", "ledger", f"the pipeline writes to {bound}, and the spec names {here}", do)]
+    return [Finding("wrong", "ledger", f"the pipeline writes to {bound}, and the spec names {sink.identity}", do)]
 
 
-def _only_in_ledger(copy: Receipt, here: str) -> list[Finding]:
-    planned = "" if copy.plan.sink == here else f"; it was planned for {copy.plan.sink}"
+def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
+    planned = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
     do = "Was the table restored from a backup? Run the window again: it reads the same offsets."
     return [Finding("wrong", "ledger", f"the ledger knows a receipt that the table doesn't hold{planned}", do, copy.window.key)]
 

@@ -256,6 +256,9 @@ class Sink(Protocol):
     def identity(self) -> str:
         """Which table this is; part of the plan's digest. Stable for a configured place; needs no I/O."""
 
+    def is_at(self, identity: str) -> bool:
+        """Whether an identity names this table, perhaps in another spelling: its place may be reached through a link."""
+
     def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
         """Hold what the table is bound to against who comes; a table that isn't there suits everybody. Writes nothing.
 

@@ -82,7 +82,7 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
             what = f"The table {sink.identity} holds window {window.key} under another plan than the ledger"
             raise BindingError(what, "setup", "It is not the table that was written with this ledger: nothing was recorded.")
     missing = tuple(sorted(copies.keys() - held.keys()))
-    if before in {None, sink.identity} and not missing:
+    if (before is None or sink.is_at(before)) and not missing:
         what = f"Pipeline {spec.id} writes to {sink.identity}, and the table holds all that the ledger knows"
         raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
     refused = [w for w in sorted(held) if held[w].counts.dead]

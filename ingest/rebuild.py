@@ -54,7 +54,7 @@ def rebuild(pipeline: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     if held != bound.grid:
         raise _contradiction(f"it has pipeline {pipeline} on the grid {held}, the table on {bound.grid}")
     writes_to = ledger.bind_sink(pipeline, sink.identity)
-    if writes_to != sink.identity:
+    if not sink.is_at(writes_to):
         what = f"The ledger knows that pipeline {pipeline} writes to {writes_to}; the spec names {sink.identity}"
         raise BindingError(what, "ledger", "Nothing was rebuilt. If the table was moved there: windrow rebind SPEC shows what that means.")
     _restore(pipeline, ledger, frozen)

@@ -54,6 +54,10 @@ class MemorySink:
         """Which table this is."""
         return f"memory:{self._name}"
 
+    def is_at(self, identity: str) -> bool:
+        """See `ports.Sink.is_at`; it has one name."""
+        return identity == self.identity
+
     def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
         """See `ports.Sink.refuse_other`."""
         if self._state.bound is not None:

@@ -37,10 +37,12 @@ from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
 from ingest.write.janitor import GRACE, sweep
 from ingest.write.log import transactions
 from ingest.write.names import COMMITS_APP, parse_app_id, receipt_app, version_app, window_app
-from ingest.write.place import Place, normal
+from ingest.write.place import Place, is_same, normal
 from ingest.write.receipts import ReceiptFiles
 from ingest.write.stage import DeltaStagerFactory, StagedFile, refuse_gone
 from ingest.write.table import Binding
+
+_KIND, _DEAD = "delta:", "_dead"
 
 
 class DeltaSink:
@@ -62,7 +64,7 @@ class DeltaSink:
         self._load = schema
         self._place = Place(self.uri)
         self._receipts = ReceiptFiles(self._place)
-        self._dead = DeadLetters(f"{self.uri}_dead")
+        self._dead = DeadLetters(f"{self.uri}{_DEAD}")
         self._seen_all = False  # whether this process held all receipts that count against the files that are there: at its first commit
 
     @cached_property
@@ -79,7 +81,12 @@ class DeltaSink:
     @property
     def identity(self) -> str:
         """Which table this is."""
-        return f"delta:{self.uri}"
+        return f"{_KIND}{self.uri}"
+
+    def is_at(self, identity: str) -> bool:
+        """See `ports.Sink.is_at`. A link may lead to the table alone, and not to the dead letters' beside it: that is another one."""
+        there = identity.removeprefix(_KIND)
+        return all(is_same(f"{there}{of}", f"{self.uri}{of}") for of in ("", _DEAD))
 
     def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
         """See `ports.Sink.refuse_other`."""
@@ -183,7 +190,9 @@ class DeltaSink:
         """See `ports.Sink.commit`.
 
         Raises:
-            RefusedError: the window is there under another plan, a generation was left out, or staged files are gone.
+            RefusedError: the window is there under another plan, or has rows that no commit brought; a generation was left out; or staged
+                files are gone.
+            UnreachableError: the log's newest entry is a commit of windrow's without its last lines.
         """
         files = [msgspec.json.decode(word, type=StagedFile) for s in staged for word in s.rows]
         waits, sent = list(tables.WAITS), False
@@ -208,6 +217,8 @@ class DeltaSink:
             refuse_overlap(receipt.plan, overlapping)
             refuse_torn(receipt.plan, before, after)
             refuse_gone(self._place, files)
+            if receipt.generation == 0:
+                tables.refuse_strange_rows(self.uri, table, receipt.window.key)
             why = self._write(table, receipt, files)
             if why is None:
                 return Done(Committed(receipt, table.version() + 1))
@@ -235,6 +246,7 @@ class DeltaSink:
         table = tables.load(self.uri)
         if table is None:
             raise RefusedError(f"the table {self.uri} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
+        tables.refuse_unfinished(self.uri, self._place, table)
         here = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
         tables.refuse_other(self.uri, tables.binding(self.uri, table, self._window), here)
         tables.refuse_unfit(self.uri, table, table_schema(self._file, self._window))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from ingest.errors import SpecError, UnreachableError
-from ingest.places import WAY_OUT, home, secret_part, shown
+from ingest.places import WAY_OUT, home, is_url, secret_part, shown
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""
@@ -53,6 +53,11 @@ def normal(uri: str) -> str:
     if "%" in path:
         raise SpecError(f"sink.path is {path}, with a % in it", "spec", _RENAME)
     return path.rstrip("/")
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two places, spelt as `normal` does, are one: local paths may go through links. Looks at those."""
+    return one == other or (not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other))
 
 
 def _local(uri: str) -> str:

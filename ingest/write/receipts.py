@@ -45,7 +45,7 @@ class ReceiptFiles:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._read: dict[str, Receipt] = {}
-        self._written: dict[tuple[Window, int], str] = {}
+        self._written: dict[tuple[Window, int, str], str] = {}  # two attempts may have left a receipt of one generation
         self._ranges: dict[tuple[str, int], list[_Range]] = defaultdict(list)
         self._indexed: set[str] = set()
 
@@ -57,7 +57,7 @@ class ReceiptFiles:
 
     def written(self, receipt: Receipt) -> str:
         """Its text as it lies here: what this version would write, but for receipts that another one wrote."""
-        return self._written.get((receipt.window, receipt.generation), to_json(receipt))
+        return self._written.get((receipt.window, receipt.generation, receipt.attempt), to_json(receipt))
 
     def restore(self, version: VersionOf, window: Window, written: str, *, dry_run: bool) -> None:
         """See `ports.Sink.restore`. What the snapshot names is the measure: 63 bits of the text's SHA-256.
@@ -186,7 +186,7 @@ class ReceiptFiles:
                 return None
             self._read[name.name] = found
             if to_json(found).encode() != content:
-                self._written[found.window, found.generation] = content.decode()
+                self._written[found.window, found.generation, found.attempt] = content.decode()
         return self._read[name.name]
 
     def _content(self, name: ReceiptName) -> bytes | None:

@@ -21,12 +21,12 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from ingest.errors import BindingError, GridError, OutcomeUnknownError, SchemaChangedError, SpecError, UnreachableError
+from ingest.errors import BindingError, GridError, OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from ingest.write.columns import difference, table_schema
 from ingest.write.place import Place, normal
 from ingest.write.rights import refuse_unwritable
 from ingest.write.stage import StagedFile
-from ingest.write.trouble import is_full, reason, torn_entry
+from ingest.write.trouble import is_full, reason, torn_entry, unfinished
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
@@ -70,6 +70,29 @@ def load(uri: str) -> DeltaTable | None:
             raise UnreachableError(f"{torn.what(uri)}: {reason(error)}", "setup", torn.cure(uri)) from error
         what = f"the table {uri} can't be read: {reason(error)}"
         raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.") from error
+
+
+def refuse_unfinished(uri: str, place: Place, table: DeltaTable) -> None:
+    """Before a commit on a snapshot: its newest entry, if windrow wrote it, is there to its last line. Reads that one file.
+
+    Raises:
+        UnreachableError: it isn't, and nothing may be built on it.
+    """
+    torn = unfinished(place, table.version())
+    if torn is not None:
+        raise UnreachableError(torn.what(uri), "commit", torn.cure(uri))
+
+
+def refuse_strange_rows(uri: str, table: DeltaTable, window_key: str) -> None:
+    """Before the first commit of a window: the table must not hold rows of it.
+
+    Raises:
+        RefusedError: it does, and a commit would put the same messages beside them.
+    """
+    if table.file_uris(file_pruning_predicate=[(window_column(table), "=", window_key)]):
+        what = f"the table {uri} holds rows of window {window_key} that no commit of windrow brought"
+        do = "Nothing was committed. Find out what wrote them (the table's history tells), remove them, and run the window again."
+        raise RefusedError(what, "commit", do)
 
 
 def versions(uri: str, table: DeltaTable) -> Callable[[str], int | None]:

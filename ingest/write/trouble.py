@@ -8,6 +8,7 @@ import re
 import msgspec
 
 from ingest.errors import WindrowError
+from ingest.write.names import COMMITS_APP
 from ingest.write.place import Place
 
 LOG = "_delta_log"
@@ -34,7 +35,8 @@ class TornEntry(msgspec.Struct, frozen=True):
     """The newest entry of a table's log, which isn't whole.
 
     Taking it away is safe: Delta makes an entry visible by one rename and doesn't sync it, so a loss of power may leave it empty, full of
-    zeros or cut short. While it is there nobody can load the table, so nothing was built on it. Without it the table is as it was before
+    zeros or cut short. While it is there nobody can load the table; or, cut right at a line's end, windrow commits nothing on top of it.
+    So nothing was built on it. Without it the table is as it was before
     that commit: its rows and the name of its receipt go together, and the window is one that isn't committed.
     """
 
@@ -62,6 +64,21 @@ def torn_entry(place: Place) -> TornEntry | None:
     except (WindrowError, OSError):
         return None
     return None if newest is None or _is_whole(content) else TornEntry(newest)
+
+
+def unfinished(place: Place, version: int) -> TornEntry | None:
+    """The entry of a version, if it is one of windrow's commits without its last lines; None also if that can't be told.
+
+    Cut at a line's end it loads: with rows, and without the transactions behind them, by which a later run would know that they are there.
+    """
+    name = f"{version:020d}.json"
+    try:
+        lines = [msgspec.json.decode(line) for line in place.get(f"{LOG}/{name}").splitlines()]
+        ours = any("windrow" in line.get("commitInfo", ()) for line in lines)
+        ended = any(line.get("txn", {}).get("appId") == COMMITS_APP for line in lines)
+    except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
+        return None
+    return TornEntry(name) if ours and not ended else None
 
 
 def _is_whole(content: bytes) -> bool:

@@ -34,6 +34,11 @@ class SinkContract(SinkUnderTest):
         assert sink.look(window(0)) is None
         assert list(sink.receipts()) == []
 
+    def test_it_knows_its_identity(self, sink: Any, tmp_path: Path) -> None:
+        """Another process's handle has the same one; that of a table elsewhere is another."""
+        assert sink.is_at(self.reopen(sink).identity)
+        assert not sink.is_at(self.make(tmp_path / "none", ROWS).identity)
+
     def test_look_without_a_table(self, tmp_path: Path) -> None:
         """Looking where no table is, is no error."""
         fresh = self.make(tmp_path / "none", ROWS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ingest.batches import preview_next, run_batch
+from ingest.copies import against_ledger
 from ingest.errors import BindingError, SpecError, UnreachableError
 from ingest.ledger.tables import SINKS
 from ingest.model import Window
@@ -50,6 +51,32 @@ def test_a_second_table_is_refused(desk: Desk, ask: Callable[[Pipeline, Window],
         ask(desk.pipeline(**elsewhere(desk)), hour(1))
     assert tables(desk) == {"table", "table_dead"}
     assert not desk.run(1).recovered
+
+
+def test_another_spelling_of_its_place_is_no_other_table(tmp_path: Path) -> None:
+    """Through a link, or with `..` in a URL, it is the same table: windows run, nothing is to be rebound, and a ledger can be rebuilt."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    desk = Desk(tmp_path / "real")
+    desk.run(0)
+    for n, path in enumerate((str(tmp_path / "link" / "table"), f"file://{tmp_path}/real/../link/table"), 1):
+        there = {"sink": {"path": path}}
+        assert not desk.run(n, **there).recovered
+        assert desk.run(0, **there).recovered
+        with pytest.raises(SpecError, match="nothing to rebind"):
+            propose(desk.pipeline(**there))
+        rebuild("things", desk.pipeline(**there).sink, desk.pipeline().ledger)
+        assert against_ledger("things", [], [hour(i).key for i in range(3)], desk.pipeline(**there).sink, desk.pipeline().ledger) == []
+
+
+def test_a_link_to_the_table_alone_is_refused(tmp_path: Path) -> None:
+    """The dead letters' table lies beside the table: through such a link there would be a second one."""
+    (tmp_path / "real").mkdir()
+    desk = Desk(tmp_path / "real")
+    desk.run(0)
+    (tmp_path / "alone").symlink_to(tmp_path / "real" / "table")
+    with pytest.raises(BindingError, match="alone"):
+        desk.run(1, sink={"path": str(tmp_path / "alone")})
 
 
 def test_a_committed_window_is_refused_too(desk: Desk) -> None:

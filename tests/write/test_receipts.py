@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ingest.errors import DamagedError
-from ingest.model import RECEIPT_VERSION, Committed, Covered, Plan, covered
+from ingest.model import RECEIPT_VERSION, Committed, Covered, Plan, covered, to_json
 from ingest.write.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
 from ingest.write.place import Place
 from ingest.write.receipts import ReceiptFiles
@@ -108,6 +108,18 @@ def test_a_later_receipt_that_never_counted_is_in_nobodys_way(files: tuple[Recei
     _from_the_future(receipts, tmp_path, 7)
     mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
     assert receipts.overlapping(versions.get, mine, receipts.names()) == []
+
+
+def test_an_attempts_text_is_its_own(tmp_path: Path) -> None:
+    """1 An older windrow writes a receipt and dies before its commit. 2 A later one commits the window: its text, not the other's."""
+    receipts = ReceiptFiles(Place(str(tmp_path)))
+    mine = receipt(plan(FakeSink(), 7), [], 0, "a2")  # type: ignore[arg-type]
+    older = {k: v for k, v in msgspec.to_builtins(receipt(plan(FakeSink(), 7), [], 0, "a1")).items() if k != "partial"}  # type: ignore[arg-type]
+    content = msgspec.json.encode(older)
+    Place(str(tmp_path)).put(f"{RECEIPTS}/{receipt_name(mine.window, 0, content)}", content)
+    receipts.write(mine)
+    assert receipts.overlapping({}.get, mine, receipts.names()) == []
+    assert receipts.written(mine) == to_json(mine)
 
 
 def test_names_by_window(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
