@@ -111,7 +111,7 @@ def _rows(frame: DataFrame) -> list[Row]:
     def collect() -> None:
         try:
             answer.set_result(frame.collect())
-        except Exception as failed:  # noqa: BLE001  # handed over, not swallowed
+        except BaseException as failed:  # noqa: BLE001  # handed over, not swallowed: without an answer the run would wait for ever
             answer.set_exception(failed)
 
     InheritableThread(target=collect, daemon=True).start()

@@ -27,7 +27,7 @@ from deltalake import DeltaTable
 
 from ingest.crashpoints import crash_point
 from ingest.errors import DamagedError, RefusedError, UnreachableError
-from ingest.metacolumns import DEFAULT
+from ingest.metacolumns import DEFAULT, refuse_wrong
 from ingest.model import Committed, Plan, Receipt, Window
 from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
 from ingest.write import table as tables
@@ -60,6 +60,8 @@ class DeltaSink:
     def __init__(self, uri: str, schema: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str] = DEFAULT) -> None:
         if isinstance(schema, pa.Schema):
             check_rows(schema, metadata)
+        else:
+            refuse_wrong((), metadata)
         self.uri, self.metadata, self._window = normal(uri), dict(metadata), metadata["window"]
         self._load = schema
         self._place = Place(self.uri)
