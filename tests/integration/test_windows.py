@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.errors import (
+    BindingError,
     DataLossError,
     DeadLetterLimitError,
     GridError,
@@ -167,7 +168,7 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(place: Place) -> Non
     for n in (1, 2, 4):
         place.run(n)
     (place.folder / "state.db").unlink()
-    assert "--rebuild-ledger" in refused(place, IdentityError, 3)
+    assert "--rebuild-ledger" in refused(place, BindingError, 3)
     pipeline = place.pipeline()
     rebuild("things", pipeline.sink, pipeline.ledger)
     assert place.run(2).recovered
@@ -179,7 +180,7 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(place: Place) -> Non
 
 def test_a_window_that_is_not_closed(kafka: str, place: Place) -> None:
     """Its error says when to come back, and asks nothing of the cluster."""
-    future = Place(kafka, place.topic, place.folder, {"window": {"delay": "36500d"}})
+    future = Place(kafka, place.topic, place.folder, {"window": {"delay": "3650d"}})
     assert "or later" in refused(future, NotClosedError)
 
 
@@ -241,7 +242,7 @@ def test_another_ledger(place: Place) -> None:
     fill(place, range(1, 3))
     place.run(1)
     other = Place(place.bootstrap, place.topic, place.folder, {"state": f"sqlite:///{place.folder}/other.db"})
-    refused(other, IdentityError, 2)
+    refused(other, BindingError, 2)
 
 
 def test_an_overlap_is_refused_and_names_the_window(place: Place) -> None:
