@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pyarrow as pa
@@ -457,7 +458,7 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
 def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong, in words, with the way out, once it is told again and again; of another topic or cluster it would mean nothing."""
     waited: list[float] = []
-    monkeypatch.setattr("ingest.verify.time.sleep", waited.append)
+    monkeypatch.setattr("ingest.verify.time", SimpleNamespace(sleep=waited.append))
     tp = scene.ledger.newest("orders")[0].marks[1].tp
     scene.broker.end_of = {tp: 30}
     assert scene.verify().findings == ()
@@ -475,7 +476,7 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: py
 def test_an_end_that_is_too_small_for_a_moment(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that was just elected may name one: asked again, it is not."""
     scene.broker.end_of = dict.fromkeys((m.tp for m in scene.ledger.newest("orders")[0].marks), 0)
-    monkeypatch.setattr("ingest.verify.time.sleep", lambda _: scene.broker.end_of.clear())
+    monkeypatch.setattr("ingest.verify.time", SimpleNamespace(sleep=lambda _: scene.broker.end_of.clear()))
     assert scene.verify().findings == ()
 
 
