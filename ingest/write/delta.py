@@ -38,7 +38,7 @@ from ingest.write.janitor import GRACE, sweep
 from ingest.write.log import transactions
 from ingest.write.names import COMMITS_APP, parse_app_id, receipt_app, version_app, window_app
 from ingest.write.place import Place, is_same, normal
-from ingest.write.receipts import ReceiptFiles
+from ingest.write.receipts import ReceiptFiles, VersionOf
 from ingest.write.stage import DeltaStagerFactory, StagedFile, refuse_gone
 from ingest.write.table import Binding
 
@@ -154,7 +154,7 @@ class DeltaSink:
         pipeline = tables.binding(self.uri, table, self._window).pipeline
         names = files.by_window()
         every = self._transactions(table)
-        version = tables.versions(self.uri, table) if every is None else every.get
+        version = self._version_of(table, every)
         filled = {p[self._window] for p in table.partitions()}
         for key in sorted(filled | names.keys() | _named(every, pipeline).keys()):
             found = files.find(version, key, pipeline, names.get(key, []))
@@ -185,7 +185,7 @@ class DeltaSink:
         if not newest or table is None:
             return {}
         pipeline, every = tables.binding(self.uri, table, self._window).pipeline, self._transactions(table)
-        version = tables.versions(self.uri, table) if every is None else every.get
+        version = self._version_of(table, every)
         return {key: self._dead.attempt(path) for key, path in newest.items() if version(window_app(key, pipeline)) is None}
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
@@ -242,6 +242,10 @@ class DeltaSink:
         every = transactions(self._place, table.version())
         agree = every is not None and every.get(COMMITS_APP) == tables.versions(self.uri, table)(COMMITS_APP)
         return every if agree else None
+
+    def _version_of(self, table: DeltaTable, every: Mapping[str, int] | None) -> VersionOf:
+        """The snapshot's answer to which version an application id has, from `_transactions` where that knows."""
+        return tables.versions(self.uri, table) if every is None else every.get
 
     def _bound(self, receipt: Receipt) -> DeltaTable:
         """The table as it is now, and still the one that the receipt was made for."""

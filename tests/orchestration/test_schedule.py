@@ -109,6 +109,16 @@ def test_a_refused_window_blocks_no_other(world: World) -> None:
     assert tick(world, hour(3, 5)) == [(world.key(2), world.key(2))]
 
 
+def assert_it_fails_and_is_asked_for_again(world: World) -> None:
+    """The first hour's run fails, is not tagged as refused, and so the next tick asks for that hour."""
+    result = world.run(0)
+    assert not result.success
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert REFUSED_TAG not in run.tags
+    assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
+
+
 @pytest.mark.parametrize("wrong", ["ledger", "grid", "receipt"])
 def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
     """A table of another ledger or grid, or with a damaged receipt, says nothing of a window's data: once mended, it is asked for again."""
@@ -117,12 +127,7 @@ def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
     world.sink.prepare(ledger, "things", grid)
     if wrong == "receipt":
         world.sink.look = damaged  # type: ignore[method-assign]
-    result = world.run(0)
-    assert not result.success
-    run = world.instance.get_run_by_id(result.run_id)
-    assert run is not None
-    assert REFUSED_TAG not in run.tags
-    assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
+    assert_it_fails_and_is_asked_for_again(world)
 
 
 def damaged(window: Window) -> None:
@@ -179,12 +184,7 @@ def test_a_window_that_waits_for_a_transaction_is_not_refused(tmp_path: Path, in
     world.broker.produce(TopicPartition(TOPIC, 0), b"{}", timestamp=hour(0, 59), transaction=world.broker.transaction())
     world.impatient = True
     world.now = hour(1, 5)
-    result = world.run(0)
-    assert not result.success
-    run = world.instance.get_run_by_id(result.run_id)
-    assert run is not None
-    assert REFUSED_TAG not in run.tags
-    assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
+    assert_it_fails_and_is_asked_for_again(world)
 
 
 def test_a_window_run_too_early_is_asked_for_when_it_closes(world: World) -> None:
