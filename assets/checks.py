@@ -14,7 +14,7 @@ from assets.failing import failing
 from assets.names import ledger_key, table_key
 from assets.partitions import key_of
 from assets.reporting import NEWEST, Assemble
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 from ingest.seams import torn
 from ingest.spec import PipelineSpec
 

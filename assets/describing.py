@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from assets.metadata import MEANINGS
-from ingest.source import Pattern, Selection, selection_text
+from ingest.model.source import Pattern, Selection, selection_text
 from ingest.spec import PipelineSpec
 
 

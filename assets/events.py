@@ -25,7 +25,7 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 
 from assets.metadata import Value
 from assets.names import upstream_keys
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 from ingest.spec import PipelineSpec
 
 

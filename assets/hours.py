@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingest.completeness import Completeness, judge
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 from ingest.parts import Pipeline
 
 

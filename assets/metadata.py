@@ -18,7 +18,11 @@ from assets.columns import column_schema, lineage
 from ingest.completeness import WindowState
 from ingest.decode.columns import Columns
 from ingest.lag import Lag
-from ingest.model import Mark, Receipt, SplitCounts, TopicPartition, Window, label_text, to_json
+from ingest.model.boundary import Mark, TopicPartition
+from ingest.model.codec import to_json
+from ingest.model.label import label_text
+from ingest.model.receipt import Receipt, SplitCounts
+from ingest.model.window import Window
 from ingest.parts import Result
 from ingest.spec import PipelineSpec
 from ingest.tiling import between

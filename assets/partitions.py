@@ -15,7 +15,7 @@ import dagster as dg
 import msgspec
 
 from ingest.grid import after, cron, labels_back, labels_between, window_at
-from ingest.model import Window
+from ingest.model.window import Window
 from ingest.spec import PipelineSpec
 from ingest.windowspec import WindowSpec
 

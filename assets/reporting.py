@@ -16,7 +16,7 @@ from ingest.completeness import WindowState
 from ingest.decode.columns import Columns
 from ingest.errors import RefusedError, WindrowError
 from ingest.lag import Lag, lag
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 from ingest.parts import Pipeline, Result
 from ingest.ports import Engine
 from ingest.spec import PipelineSpec

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from assets.describing import code
 from ingest.completeness import Completeness
-from ingest.model import Boundary, How, TopicPartition, instant
+from ingest.model.boundary import Boundary, How, TopicPartition
+from ingest.model.label import instant
 
 _FEW = 3
 

@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ingest.errors import AccountingError, DeadLetterLimitError
-from ingest.model import Counts, Plan, SplitCounts, Window, label_text
+from ingest.model.label import label_text
+from ingest.model.plan import Plan
+from ingest.model.receipt import Counts, SplitCounts
+from ingest.model.refusals import TOLD, bounded
+from ingest.model.window import Window
 from ingest.plan.splits import doubts
 from ingest.ports import Staged
-from ingest.refusals import TOLD, bounded
 from ingest.tiling import between
 
 SHOWN = 20

@@ -21,7 +21,8 @@ from ingest.crashpoints import crash_point
 from ingest.errors import GridError
 from ingest.freezing import refuse_changed_grid
 from ingest.grid import batch_at
-from ingest.model import Boundary, Plan, TopicPartition
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Plan
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.pipeline import preview, run
 from ingest.plan.batches import first_boundary, next_batch

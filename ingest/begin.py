@@ -22,10 +22,12 @@ from ingest.grid import BATCH, after, at_or_before, cron
 from ingest.guess import document, guess_columns, schema_text
 from ingest.messages import MESSAGES, in_calendar
 from ingest.metacolumns import DEFAULT, clashes
-from ingest.model import Split, TopicPartition, instant
+from ingest.model.boundary import TopicPartition
+from ingest.model.label import instant
+from ingest.model.plan import Split
+from ingest.model.source import Topics
 from ingest.plan.topics import discover
 from ingest.ports import Broker, Reader, ReadPlan
-from ingest.source import Topics
 from ingest.spec import PipelineSpec, load_spec, parse_spec
 
 SPEC, SCHEMA = "defs.yaml", "schema.py"

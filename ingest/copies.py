@@ -9,7 +9,9 @@ import msgspec
 from ingest.binding import gone
 from ingest.findings import Finding, Level
 from ingest.ledgerport import Ledger
-from ingest.model import Boundary, Plan, Receipt
+from ingest.model.boundary import Boundary
+from ingest.model.plan import Plan
+from ingest.model.receipt import Receipt
 from ingest.ports import Sink
 from ingest.seams import difference
 

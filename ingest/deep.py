@@ -16,7 +16,9 @@ from ingest.checksum import row_hashes, text
 from ingest.errors import RefusedError, UnreachableError
 from ingest.findings import Finding
 from ingest.metacolumns import DEFAULT
-from ingest.model import Checksums, Receipt, SplitCounts, TopicPartition, Window
+from ingest.model.boundary import TopicPartition
+from ingest.model.receipt import Checksums, Receipt, SplitCounts
+from ingest.model.window import Window
 
 Kind = Literal["rows", "dead letters"]
 

@@ -9,12 +9,14 @@ from itertools import pairwise
 from ingest import grid as grids
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError, OpenTransactionError, SpecError
-from ingest.model import Boundary, Label, Window, label_text
+from ingest.model.boundary import Boundary
+from ingest.model.label import Label, label_text
+from ingest.model.source import AtLabel
+from ingest.model.window import Window
 from ingest.parts import Pipeline, Progress, ignore
 from ingest.plan.batches import first_boundary
 from ingest.plan.resolve import resolve
 from ingest.readable import asked_until_believed
-from ingest.source import AtLabel
 from ingest.tiling import clamped
 
 _PATIENCE_SECONDS = 1.0

@@ -15,8 +15,9 @@ from itertools import islice, pairwise, takewhile
 from cronsim import CronSim, CronSimError
 
 from ingest.errors import GridError, SpecError
-from ingest.instants import InstantError, parse_instant
-from ingest.model import Label, Window, label_text
+from ingest.model.instants import InstantError, parse_instant
+from ingest.model.label import Label, label_text
+from ingest.model.window import Window
 
 BATCH = "batch"
 """The grid of micro-batches."""

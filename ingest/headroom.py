@@ -15,7 +15,9 @@ import msgspec
 from ingest.errors import DataLossError
 from ingest.grid import after, batch_at, is_closed, window_at
 from ingest.lag import PartitionLag, lag
-from ingest.model import Boundary, TopicPartition, Window, instant
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.label import instant
+from ingest.model.window import Window
 from ingest.parts import Pipeline
 from ingest.plan.topics import discover
 from ingest.ports import TopicInfo

@@ -15,11 +15,12 @@ from typing import cast
 import msgspec
 
 from ingest.errors import DataLossError, UnreachableError, WindrowError
-from ingest.model import Boundary, Receipt, TopicPartition
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.receipt import Receipt
+from ingest.model.source import AtLabel, Source
 from ingest.plan.positions import positions
 from ingest.plan.topics import Found, discover
 from ingest.ports import Broker, Stamps
-from ingest.source import AtLabel, Source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ingest.model import Boundary, Label, Plan, Receipt, Window
+from ingest.model.boundary import Boundary
+from ingest.model.label import Label
+from ingest.model.plan import Plan
+from ingest.model.receipt import Receipt
+from ingest.model.window import Window
 
 
 class Ledger(Protocol):

@@ -12,7 +12,7 @@ import msgspec
 
 from ingest.lag import Published
 from ingest.ledgerport import Ledger
-from ingest.model import Committed
+from ingest.model.receipt import Committed
 from ingest.ports import Broker, Engine, Reader, ReadPlan, Sink
 from ingest.spec import PipelineSpec
 

@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 
 from ingest.errors import SpecError
 from ingest.messages import MESSAGES, in_calendar
-from ingest.model import Split, TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import AtLabel, Given, Initializer, Source
 from ingest.plan.positions import positions
 from ingest.plan.topics import Found, discover
 from ingest.ports import Broker, Position, Reader, ReadPlan
-from ingest.source import AtLabel, Given, Initializer, Source
 
 PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
 """What `printable` gives of each message."""

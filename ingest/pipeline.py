@@ -27,12 +27,16 @@ from ingest.crashpoints import crash_point
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
 from ingest.freezing import foreseen, freeze_boundary, refuse_changed_grid
 from ingest.lag import Published, publish
-from ingest.model import RECEIPT_VERSION, Committed, Counts, Plan, Receipt, TopicPartition, Window, instant, label_text
+from ingest.model.boundary import TopicPartition
+from ingest.model.label import instant, label_text
+from ingest.model.plan import Plan
+from ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
+from ingest.model.source import OnLoss, selection_text, selects
+from ingest.model.window import Window
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.plan.splits import make_plan
 from ingest.ports import AlreadyDone, ReadPlan, Staged, Unknown
 from ingest.readable import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
-from ingest.source import OnLoss, selection_text, selects
 from ingest.spec import PipelineSpec
 from ingest.task import Hours, SplitTask
 

@@ -1,6 +1,6 @@
 """The interfaces between windrow and what it stands on; each has a contract suite in tests/contracts that runs on every implementation.
 
-`pipeline.py` knows these and the values of `model.py`; it never sees a client. The narrow helper in place of a client is borrowed from
+`pipeline.py` knows these and the values of `ingest.model`; it never sees a client. The narrow helper in place of a client is borrowed from
 Flink's `OffsetsInitializer.PartitionOffsetsRetriever`, the three outcomes of a commit from PyIceberg's `CommitStateUnknown`.
 """
 
@@ -15,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.model import Checksums, Committed, Plan, Receipt, Split, SplitCounts, TopicPartition, Window
-from ingest.refusals import Kinds
-from ingest.source import OnLoss
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Plan, Split
+from ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
+from ingest.model.refusals import Kinds
+from ingest.model.source import OnLoss
+from ingest.model.window import Window
 
 # ---------------------------------------------------------------------------------------------------------------------------- Kafka
 
@@ -163,8 +166,8 @@ class Reader(Protocol):
 class Staged(msgspec.Struct, frozen=True):
     """What one task staged: names and sizes of files that are not visible yet, in the sink's own words; small, JSON, safe to lose.
 
-    `refused` says what was wrong with the dead letters, and how often (see `ingest.refusals`). It is for the error of a window that is
-    refused, so it is no part of the counts, which the receipt keeps for ever.
+    `refused` says what was wrong with the dead letters, and how often (see `ingest.model.refusals`). It is for the error of a window that
+    is refused, so it is no part of the counts, which the receipt keeps for ever.
     """
 
     split: Split

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ingest.binding import refuse_other_table
 from ingest.errors import SpecError
+from ingest.model.source import Initializer
 from ingest.parts import Pipeline
 from ingest.plan.rebase import Rebase, opening
-from ingest.source import Initializer
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from ingest.errors import BindingError, SpecError
-from ingest.model import Receipt, Window
+from ingest.model.receipt import Receipt
+from ingest.model.window import Window
 from ingest.parts import Pipeline
 
 

@@ -13,7 +13,9 @@ import msgspec
 
 from ingest.errors import BindingError, IdentityError, SpecError
 from ingest.ledgerport import Ledger
-from ingest.model import Boundary, Label, Mark, Receipt, label_text
+from ingest.model.boundary import Boundary, Mark
+from ingest.model.label import Label, label_text
+from ingest.model.receipt import Receipt
 from ingest.ports import Bound, Sink
 from ingest.seams import difference, same_source, torn
 

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Val
 
 from ingest.broker.properties import Tuning
 from ingest.grid import BATCH
-from ingest.model import TopicPartition
-from ingest.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
 from ingest.specfile import Place, nearest
 from ingest.speckinds import (
     PARTITION_MAX,

@@ -21,8 +21,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ingest.errors import GridError
-from ingest.instants import parse_instant, to_utc
-from ingest.model import instant
+from ingest.model.instants import parse_instant, to_utc
+from ingest.model.label import instant
 from ingest.specfile import TOLD, Place
 
 PARTITION_MAX = 2**31 - 1

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, PlainValidator, Tag, WithJsonSchema
 
-from ingest.model import TopicPartition
-from ingest.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset, flink_offsets, moment
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset, flink_offsets, moment
 from ingest.specfile import Place
 from ingest.speckinds import PARTITION_MAX, Section, Text, as_instant, refuse, told, topic_name
 

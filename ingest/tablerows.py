@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.metacolumns import DEFAULT
-from ingest.model import Window
+from ingest.model.window import Window
 from ingest.verify import Held, Rows
 from ingest.write.place import normal
 from ingest.write.table import load, rows_of, window_column

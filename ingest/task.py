@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from ingest.accounting import SHOWN
 from ingest.messages import in_calendar
-from ingest.model import Checksums, Split, SplitCounts
+from ingest.model.plan import Split
+from ingest.model.receipt import Checksums, SplitCounts
+from ingest.model.refusals import Refusals
 from ingest.ports import Reader, Staged, Stager, StagerFactory
-from ingest.refusals import Refusals
 
 if TYPE_CHECKING:
     from ingest.decode.json import Decoded, JsonDecoder

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from ingest.errors import IdentityError, UnreachableError
-from ingest.model import Boundary, Label, Mark, TopicPartition, TopicSeen, label_text
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.label import Label, label_text
 
 
 def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) -> Boundary:

@@ -17,11 +17,15 @@ from ingest.copies import against_ledger
 from ingest.errors import RefusedError, UnreachableError
 from ingest.findings import About, Finding
 from ingest.ledgerport import Ledger
-from ingest.model import Boundary, Committed, Label, Plan, Receipt, Split, TopicPartition, Window, covered, label_text
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.label import Label, label_text
+from ingest.model.plan import Plan, Split, covered
+from ingest.model.receipt import Committed, Receipt
+from ingest.model.source import OnRemoved
+from ingest.model.window import Window
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports import Broker, Sink, TopicInfo, Unreadable
 from ingest.seams import same_source, torn
-from ingest.source import OnRemoved
 from ingest.tiling import between
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ValidationInfo, field_validator
 
 from ingest.errors import SpecError
 from ingest.grid import BATCH, cron
-from ingest.model import Label
+from ingest.model.label import Label
 from ingest.specfile import Place
 from ingest.speckinds import Count, CountOrNone, Duration, Instant, Section, Written, told
 

@@ -11,10 +11,11 @@ import msgspec
 from pydantic import Field
 
 from ingest.broker.kafka import KafkaBroker
-from ingest.model import Boundary, Split, TopicPartition
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import Isolation, Selection
 from ingest.plan.topics import discover
 from ingest.ports import Broker, Position, TopicInfo
-from ingest.source import Isolation, Selection
 from ingest.sourcespec import SourceSpec, TuningSpec
 
 

@@ -19,7 +19,7 @@ from assets.partitions import key_of
 from ingest.assemble import assemble
 from ingest.broker.embedded import EmbeddedBroker, find_jars
 from ingest.errors import SpecError
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 from ingest.ports import Sink
 from ingest.spec import PipelineSpec, load_spec
 

@@ -12,7 +12,7 @@ import msgspec
 
 from ingest.broker.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
 from ingest.errors import SpecError
-from ingest.source import Isolation
+from ingest.model.source import Isolation
 
 _QUEUE = TUNED["queue_bytes"]
 _UNTUNED = Tuning()

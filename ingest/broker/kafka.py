@@ -21,9 +21,9 @@ from ingest.broker.properties import Tuning
 from ingest.broker.questions import Questions
 from ingest.broker.scan import scan, scanning
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Isolation
 from ingest.ports import Position, Stamps, TopicInfo
-from ingest.source import Isolation
 
 _Spec: Any = OffsetSpec
 Asked = Mapping[TopicPartition, Any]

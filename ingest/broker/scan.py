@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 
 from ingest.broker.codes import END, PASSING
 from ingest.broker.properties import Value
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.ports import Stamps
 
 Doubt = Callable[[TopicPartition, int, int, KafkaError | None, float], None]

@@ -12,7 +12,7 @@ from ingest.assemble import connect
 from ingest.begin import DELAY, Asked, Begun, begin
 from ingest.cli.output import Output
 from ingest.grid import BATCH, after
-from ingest.model import instant
+from ingest.model.label import instant
 
 
 def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:

@@ -18,7 +18,7 @@ from ingest.binding import refuse_other_table
 from ingest.broker.embedded import java_problem
 from ingest.errors import RefusedError, WindrowError
 from ingest.headroom import headroom
-from ingest.model import Boundary, TopicPartition
+from ingest.model.boundary import Boundary, TopicPartition
 from ingest.parts import Pipeline
 from ingest.plan.topics import discover
 from ingest.ports import Bound, Broker, TopicInfo

@@ -15,8 +15,8 @@ from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.errors import SpecError, UnreachableError
 from ingest.lag import Lag, Published, lag, newest_committed, publish
+from ingest.model.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
 from ingest.peek import documents, peek, printable, write_messages
-from ingest.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
 from ingest.spec import PipelineSpec, load_spec
 
 LIMIT = 20

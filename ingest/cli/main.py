@@ -15,7 +15,7 @@ import typer
 
 from ingest.cli.output import telling
 from ingest.errors import SpecError
-from ingest.source import Isolation
+from ingest.model.source import Isolation
 
 app = typer.Typer(
     name="windrow", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",

@@ -13,7 +13,11 @@ from rich.text import Text
 
 from ingest.findings import Finding
 from ingest.lag import Lag, Published
-from ingest.model import Boundary, Committed, Counts, Plan, Receipt, TopicPartition, Window, instant, label_text
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.label import instant, label_text
+from ingest.model.plan import Plan
+from ingest.model.receipt import Committed, Counts, Receipt
+from ingest.model.window import Window
 from ingest.peek import PRINTED
 from ingest.tiling import between
 

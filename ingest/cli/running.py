@@ -17,13 +17,16 @@ from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import named
 from ingest.errors import SpecError
-from ingest.model import Boundary, Plan, Window, label_text
+from ingest.model.boundary import Boundary
+from ingest.model.label import label_text
+from ingest.model.plan import Plan
+from ingest.model.source import parse_initializer
+from ingest.model.window import Window
 from ingest.parts import Pipeline, Progress, Request, Result
 from ingest.pipeline import preview, refuse_open, run
 from ingest.rebase import propose, rebase
 from ingest.rebind import propose as propose_rebind
 from ingest.rebind import rebind
-from ingest.source import parse_initializer
 from ingest.spec import PipelineSpec, load_spec
 
 

@@ -15,7 +15,8 @@ from ingest.binding import refuse_other_table
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import windows_of
-from ingest.model import Committed, Window
+from ingest.model.receipt import Committed
+from ingest.model.window import Window
 from ingest.ports import Sink
 from ingest.spec import load_spec
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ingest.errors import GridError, SpecError
 from ingest.grid import parse_windows
-from ingest.model import Window, label_text
+from ingest.model.label import label_text
+from ingest.model.window import Window
 from ingest.spec import PipelineSpec
 
 

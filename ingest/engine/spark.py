@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from ingest import errors
 from ingest.errors import UnreachableError, WindrowError
-from ingest.model import Split, from_json, to_json
+from ingest.model.codec import from_json, to_json
+from ingest.model.plan import Split
 from ingest.ports import Staged
 
 if TYPE_CHECKING:

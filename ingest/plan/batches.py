@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ingest.errors import SpecError
-from ingest.model import Boundary, Label, Mark, TopicPartition
+from ingest.model.boundary import Boundary, Mark, TopicPartition
+from ingest.model.label import Label
+from ingest.model.source import Earliest, Given, Source
 from ingest.plan.cutoff import refuse_cut_off
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.share import fair
 from ingest.plan.topics import discover, refuse_other
 from ingest.ports import Broker, Position
-from ingest.source import Earliest, Given, Source
 
 
 def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:

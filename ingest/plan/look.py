@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.plan.settle import AHEAD, settle
 from ingest.ports import Broker, Position, Stamps
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.errors import SpecError
-from ingest.model import Boundary, Mark, TopicPartition, TopicSeen, label_text, to_json
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.codec import to_json
+from ingest.model.label import label_text
+from ingest.model.source import Initializer, Partitions, Selection, Source
 from ingest.plan.positions import position_marks, positions
 from ingest.plan.topics import discover
 from ingest.ports import Broker, TopicInfo
-from ingest.source import Initializer, Partitions, Selection, Source
 
 
 @dataclass(frozen=True)

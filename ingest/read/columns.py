@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from ingest.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 
 _Headers = list[list[tuple[str, bytes | None]] | None]
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from ingest.errors import IdentityError, SpecError, UnreachableError, WindrowError
-from ingest.model import Split
+from ingest.model.plan import Split
 from ingest.read.codes import DENIED, GONE, untrusted
 
 _DO = (

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.errors import DataLossError
-from ingest.model import Split
+from ingest.model.plan import Split
 from ingest.ports import ReadPlan, ReadSummary
 from ingest.read.batching import Gatherer
 from ingest.read.columns import byte_ends, first_later, to_batch

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from ingest.model import Split
+from ingest.model.plan import Split
 from ingest.read.identity import LOG
 
 _TIMES = 3

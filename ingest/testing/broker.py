@@ -27,9 +27,9 @@ from typing import NoReturn, Self
 import numpy as np
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Isolation
 from ingest.ports import Position, Stamps, TopicInfo
-from ingest.source import Isolation
 from ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
 
 _FIRST_CHUNK, _CHUNK = 64, 1000

@@ -14,7 +14,9 @@ import msgspec
 import pyarrow as pa
 
 from ingest.metacolumns import DEFAULT
-from ingest.model import Boundary, Plan, Receipt, TopicPartition, covered
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Plan, covered
+from ingest.model.receipt import Receipt
 from ingest.tiling import between
 
 Place = tuple[TopicPartition, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ingest.model import Split
+from ingest.model.plan import Split
 from ingest.ports import Staged
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ingest.errors import DataLossError, IdentityError, SpecError
 from ingest.messages import MESSAGES, TIMESTAMP_TYPES
-from ingest.model import Split
+from ingest.model.plan import Split
 from ingest.ports import ReadPlan, ReadSummary
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP, Entry

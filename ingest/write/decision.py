@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 from ingest.errors import BindingError, OverlapError, RefusedError
 from ingest.grid import neighbours
-from ingest.model import Boundary, Committed, Plan, Receipt, TopicPartition, covered, label_text
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.label import label_text
+from ingest.model.plan import Plan, covered
+from ingest.model.receipt import Committed, Receipt
 from ingest.seams import same_source
 
 

@@ -28,7 +28,9 @@ from deltalake import DeltaTable
 from ingest.crashpoints import crash_point
 from ingest.errors import DamagedError, RefusedError, UnreachableError
 from ingest.metacolumns import DEFAULT, refuse_wrong
-from ingest.model import Committed, Plan, Receipt, Window
+from ingest.model.plan import Plan
+from ingest.model.receipt import Committed, Receipt
+from ingest.model.window import Window
 from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
 from ingest.write import table as tables
 from ingest.write.columns import DEAD_FILE, check_rows, file_schema, table_schema

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ingest.model import Window
+from ingest.model.window import Window
 
 AppKind = Literal["window", "receipt", "version", "commits", "dead"]
 

@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from ingest.errors import DamagedError, RefusedError
-from ingest.model import RECEIPT_VERSION, Committed, Receipt, Window, covered, from_json, to_json
+from ingest.model.codec import from_json, to_json
+from ingest.model.plan import covered
+from ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
+from ingest.model.window import Window
 from ingest.ports import Unreadable
 from ingest.write.names import (
     RECEIPTS,

@@ -20,7 +20,8 @@ from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
 from ingest.decode.load import load_model
 from ingest.ledger.sql import open_ledger
-from ingest.model import TopicPartition, Window
+from ingest.model.boundary import TopicPartition
+from ingest.model.window import Window
 from ingest.parts import Pipeline, ignore
 from ingest.pipeline import _freeze_plan
 from ingest.spec import parse_spec

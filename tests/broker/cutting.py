@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.broker.embedded import EmbeddedBroker
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from tests.broker import produce
 from tests.contracts.kafka_logs import KafkaCluster
 

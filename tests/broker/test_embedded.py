@@ -15,7 +15,7 @@ import pytest
 from ingest.broker.embedded import EmbeddedBroker, _ended_within, find_jars
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from tests.broker.produce import Put, create_topic, produce
 
 

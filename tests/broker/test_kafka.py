@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.ports import Stamps
 from tests.broker.produce import (
     OpenTransaction,

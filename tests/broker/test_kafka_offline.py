@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ingest.broker.kafka import KafkaBroker, _milliseconds, _topic_id
 from ingest.errors import SpecError, UnreachableError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TP = TopicPartition("t", 0)

@@ -18,8 +18,8 @@ from ingest.broker.kafka import KafkaBroker
 from ingest.broker.properties import Value
 from ingest.broker.scan import scan, scanning
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model import TopicPartition
-from ingest.source import Isolation
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Isolation
 from tests.broker.produce import OpenTransaction, Put, add_partitions, create_topic, delete_records, delete_topic, produce, transaction
 
 OLD = 1_600_000_000_000

@@ -11,7 +11,7 @@ from ingest.broker.client import consumer_properties
 from ingest.broker.codes import untrusted as untrusted_by_questions
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError
-from ingest.model import Split
+from ingest.model.plan import Split
 from ingest.ports import ReadPlan
 from ingest.read.codes import untrusted as untrusted_by_reader
 from ingest.read.kafka import KafkaReader

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from ingest.assemble import assemble, assemble_to_look
 from ingest.cli import doctor, looking, running, showing
 from ingest.cli.main import app
-from ingest.model import TopicPartition, instant
+from ingest.model.boundary import TopicPartition
+from ingest.model.label import instant
 from ingest.parts import Pipeline
 from ingest.ports import Engine, Reader, ReadPlan
 from ingest.spec import PipelineSpec

@@ -29,7 +29,7 @@ import typer
 from ingest.cli.output import telling
 from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
-from ingest.model import Split
+from ingest.model.plan import Split
 from tests.engine.tasks import WaitsForEver
 
 try:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingest.messages import MESSAGES
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from tests.cli.conftest import START, TOPIC, Stage, hour
 
 TP0, TP1 = TopicPartition("shop.things", 0), TopicPartition("shop.things", 1)

@@ -14,7 +14,7 @@ import yaml
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError, WindrowError
 from ingest.ledger.sql import open_ledger
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.spec import fill_spec, load_spec
 from ingest.write.place import normal
 from tests.cli.conftest import Stage, hour

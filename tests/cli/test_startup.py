@@ -30,7 +30,7 @@ LOOK = """
 import json, sys
 
 import ingest.assemble
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.testing.broker import MemoryBroker
 
 topic_id, *arguments = sys.argv[1:]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.ports import Broker
 from tests.contracts.logs import T0, Logs, Sent, at
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import confluent_kafka as ck
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from tests.broker import produce
 from tests.contracts.logs import T0, OpenTransaction, Sent
 

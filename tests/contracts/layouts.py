@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 from ingest.batches import run_batch
-from ingest.model import TopicPartition, Window
+from ingest.model.boundary import TopicPartition
+from ingest.model.window import Window
 from ingest.parts import Pipeline, Request
 from ingest.pipeline import run
 from ingest.testing.broker import MemoryBroker

@@ -10,7 +10,7 @@ import pytest
 
 from ingest.errors import RefusedError
 from ingest.ledgerport import Ledger
-from ingest.model import to_json
+from ingest.model.codec import to_json
 from tests.contracts.ledger_contract import PIPELINE, plan, receipt, window
 
 

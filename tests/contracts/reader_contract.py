@@ -15,9 +15,10 @@ import pytest
 
 from ingest.errors import DataLossError, IdentityError, UnreachableError
 from ingest.messages import MESSAGES
-from ingest.model import Split, TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import OnLoss
 from ingest.ports import Broker, Reader, ReadPlan, ReadSummary
-from ingest.source import OnLoss
 from tests.contracts.logs import Logs, Seen, Sent
 
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ import pytest
 
 from ingest.deep import summed
 from ingest.metacolumns import DEFAULT
-from ingest.model import Checksums, Receipt
+from ingest.model.receipt import Checksums, Receipt
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.write.things import ROWS, plan, stage_split, window

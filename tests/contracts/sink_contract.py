@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
-from ingest.model import Committed, Receipt, from_json
+from ingest.model.codec import from_json
+from ingest.model.receipt import Committed, Receipt
 from ingest.ports import AlreadyDone, Done, Sink, Unknown
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.write.things import (

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.metacolumns import DEFAULT
-from ingest.model import Plan
+from ingest.model.plan import Plan
 from ingest.testing.checker import Report, check
 from tests.write.things import (
     ROWS,

@@ -16,11 +16,13 @@ from ingest.decode.columns import Columns
 from ingest.decode.json import Decoded, JsonDecoder
 from ingest.decode.load import load_model
 from ingest.ledger.sql import open_ledger
-from ingest.model import Split, TopicPartition, Window
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import Isolation
+from ingest.model.window import Window
 from ingest.parts import Pipeline, Request, Result
 from ingest.pipeline import run
 from ingest.ports import Broker, Engine, Reader, ReadPlan, Staged
-from ingest.source import Isolation
 from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine

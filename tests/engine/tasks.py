@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from ingest.errors import DataLossError
-from ingest.model import Split, SplitCounts
+from ingest.model.plan import Split
+from ingest.model.receipt import SplitCounts
 from ingest.ports import Staged
 
 

@@ -22,7 +22,9 @@ from pyarrow.dataset import get_partition_keys
 
 from ingest.assemble import assemble
 from ingest.errors import WindrowError
-from ingest.model import TopicPartition, Window, from_json, to_json
+from ingest.model.boundary import TopicPartition
+from ingest.model.codec import from_json, to_json
+from ingest.model.window import Window
 from ingest.pipeline import Pipeline, Request, Result, run
 from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.checker import Report, check

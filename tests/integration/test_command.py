@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.messages import MESSAGES
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from tests.broker.produce import Put, create_topic, delete_topic, produce
 from tests.integration.harness import judge, millis, version, visible
 from tests.integration.user import User

@@ -14,11 +14,11 @@ from ingest.broker.client import consumer_properties
 from ingest.broker.embedded import EmbeddedBroker, find_jars
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import DataLossError
+from ingest.model.source import Isolation
 from ingest.ports import ReadPlan
 from ingest.read.codes import is_truncation
 from ingest.read.cursor import Cursor
 from ingest.read.kafka import KafkaReader
-from ingest.source import Isolation
 from tests.broker.cutting import CuttableKafka
 from tests.contracts.logs import Logs
 from tests.contracts.source_desk import SourceDesk

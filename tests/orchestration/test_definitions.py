@@ -20,7 +20,7 @@ from assets.factory import kafka_table
 from assets.names import topic_key
 from assets.topic import topic_assets
 from ingest.errors import SpecError
-from ingest.source import Selection
+from ingest.model.source import Selection
 from ingest.spec import PipelineSpec, load_spec
 from resources.kafka import Snapshot, snapshot
 from tests.orchestration.world import TOPIC, World

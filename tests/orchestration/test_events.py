@@ -11,7 +11,7 @@ from assets.factory import kafka_table
 from assets.partitions import Stretch, partitions_of
 from assets.schedule import range_tags
 from assets.topic import topic_assets
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from tests.orchestration.test_topics import Source
 from tests.orchestration.world import TOPIC, World
 

@@ -11,7 +11,7 @@ from assets.factory import kafka_table
 from assets.names import kafka_key
 from assets.topic import topic_assets
 from ingest.errors import UnreachableError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from resources.kafka import Snapshot
 from tests.orchestration.world import TOPIC, World, hour
 

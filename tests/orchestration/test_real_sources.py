@@ -18,7 +18,7 @@ from assets.names import job_name
 from assets.partitions import Stretch
 from assets.schedule import range_tags
 from ingest.assemble import assemble
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.engine import LocalEngine
 from tests.broker.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction

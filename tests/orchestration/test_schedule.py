@@ -10,7 +10,8 @@ import pytest
 
 from assets.schedule import CATCH_UP, REFUSED_TAG
 from ingest.errors import DamagedError
-from ingest.model import TopicPartition, Window
+from ingest.model.boundary import TopicPartition
+from ingest.model.window import Window
 from tests.orchestration.ticks import ask
 from tests.orchestration.world import START, TOPIC, World, hour
 

@@ -18,7 +18,8 @@ from assets.checks import gaps
 from assets.factory import kafka_table
 from assets.schedule import REFUSED_TAG
 from ingest.errors import UnreachableError
-from ingest.model import Committed, Receipt, from_json
+from ingest.model.codec import from_json
+from ingest.model.receipt import Committed, Receipt
 from ingest.ports import Outcome, Position, Staged
 from tests.orchestration.world import START, TOPIC, World, hour
 

@@ -12,8 +12,8 @@ from assets.component import KafkaTable
 from assets.factory import kafka_table
 from assets.names import kafka_key, upstream_keys
 from assets.topic import topic_assets
-from ingest.model import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.source import Selection, Topics
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.source import Selection, Topics
 from resources.kafka import KafkaSource, Snapshot, snapshot
 from tests.orchestration.ticks import ask
 from tests.orchestration.world import TOPIC, World, hour

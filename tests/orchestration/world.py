@@ -17,7 +17,8 @@ from ingest.decode.json import JsonDecoder
 from ingest.decode.load import load_model
 from ingest.errors import OpenTransactionError
 from ingest.ledger.sql import open_ledger
-from ingest.model import TopicPartition, Window
+from ingest.model.boundary import TopicPartition
+from ingest.model.window import Window
 from ingest.pipeline import Pipeline
 from ingest.ports import Engine, Reader, ReadPlan
 from ingest.spec import PipelineSpec, parse_spec

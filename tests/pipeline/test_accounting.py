@@ -17,11 +17,14 @@ from ingest.decode.json import JsonDecoder
 from ingest.decode.load import load_model
 from ingest.errors import AccountingError, DeadLetterLimitError
 from ingest.ledger.sql import open_ledger
-from ingest.model import Boundary, Plan, Split, SplitCounts, TopicPartition, Window
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Plan, Split
+from ingest.model.receipt import SplitCounts
+from ingest.model.refusals import OTHERS, Refusals, in_words
+from ingest.model.window import Window
 from ingest.parts import Pipeline, Request
 from ingest.pipeline import run
 from ingest.ports import Reader, ReadPlan, ReadSummary, Staged, Stager
-from ingest.refusals import OTHERS, Refusals, in_words
 from ingest.spec import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine

@@ -13,7 +13,7 @@ from ingest.batches import preview_next, run_batch
 from ingest.copies import against_ledger
 from ingest.errors import BindingError, SpecError, UnreachableError
 from ingest.ledger.tables import SINKS
-from ingest.model import Window
+from ingest.model.window import Window
 from ingest.parts import Pipeline
 from ingest.pipeline import Request, preview, run
 from ingest.rebase import rebase

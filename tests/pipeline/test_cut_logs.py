@@ -10,12 +10,14 @@ import pytest
 
 from ingest.batches import preview_next, run_batch
 from ingest.errors import CutOffError, DataLossError
-from ingest.model import Boundary, Split, TopicPartition, Window
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import Earliest, Source, Topics
+from ingest.model.window import Window
 from ingest.parts import Request
 from ingest.pipeline import run
 from ingest.plan.batches import first_boundary
 from ingest.ports import Position, Staged
-from ingest.source import Earliest, Source, Topics
 from ingest.testing.broker import MemoryBroker
 from tests.contracts.logs import MemoryCluster
 from tests.contracts.source_desk import SourceDesk, minutes

@@ -17,7 +17,9 @@ from ingest.deep import summed
 from ingest.errors import GridError, IdentityError, SchemaChangedError
 from ingest.ledger.sql import open_ledger
 from ingest.metacolumns import DEFAULT
-from ingest.model import RECEIPT_VERSION, Checksums, TopicPartition, Window
+from ingest.model.boundary import TopicPartition
+from ingest.model.receipt import RECEIPT_VERSION, Checksums
+from ingest.model.window import Window
 from ingest.pipeline import Pipeline, Request, Result, preview, run
 from ingest.ports import Reader, ReadPlan
 from ingest.rebind import rebind

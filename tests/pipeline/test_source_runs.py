@@ -12,7 +12,9 @@ import pytest
 from ingest.batches import run_batch, run_batches
 from ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
 from ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError, UnreachableError
-from ingest.model import TopicPartition, Window, label_text
+from ingest.model.boundary import TopicPartition
+from ingest.model.label import label_text
+from ingest.model.window import Window
 from ingest.pipeline import Request, preview, run
 from ingest.ports import TopicInfo
 from ingest.rebase import rebase

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import IdentityError, SpecError
-from ingest.model import Boundary, TopicPartition
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
 from ingest.plan.batches import first_boundary, next_batch
-from ingest.source import Earliest, Given, Latest, Pattern, Source, Topics
 from ingest.testing.broker import MemoryBroker
 from ingest.tiling import between, clamped
 

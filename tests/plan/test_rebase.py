@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ingest.errors import SpecError
-from ingest.model import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.source import AtLabel, Earliest, Latest, Partitions, Source, Topics
 from ingest.plan.rebase import opening
-from ingest.source import AtLabel, Earliest, Latest, Partitions, Source, Topics
 from ingest.testing.broker import MemoryBroker
 
 SOURCE = Source(Topics(("kept", "anew")), AtLabel())

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from ingest.errors import DataLossError
 from ingest.ledger import open_ledger
-from ingest.model import Plan, TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Plan
 from ingest.plan.splits import refuse_lost
 from ingest.testing.broker import MemoryBroker
 from ingest.tiling import between

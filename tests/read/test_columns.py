@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.messages import MESSAGES
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.read import columns
 from ingest.read.columns import byte_ends, first_later, to_batch
 

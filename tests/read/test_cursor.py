@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ingest.broker.properties import ALLOWED
 from ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
-from ingest.model import Split
+from ingest.model.plan import Split
 from ingest.ports import ReadPlan
 from ingest.read.cursor import Cursor
 from ingest.read.identity import _refusal, check_identity

@@ -7,7 +7,7 @@ import pytest
 from ingest.broker.client import consumer_properties
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError
-from ingest.model import Split
+from ingest.model.plan import Split
 from ingest.ports import Broker, Reader, ReadPlan
 from ingest.read.cursor import Cursor
 from ingest.read.kafka import KafkaReader

@@ -8,9 +8,9 @@ import pytest
 
 from ingest.broker.client import consumer_properties
 from ingest.broker.kafka import KafkaBroker
+from ingest.model.source import Isolation
 from ingest.ports import Broker, Reader, ReadPlan
 from ingest.read.kafka import KafkaReader
-from ingest.source import Isolation
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
 from tests.contracts.kafka_logs import KafkaCluster

@@ -25,7 +25,7 @@ from ingest.grid import (
     parse_windows,
     window_at,
 )
-from ingest.model import Window
+from ingest.model.window import Window
 
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - Hypothesis wants naive bounds
 

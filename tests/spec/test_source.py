@@ -9,8 +9,8 @@ import pytest
 
 from ingest.broker.properties import Tuning
 from ingest.errors import SpecError
-from ingest.model import TopicPartition
-from ingest.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Selection, Topics
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Selection, Topics
 from ingest.spec import PipelineSpec, load_spec
 
 TEXT = """\

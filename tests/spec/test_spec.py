@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from ingest.errors import SpecError
 from ingest.grid import parse_windows
-from ingest.source import parse_initializer
+from ingest.model.source import parse_initializer
 from ingest.spec import PipelineSpec, SourceSpec, load_spec, parse_spec
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,10 @@ import pytest
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.lag import Lag, PartitionLag, Published, lag, newest_committed, publish
-from ingest.model import Boundary, Mark, TopicPartition, TopicSeen, from_json, to_json
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.codec import from_json, to_json
+from ingest.model.source import AtTime, Committed, Earliest, Given, Latest, Partitions, Pattern, Source, Topics
 from ingest.ports import Stamps
-from ingest.source import AtTime, Committed, Earliest, Given, Latest, Partitions, Pattern, Source, Topics
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP
 from tests.usecases.test_completeness import receipt

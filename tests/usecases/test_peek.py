@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from ingest.errors import DataLossError, IdentityError, SpecError
 from ingest.messages import MESSAGES
-from ingest.model import Split, TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
 from ingest.peek import PRINTED, peek, printable, write_messages
 from ingest.ports import Position, ReadPlan
-from ingest.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP
 from ingest.testing.reader import MemoryReader

@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 
 from ingest.deep import compare_contents
 from ingest.ledger.sql import open_ledger
-from ingest.model import RECEIPT_VERSION, Checksums, Receipt, from_json, to_json
+from ingest.model.codec import from_json, to_json
+from ingest.model.receipt import RECEIPT_VERSION, Checksums, Receipt
 from ingest.ports import Done, Staged
 from ingest.rebuild import rebuild
 from ingest.tablecontents import delta_contents

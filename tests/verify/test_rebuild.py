@@ -9,7 +9,8 @@ import pytest
 
 from ingest.errors import IdentityError, SpecError
 from ingest.ledger.sql import open_ledger
-from ingest.model import Boundary, Mark, Plan
+from ingest.model.boundary import Boundary, Mark
+from ingest.model.plan import Plan
 from ingest.rebuild import boundaries, rebuild, refuse_foreign
 from ingest.seams import difference
 from tests.verify.things import AGAIN, ANEW, OTHER, Scene

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ingest.errors import RefusedError
-from ingest.model import to_json
+from ingest.model.codec import to_json
 from ingest.rebuild import rebuild
 from ingest.restore import restore
 from tests.verify.things import Scene

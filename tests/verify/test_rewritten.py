@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from ingest.checksum import checksum
 from ingest.deep import compare_contents
 from ingest.messages import HEADERS
-from ingest.model import Split, SplitCounts
+from ingest.model.plan import Split
+from ingest.model.receipt import SplitCounts
 from ingest.ports import Staged
 from ingest.tablecontents import _of_file, delta_contents
 from ingest.write.delta import DeltaSink

@@ -14,7 +14,10 @@ from ingest.errors import IdentityError, UnreachableError
 from ingest.grid import BATCH
 from ingest.ledger.sql import SqlLedger, open_ledger
 from ingest.metacolumns import DEFAULT
-from ingest.model import Plan, Receipt, TopicPartition, TopicSeen, Window
+from ingest.model.boundary import TopicPartition, TopicSeen
+from ingest.model.plan import Plan
+from ingest.model.receipt import Receipt
+from ingest.model.window import Window
 from ingest.ports import TopicInfo
 from ingest.tablecontents import delta_contents
 from ingest.tablerows import delta_rows

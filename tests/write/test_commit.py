@@ -12,7 +12,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 from ingest.ports import AlreadyDone, Done, Unknown
 from ingest.testing.sink import MemorySink
 from ingest.write import table as tables

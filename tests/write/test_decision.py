@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import OverlapError
-from ingest.model import Label, Window, label_text
+from ingest.model.label import Label, label_text
+from ingest.model.window import Window
 from ingest.testing.sink import MemorySink
 from ingest.write.decision import adjacent, refuse_overlap
 from ingest.write.names import app_id, dead_app, fingerprint, parse_receipt_name, receipt_name, safe, staged_path, window_app

@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.messages import MESSAGES
-from ingest.model import Split, SplitCounts
+from ingest.model.plan import Split
+from ingest.model.receipt import SplitCounts
 from ingest.ports import Staged
 from ingest.write.delta import DeltaSink
 from tests.write.things import TOPIC, plan, receipt

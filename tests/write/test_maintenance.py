@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.errors import RefusedError
-from ingest.model import Committed
+from ingest.model.receipt import Committed
 from ingest.ports import AlreadyDone, Done
 from ingest.testing.checker import check
 from ingest.write import delta

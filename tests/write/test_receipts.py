@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from ingest.errors import DamagedError
-from ingest.model import RECEIPT_VERSION, Committed, Covered, Plan, covered, to_json
+from ingest.model.codec import to_json
+from ingest.model.plan import Covered, Plan, covered
+from ingest.model.receipt import RECEIPT_VERSION, Committed
 from ingest.write.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
 from ingest.write.place import Place
 from ingest.write.receipts import ReceiptFiles

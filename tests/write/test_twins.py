@@ -12,7 +12,7 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 from ingest.errors import RefusedError
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 from ingest.ports import Done
 from ingest.testing.checker import Report, check
 from ingest.write import table as tables

@@ -15,7 +15,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from ingest.messages import MESSAGES
-from ingest.model import RECEIPT_VERSION, Boundary, Counts, Mark, Plan, Receipt, Split, SplitCounts, TopicPartition, TopicSeen, Window
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.plan import Plan, Split
+from ingest.model.receipt import RECEIPT_VERSION, Counts, Receipt, SplitCounts
+from ingest.model.window import Window
 from ingest.ports import Sink, Staged
 from ingest.write.names import STAGED
 

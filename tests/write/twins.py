@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
-from ingest.model import Committed, Receipt, to_json
+from ingest.model.codec import to_json
+from ingest.model.receipt import Committed, Receipt
 from ingest.ports import AlreadyDone, Done, Outcome, Staged
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink

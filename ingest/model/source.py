@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 from ingest.errors import SpecError
-from ingest.instants import parse_instant
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.instants import parse_instant
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnLoss = Literal["fail", "skip"]
