@@ -10,11 +10,8 @@ from typing import Annotated, Any, TypedDict
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from ingest.broker.properties import Tuning
-from ingest.grid import BATCH
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
-from ingest.specfile import Place, nearest
-from ingest.speckinds import (
+from ingest.config.document import Place, nearest
+from ingest.config.values import (
     PARTITION_MAX,
     Count,
     CountOrNone,
@@ -30,6 +27,9 @@ from ingest.speckinds import (
     told,
     topic_name,
 )
+from ingest.grid import BATCH
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
 from ingest.startspec import WORDS, ByTopic, Start, StartSpec
 
 _SELECTING = ("topic", "topic_pattern", "partitions")

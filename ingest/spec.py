@@ -17,14 +17,14 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator, ValidationError, WithJsonSchema
 
 from ingest.broker.client import problems
+from ingest.config.document import Document, Mistake, Place, mistake_of, read_document, read_values, suggest
+from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
+from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, refuse, told
+from ingest.config.yamltext import SIZE_MAX
 from ingest.errors import GridError, SpecError, SpecMistakesError
 from ingest.grid import BATCH, window_at
-from ingest.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.sourcespec import SourceSpec, TuningSpec
-from ingest.specfile import Document, Mistake, Place, mistake_of, read_document, read_values, suggest
-from ingest.speckinds import CountOrZero, Section, Share, Written, as_instant, off_grid, refuse, told
 from ingest.windowspec import WindowSpec, is_cron
-from ingest.yamltext import SIZE_MAX
 
 METADATA = (
     "topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size", "attempt",

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, PlainValidator, Tag, WithJsonSchema
 
+from ingest.config.document import Place
+from ingest.config.values import PARTITION_MAX, Section, Text, as_instant, refuse, told, topic_name
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset, flink_offsets, moment
-from ingest.specfile import Place
-from ingest.speckinds import PARTITION_MAX, Section, Text, as_instant, refuse, told, topic_name
 
 _OFFSET_MAX = 2**63 - 1
 _FORMS = {"timestamp": "no_match", "committed": "reset", "offsets": "others"}

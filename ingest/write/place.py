@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
+from ingest.config.places import WAY_OUT, home, is_url, secret_part, shown
 from ingest.errors import SpecError, UnreachableError
-from ingest.places import WAY_OUT, home, is_url, secret_part, shown
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""

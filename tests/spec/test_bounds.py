@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ingest.config.yamltext import DEPTH_MAX, SIZE_MAX
 from ingest.errors import SpecError
 from ingest.grid import parse_windows
 from ingest.spec import PipelineSpec, load_spec
-from ingest.yamltext import DEPTH_MAX, SIZE_MAX
 
 GOOD = """\
 id: orders

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from pydantic_core import ErrorDetails
 
-from ingest.templates import fill
-from ingest.yamltext import DEPTH_MAX, VALUES_MAX, compose, problem, scalar, strange
+from ingest.config.templates import fill
+from ingest.config.yamltext import DEPTH_MAX, VALUES_MAX, compose, problem, scalar, strange
 
 Place = tuple[str | int, ...]
 

@@ -20,10 +20,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from ingest.config.document import TOLD, Place
 from ingest.errors import GridError
 from ingest.model.instants import parse_instant, to_utc
 from ingest.model.label import instant
-from ingest.specfile import TOLD, Place
 
 PARTITION_MAX = 2**31 - 1
 COUNT_MAX = 2**63 - 1
