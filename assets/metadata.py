@@ -16,7 +16,6 @@ import msgspec
 
 from assets.columns import column_schema, lineage
 from ingest.completeness import WindowState
-from ingest.decode.columns import Columns
 from ingest.lag import Lag
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.codec import to_json
@@ -24,6 +23,7 @@ from ingest.model.label import label_text
 from ingest.model.receipt import Receipt, SplitCounts
 from ingest.model.window import Window
 from ingest.parts import Result
+from ingest.schema.columns import Columns
 from ingest.spec import PipelineSpec
 from ingest.tiling import between
 

@@ -13,12 +13,12 @@ from assets.hours import judged
 from assets.metadata import Value, window_metadata
 from assets.schedule import refused_tag
 from ingest.completeness import WindowState
-from ingest.decode.columns import Columns
 from ingest.errors import RefusedError, WindrowError
 from ingest.lag import Lag, lag
 from ingest.model.receipt import Receipt
 from ingest.parts import Pipeline, Result
 from ingest.ports import Engine
+from ingest.schema.columns import Columns
 from ingest.spec import PipelineSpec
 
 Assemble = Callable[[PipelineSpec, Engine | None], Pipeline]

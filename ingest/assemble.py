@@ -14,8 +14,8 @@ from ingest.ports import Broker, Engine, Reader, ReadPlan
 from ingest.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.decode.columns import Columns
     from ingest.decode.json import JsonDecoder
+    from ingest.schema.columns import Columns
     from ingest.write.delta import DeltaSink
 
 
@@ -82,8 +82,8 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], engine: Engine
 
 
 def _columns(spec: PipelineSpec) -> Columns:
-    from ingest.decode.columns import Columns
-    from ingest.decode.load import load_model
+    from ingest.schema.columns import Columns
+    from ingest.schema.load import load_model
     from ingest.write.columns import check_rows
 
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))

@@ -14,20 +14,20 @@ from tempfile import TemporaryDirectory
 import msgspec
 import pyarrow as pa
 
-from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
-from ingest.decode.load import import_pandera, load_model
 from ingest.errors import SpecError, UnreachableError, WindrowError
 from ingest.grid import BATCH, after, at_or_before, cron
 from ingest.guess import document, guess_columns, schema_text
-from ingest.messages import MESSAGES, in_calendar
-from ingest.metacolumns import DEFAULT, clashes
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
 from ingest.model.plan import Split
 from ingest.model.source import Topics
 from ingest.plan.topics import discover
 from ingest.ports import Broker, Reader, ReadPlan
+from ingest.schema.columns import Columns
+from ingest.schema.load import import_pandera, load_model
+from ingest.schema.messages import MESSAGES, in_calendar
+from ingest.schema.metadata import DEFAULT, clashes
 from ingest.spec import PipelineSpec, load_spec, parse_spec
 
 SPEC, SCHEMA = "defs.yaml", "schema.py"

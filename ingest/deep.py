@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.checksum import row_hashes, text
 from ingest.errors import RefusedError, UnreachableError
 from ingest.findings import Finding
-from ingest.metacolumns import DEFAULT
 from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
 from ingest.model.window import Window
+from ingest.schema.checksum import row_hashes, text
+from ingest.schema.metadata import DEFAULT
 
 Kind = Literal["rows", "dead letters"]
 

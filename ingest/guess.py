@@ -205,7 +205,7 @@ def _struct(values: Sequence[Mapping[str, Any]], depth: int) -> Guess:
         for key, inner in value.items():
             fields.setdefault(key, []).append(inner)
     if len(fields) > MOST_FIELDS:
-        return Guess(None, f"its {len(fields)} different keys look like data: see metadata map in ingest/decode/columns.py")
+        return Guess(None, f"its {len(fields)} different keys look like data: see metadata map in ingest/schema/columns.py")
     written, notes, seen = [], [], dict[str, str]()
     for key, found in fields.items():
         why = _unusable(key, seen)

@@ -17,8 +17,8 @@ from ingest.ports import Broker, Engine, Reader, ReadPlan, Sink
 from ingest.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.decode.columns import Columns
     from ingest.decode.json import JsonDecoder
+    from ingest.schema.columns import Columns
 
 
 class Request(msgspec.Struct, frozen=True):

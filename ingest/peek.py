@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.errors import SpecError
-from ingest.messages import MESSAGES, in_calendar
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import AtLabel, Given, Initializer, Source
 from ingest.plan.positions import positions
 from ingest.plan.topics import Found, discover
 from ingest.ports import Broker, Position, Reader, ReadPlan
+from ingest.schema.messages import MESSAGES, in_calendar
 
 PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
 """What `printable` gives of each message."""

@@ -190,7 +190,7 @@ class Stager(Protocol):
         """Close what was written: rows and dead letters counted by the stager itself, and what to commit for each."""
 
     def checksums(self) -> Checksums:
-        """Of all that was staged so far, each column that a file holds (`ingest.checksum`); the window's column is not in it."""
+        """Of all that was staged so far, each column that a file holds (`ingest.schema.checksum`); the window's column is not in it."""
 
     def discard(self) -> None:
         """Close without a result, after a failure. What was written is left to the janitor."""

@@ -11,8 +11,8 @@ from deltalake.exceptions import DeltaError
 
 from ingest.deep import Contents
 from ingest.errors import RefusedError, UnreachableError
-from ingest.metacolumns import DEFAULT
 from ingest.model.window import Window
+from ingest.schema.metadata import DEFAULT
 from ingest.write.place import Place, normal
 from ingest.write.table import load, rows_of
 

@@ -13,8 +13,8 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from ingest.errors import RefusedError, UnreachableError
-from ingest.metacolumns import DEFAULT
 from ingest.model.window import Window
+from ingest.schema.metadata import DEFAULT
 from ingest.verify import Held, Rows
 from ingest.write.place import normal
 from ingest.write.table import load, rows_of, window_column

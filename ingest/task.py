@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.accounting import SHOWN
-from ingest.messages import in_calendar
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
 from ingest.ports import Reader, Staged, Stager, StagerFactory
+from ingest.schema.messages import in_calendar
 
 if TYPE_CHECKING:
     from ingest.decode.json import Decoded, JsonDecoder

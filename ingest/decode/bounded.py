@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.columns import Columns
 from ingest.decode.fast import Fast, Taken
 from ingest.decode.strict import Unknown
+from ingest.schema.columns import Columns
 
 LONGEST_MESSAGE = 128 << 10
 """Bytes of the longest message that goes to the engine. For longer ones the strict way is hardly slower."""

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.columns import Column, Columns
 from ingest.decode.sql import Statements
 from ingest.decode.strict import MAX_DEPTH, Unknown
+from ingest.schema.columns import Column, Columns
 
 _SETTINGS = (
     "threads = 1",  # a task is one core

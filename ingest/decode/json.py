@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.decode.bounded import Bounded
-from ingest.decode.columns import Columns
 from ingest.decode.fast import Fast, Taken
-from ingest.decode.load import load_model, source_digest
 from ingest.decode.rules import Rules
 from ingest.decode.strict import Strict, Unknown
 from ingest.decode.values import RefusedValueError
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model, source_digest
 
 OnNull = Literal["dead", "drop"]
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ingest.decode.load import import_pandera
 from ingest.errors import SpecError
+from ingest.schema.load import import_pandera
 
 if TYPE_CHECKING:
     from pandera.errors import SchemaError

@@ -10,9 +10,9 @@ from itertools import count
 
 import pyarrow as pa
 
-from ingest.decode.columns import Column
-from ingest.decode.dtypes import EPOCH_UNITS
 from ingest.decode.values import MAX_MICROS, MIN_MICROS
+from ingest.schema.columns import Column
+from ingest.schema.dtypes import EPOCH_UNITS
 
 _INSTANT = r"[12]\d{3}-\d\d-\d\dT([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)"
 _DAY = r"[12]\d{3}-\d\d-\d\d"

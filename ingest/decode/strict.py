@@ -14,8 +14,8 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from ingest.decode.columns import Column, Columns
 from ingest.decode.values import Convert, RefusedValueError, converter, integer, wrong_type
+from ingest.schema.columns import Column, Columns
 
 MAX_DEPTH = 100
 """Objects and arrays in one another; deep enough for people, shallow enough for every parser's stack."""

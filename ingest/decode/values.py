@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.dtypes import EPOCH_UNITS
+from ingest.schema.dtypes import EPOCH_UNITS
 
 
 class LongInteger(str):

@@ -14,7 +14,7 @@ from ingest.model.window import Window
 RECEIPT_VERSION = 2  # the form that is written now; 1: without a version, and without checksums
 
 
-Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]  # of the sum that `ingest.checksum` defines
+Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]  # of the sum that `ingest.schema.checksum` defines
 
 
 class Checksums(msgspec.Struct, frozen=True):

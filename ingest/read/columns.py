@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
 
-from ingest.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
 from ingest.model.boundary import TopicPartition
+from ingest.schema.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
 
 _Headers = list[list[tuple[str, bytes | None]] | None]
 

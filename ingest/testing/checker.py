@@ -13,10 +13,10 @@ from itertools import pairwise
 import msgspec
 import pyarrow as pa
 
-from ingest.metacolumns import DEFAULT
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Plan, covered
 from ingest.model.receipt import Receipt
+from ingest.schema.metadata import DEFAULT
 from ingest.tiling import between
 
 Place = tuple[TopicPartition, int]

@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from ingest.errors import DataLossError, IdentityError, SpecError
-from ingest.messages import MESSAGES, TIMESTAMP_TYPES
 from ingest.model.plan import Split
 from ingest.ports import ReadPlan, ReadSummary
+from ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP, Entry
 

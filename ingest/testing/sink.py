@@ -11,15 +11,15 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from ingest.checksum import checksum, text
 from ingest.crashpoints import crash_point
 from ingest.errors import BindingError, GridError, RefusedError, SchemaChangedError
-from ingest.metacolumns import DEFAULT
 from ingest.model.codec import to_json
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Checksums, Committed, Receipt
 from ingest.model.window import Window
 from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
+from ingest.schema.checksum import checksum, text
+from ingest.schema.metadata import DEFAULT
 from ingest.write.columns import DEAD_FILE, check_rows, file_schema
 from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
 from ingest.write.metadata import columns as metadata_columns

@@ -8,8 +8,8 @@ import pyarrow as pa
 from deltalake import Field, Schema
 
 from ingest.errors import SpecError
-from ingest.messages import HEADERS
-from ingest.metacolumns import DEFAULT, fields, refuse_wrong
+from ingest.schema.messages import HEADERS
+from ingest.schema.metadata import DEFAULT, fields, refuse_wrong
 
 DEAD_FILE = pa.schema(
     [

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.errors import RefusedError, UnreachableError
-from ingest.metacolumns import DEFAULT
 from ingest.model.plan import Plan
 from ingest.model.window import Window
+from ingest.schema.metadata import DEFAULT
 from ingest.write import table as tables
 from ingest.write.columns import DEAD_FILE
 from ingest.write.names import dead_app

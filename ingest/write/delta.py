@@ -27,11 +27,11 @@ from deltalake import DeltaTable
 
 from ingest.crashpoints import crash_point
 from ingest.errors import DamagedError, RefusedError, UnreachableError
-from ingest.metacolumns import DEFAULT, refuse_wrong
 from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.window import Window
 from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
+from ingest.schema.metadata import DEFAULT, refuse_wrong
 from ingest.write import table as tables
 from ingest.write.columns import DEAD_FILE, check_rows, file_schema, table_schema
 from ingest.write.dead import DeadLetters
@@ -53,7 +53,7 @@ class DeltaSink:
     Args:
         uri: the table's path or URI; it belongs to one pipeline.
         schema: the columns of a row, without the ones that windrow adds; or what loads them, called at the first write.
-        metadata: those that it adds, by name (see `ingest.metacolumns`): which ones, and what they are called.
+        metadata: those that it adds, by name (see `ingest.schema.metadata`): which ones, and what they are called.
 
     Raises:
         SpecError: if Delta can't store these columns as they are, or two of them have one name; of a schema to load, at the first write.

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.messages import in_calendar
-from ingest.metacolumns import DEFAULT, TYPES
+from ingest.schema.messages import in_calendar
+from ingest.schema.metadata import DEFAULT, TYPES
 
 _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "topic": lambda m: m["topic"],

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ingest.checksum import checksum, text
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, UnreachableError, WindrowError
-from ingest.metacolumns import DEFAULT
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums
+from ingest.schema.checksum import checksum, text
+from ingest.schema.metadata import DEFAULT
 from ingest.write.columns import DEAD_FILE, file_schema
 from ingest.write.metadata import columns as metadata_columns
 from ingest.write.metadata import dead_columns, in_files

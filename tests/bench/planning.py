@@ -16,14 +16,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
 
-from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
-from ingest.decode.load import load_model
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
 from ingest.parts import Pipeline, ignore
 from ingest.pipeline import _freeze_plan
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
 from ingest.spec import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ingest import checksum as module
-from ingest.checksum import checksum, row_hashes, text, total
-from ingest.messages import HEADERS
+from ingest.schema import checksum as module
+from ingest.schema.checksum import checksum, row_hashes, text, total
+from ingest.schema.messages import HEADERS
 from tests.checksum import reference
 
 DEEP = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])

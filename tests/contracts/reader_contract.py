@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from ingest.errors import DataLossError, IdentityError, UnreachableError
-from ingest.messages import MESSAGES
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import OnLoss
 from ingest.ports import Broker, Reader, ReadPlan, ReadSummary
+from ingest.schema.messages import MESSAGES
 from tests.contracts.logs import Logs, Seen, Sent
 
 MIB = 1024 * 1024

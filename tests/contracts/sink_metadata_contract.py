@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import SpecError
-from ingest.metacolumns import DEFAULT, TYPES
 from ingest.ports import Done
+from ingest.schema.metadata import DEFAULT, TYPES
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.write.things import (
     FIRST,

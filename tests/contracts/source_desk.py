@@ -12,9 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.batches import run_batch
-from ingest.decode.columns import Columns
 from ingest.decode.json import Decoded, JsonDecoder
-from ingest.decode.load import load_model
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
@@ -23,6 +21,8 @@ from ingest.model.window import Window
 from ingest.parts import Pipeline, Request, Result
 from ingest.pipeline import run
 from ingest.ports import Broker, Engine, Reader, ReadPlan, Staged
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
 from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine

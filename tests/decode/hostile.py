@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ingest.decode.columns import Columns
 from ingest.decode.json import Machine
 from ingest.decode.strict import Strict
 from ingest.decode.values import RefusedValueError
+from ingest.schema.columns import Columns
 from tests.decode.models import Nested, Scalars
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from ingest.decode import bounded
-from ingest.decode.columns import Columns
 from ingest.decode.fast import Fast, Taken
 from ingest.decode.json import Decoded, Machine
+from ingest.schema.columns import Columns
 from tests.decode.documents import documents
 from tests.decode.models import Nested, Scalars
 

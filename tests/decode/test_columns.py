@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ingest.decode.columns import Columns
 from ingest.errors import SpecError
+from ingest.schema.columns import Columns
 from tests.decode.models import Nested, Scalars
 
 

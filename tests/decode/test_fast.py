@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.columns import Columns
 from ingest.decode.fast import Fast
 from ingest.decode.strict import Strict, Unknown
 from ingest.decode.values import RefusedValueError
+from ingest.schema.columns import Columns
 from tests.decode.documents import FITTING, KEYS, LITERALS, documents
 from tests.decode.models import Nested, Scalars
 

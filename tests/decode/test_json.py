@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.columns import Columns
 from ingest.decode.json import Decoded, JsonDecoder
 from ingest.errors import SpecError
-from ingest.messages import MESSAGES
+from ingest.schema.columns import Columns
+from ingest.schema.messages import MESSAGES
 from tests.decode.documents import documents
 from tests.decode.models import Nested, Scalars
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.decode.load import load_model, source_digest
 from ingest.errors import SpecError
+from ingest.schema.load import load_model, source_digest
 
 MODEL = """
 from __future__ import annotations
@@ -118,7 +118,7 @@ def test_loading_leaves_the_environment_alone() -> None:
     """pandera's first import sets two variables that Spark reads; ours takes them back."""
     code = (
         "import os; before = dict(os.environ)\n"
-        "from pathlib import Path; from ingest.decode.load import load_model\n"
+        "from pathlib import Path; from ingest.schema.load import load_model\n"
         "load_model('tests.decode.models:Nested', Path('/'))\n"
         "for name in ('SPARK_LOCAL_IP', 'PYARROW_IGNORE_TIMEZONE'): assert os.environ.get(name) == before.get(name), name\n"
     )

@@ -10,9 +10,9 @@ import pandera.polars as pp
 import polars as pl
 import pytest
 
-from ingest.decode.columns import Columns
 from ingest.decode.strict import MAX_DEPTH, Strict
 from ingest.decode.values import RefusedValueError
+from ingest.schema.columns import Columns
 from tests.decode.models import Nested, Scalars
 
 SCALARS = Strict(Columns.of(Scalars), "ignore")

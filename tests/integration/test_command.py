@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.messages import MESSAGES
 from ingest.model.boundary import TopicPartition
+from ingest.schema.messages import MESSAGES
 from tests.broker.produce import Put, create_topic, delete_topic, produce
 from tests.integration.harness import judge, millis, version, visible
 from tests.integration.user import User

@@ -21,7 +21,7 @@ from assets.demo.place import Place, last_full_day
 from assets.demo.poison import POISON
 from assets.demo.processes import end, note, noted
 from ingest.decode.json import JsonDecoder
-from ingest.messages import MESSAGES
+from ingest.schema.messages import MESSAGES
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 ORDERS = Path(__file__).parents[2] / "assets" / "defs" / "orders"

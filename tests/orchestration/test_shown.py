@@ -15,8 +15,8 @@ from assets.columns import column_schema, declared_schema
 from assets.describing import code, table_description
 from assets.metadata import MEANINGS
 from assets.topic import topic_assets
-from ingest.decode.columns import Columns
-from ingest.metacolumns import DEFAULT
+from ingest.schema.columns import Columns
+from ingest.schema.metadata import DEFAULT
 from tests.orchestration.world import START, World, hour
 
 FIRST = ["rows_written", "dead_letters", "window", "offsets", "lag_records", "lag_seconds"]

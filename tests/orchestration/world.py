@@ -12,15 +12,15 @@ from assets.factory import kafka_table
 from assets.names import job_name
 from assets.partitions import Stretch, key_of
 from assets.schedule import range_tags
-from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
-from ingest.decode.load import load_model
 from ingest.errors import OpenTransactionError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
 from ingest.pipeline import Pipeline
 from ingest.ports import Engine, Reader, ReadPlan
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
 from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import Report, check

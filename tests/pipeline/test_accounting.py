@@ -12,9 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.accounting import refuse_too_many_dead, refuse_unequal, unexplained
-from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
-from ingest.decode.load import load_model
 from ingest.errors import AccountingError, DeadLetterLimitError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import Boundary, TopicPartition
@@ -25,6 +23,8 @@ from ingest.model.window import Window
 from ingest.parts import Pipeline, Request
 from ingest.pipeline import run
 from ingest.ports import Reader, ReadPlan, ReadSummary, Staged, Stager
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
 from ingest.spec import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine

@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.decode.columns import Columns
 from ingest.decode.json import JsonDecoder
-from ingest.decode.load import load_model
 from ingest.deep import summed
 from ingest.errors import GridError, IdentityError, SchemaChangedError
 from ingest.ledger.sql import open_ledger
-from ingest.metacolumns import DEFAULT
 from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import RECEIPT_VERSION, Checksums
 from ingest.model.window import Window
@@ -24,6 +21,9 @@ from ingest.pipeline import Pipeline, Request, Result, preview, run
 from ingest.ports import Reader, ReadPlan
 from ingest.rebind import rebind
 from ingest.rebuild import rebuild
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
+from ingest.schema.metadata import DEFAULT
 from ingest.spec import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine

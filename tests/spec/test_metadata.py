@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ingest import metacolumns
 from ingest.errors import SpecError
+from ingest.schema import metadata as metacolumns
 from ingest.spec import METADATA, METADATA_DEFAULT, PipelineSpec, parse_spec
 from tests.spec.test_window import attributes
 

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from ingest import tablecontents
-from ingest.metacolumns import DEFAULT
+from ingest.schema.metadata import DEFAULT
 from ingest.tablecontents import delta_contents
 from ingest.verify import Verified
 from ingest.write.delta import DeltaSink

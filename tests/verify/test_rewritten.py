@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.checksum import checksum
 from ingest.deep import compare_contents
-from ingest.messages import HEADERS
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
 from ingest.ports import Staged
+from ingest.schema.checksum import checksum
+from ingest.schema.messages import HEADERS
 from ingest.tablecontents import _of_file, delta_contents
 from ingest.write.delta import DeltaSink
 from ingest.write.stage import DeltaStager

@@ -15,10 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 from ingest.copies import Kept, compare_ledger
 from ingest.errors import RefusedError
 from ingest.ledger.tables import FACTS, RECEIPTS
-from ingest.metacolumns import DEFAULT
 from ingest.model.boundary import Boundary, Mark, TopicSeen
 from ingest.model.receipt import Counts
 from ingest.rebuild import rebuild
+from ingest.schema.metadata import DEFAULT
 from ingest.seams import difference, torn
 from ingest.verify import Held, Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
 from tests.verify.things import ANEW, OTHER, Scene

@@ -13,12 +13,12 @@ from ingest.deep import compare_contents
 from ingest.errors import IdentityError, UnreachableError
 from ingest.grid import BATCH
 from ingest.ledger.sql import SqlLedger, open_ledger
-from ingest.metacolumns import DEFAULT
 from ingest.model.boundary import TopicPartition, TopicSeen
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
 from ingest.ports import TopicInfo
+from ingest.schema.metadata import DEFAULT
 from ingest.tablecontents import delta_contents
 from ingest.tablerows import delta_rows
 from ingest.verify import Verified, verify

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.metacolumns import DEFAULT
+from ingest.schema.metadata import DEFAULT
 from ingest.testing.sink import MemorySink
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink

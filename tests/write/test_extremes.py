@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.messages import MESSAGES
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
 from ingest.ports import Staged
+from ingest.schema.messages import MESSAGES
 from ingest.write.delta import DeltaSink
 from tests.write.things import TOPIC, plan, receipt
 

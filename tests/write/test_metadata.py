@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import SchemaChangedError
-from ingest.messages import HEADERS
-from ingest.metacolumns import ALWAYS, DEFAULT, TYPES
 from ingest.ports import Done
+from ingest.schema.messages import HEADERS
+from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
 from ingest.tablerows import delta_rows
 from ingest.verify import Held
 from ingest.write.delta import DeltaSink

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.messages import HEADERS
+from ingest.schema.messages import HEADERS
 from ingest.write.columns import table_schema
 from ingest.write.stats import statistics
 from ingest.write.table import append, once

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ingest.messages import MESSAGES
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import RECEIPT_VERSION, Counts, Receipt, SplitCounts
 from ingest.model.window import Window
 from ingest.ports import Sink, Staged
+from ingest.schema.messages import MESSAGES
 from ingest.write.names import STAGED
 
 T = TypeVar("T")

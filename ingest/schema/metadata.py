@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from ingest.errors import SpecError
-from ingest.messages import HEADERS
+from ingest.schema.messages import HEADERS
 
 TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),

@@ -21,8 +21,8 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from ingest.decode.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
 from ingest.errors import SpecError
+from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
 
 
 @dataclass(frozen=True)
