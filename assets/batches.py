@@ -19,11 +19,11 @@ from assets.names import table_key, upstream_keys
 from assets.reporting import Assemble, definition_metadata, reported, request_id, told
 from ingest.batches import run_batch, run_batches
 from ingest.errors import SpecError
-from ingest.grid import parse_windows
 from ingest.parts import Pipeline, Request, Result
 from ingest.pipeline import run
 from ingest.schema.columns import Columns
 from ingest.spec import PipelineSpec
+from ingest.windows.grid import parse_windows
 from resources.spark import Spark
 
 REFUSED = "batch"

@@ -17,11 +17,11 @@ from assets.metadata import Value
 from assets.names import table_key
 from assets.reporting import NEWEST, Assemble
 from assets.why import late_words, overdue_words
-from ingest.completeness import Completeness
 from ingest.errors import WindrowError
 from ingest.headroom import headroom
 from ingest.parts import Pipeline
 from ingest.spec import PipelineSpec
+from ingest.windows.completeness import Completeness
 from ingest.windowspec import WindowSpec
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]

@@ -15,7 +15,6 @@ import dagster as dg
 import msgspec
 
 from assets.columns import column_schema, lineage
-from ingest.completeness import WindowState
 from ingest.lag import Lag
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.codec import to_json
@@ -25,7 +24,8 @@ from ingest.model.window import Window
 from ingest.parts import Result
 from ingest.schema.columns import Columns
 from ingest.spec import PipelineSpec
-from ingest.tiling import between
+from ingest.windows.completeness import WindowState
+from ingest.windows.tiling import between
 
 Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
 """What Dagster takes as a value of metadata; plain numbers are plotted over time."""

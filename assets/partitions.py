@@ -14,9 +14,9 @@ from itertools import pairwise
 import dagster as dg
 import msgspec
 
-from ingest.grid import after, cron, labels_back, labels_between, window_at
 from ingest.model.window import Window
 from ingest.spec import PipelineSpec
+from ingest.windows.grid import after, cron, labels_back, labels_between, window_at
 from ingest.windowspec import WindowSpec
 
 OFTEN = "*/5 * * * *"

@@ -12,7 +12,6 @@ from assets.failing import again_or_failure
 from assets.hours import judged
 from assets.metadata import Value, window_metadata
 from assets.schedule import refused_tag
-from ingest.completeness import WindowState
 from ingest.errors import RefusedError, WindrowError
 from ingest.lag import Lag, lag
 from ingest.model.receipt import Receipt
@@ -20,6 +19,7 @@ from ingest.parts import Pipeline, Result
 from ingest.ports import Engine
 from ingest.schema.columns import Columns
 from ingest.spec import PipelineSpec
+from ingest.windows.completeness import WindowState
 
 Assemble = Callable[[PipelineSpec, Engine | None], Pipeline]
 

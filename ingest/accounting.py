@@ -13,7 +13,7 @@ from ingest.model.refusals import TOLD, bounded
 from ingest.model.window import Window
 from ingest.plan.splits import doubts
 from ingest.ports import Staged
-from ingest.tiling import between
+from ingest.windows.tiling import between
 
 SHOWN = 20
 """How many dead letters' coordinates a receipt keeps per split."""

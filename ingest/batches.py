@@ -20,7 +20,6 @@ from ingest.binding import refuse_other_table, refuse_wrong_place
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError
 from ingest.freezing import refuse_changed_grid
-from ingest.grid import batch_at
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Plan
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
@@ -29,7 +28,8 @@ from ingest.plan.batches import first_boundary, next_batch
 from ingest.plan.splits import make_plan
 from ingest.plan.topics import discover
 from ingest.readable import asked_until_believed
-from ingest.tiling import clamped
+from ingest.windows.grid import batch_at
+from ingest.windows.tiling import clamped
 
 
 def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Result | None:

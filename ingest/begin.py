@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from ingest.decode.json import JsonDecoder
 from ingest.errors import SpecError, UnreachableError, WindrowError
-from ingest.grid import BATCH, after, at_or_before, cron
 from ingest.guess import document, guess_columns, schema_text
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
@@ -29,6 +28,7 @@ from ingest.schema.load import import_pandera, load_model
 from ingest.schema.messages import MESSAGES, in_calendar
 from ingest.schema.metadata import DEFAULT, clashes
 from ingest.spec import PipelineSpec, load_spec, parse_spec
+from ingest.windows.grid import BATCH, after, at_or_before, cron
 
 SPEC, SCHEMA = "defs.yaml", "schema.py"
 """The files' names."""

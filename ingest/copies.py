@@ -13,7 +13,7 @@ from ingest.model.boundary import Boundary
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.ports import Sink
-from ingest.seams import difference
+from ingest.windows.seams import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 

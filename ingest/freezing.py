@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 
-from ingest import grid as grids
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError, OpenTransactionError, SpecError
 from ingest.model.boundary import Boundary
@@ -17,7 +16,8 @@ from ingest.parts import Pipeline, Progress, ignore
 from ingest.plan.batches import first_boundary
 from ingest.plan.resolve import resolve
 from ingest.readable import asked_until_believed
-from ingest.tiling import clamped
+from ingest.windows import grid as grids
+from ingest.windows.tiling import clamped
 
 _PATIENCE_SECONDS = 1.0
 """How often an open transaction is looked at again."""

@@ -13,7 +13,6 @@ from typing import Literal
 import msgspec
 
 from ingest.errors import DataLossError
-from ingest.grid import after, batch_at, is_closed, window_at
 from ingest.lag import PartitionLag, lag
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.label import instant
@@ -21,6 +20,7 @@ from ingest.model.window import Window
 from ingest.parts import Pipeline
 from ingest.plan.topics import discover
 from ingest.ports import TopicInfo
+from ingest.windows.grid import after, batch_at, is_closed, window_at
 
 NEAR = 4
 """Retention is near when only a quarter of it is left, or, of windows in time, no more than two windows' length."""

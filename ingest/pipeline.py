@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
-from ingest import grid as grids
 from ingest.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
 from ingest.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
 from ingest.crashpoints import crash_point
@@ -39,6 +38,7 @@ from ingest.ports import AlreadyDone, ReadPlan, Staged, Unknown
 from ingest.readable import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.spec import PipelineSpec
 from ingest.task import Hours, SplitTask
+from ingest.windows import grid as grids
 
 __all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run"]
 

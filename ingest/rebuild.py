@@ -17,7 +17,7 @@ from ingest.model.boundary import Boundary, Mark
 from ingest.model.label import Label, label_text
 from ingest.model.receipt import Receipt
 from ingest.ports import Bound, Sink
-from ingest.seams import difference, same_source, torn
+from ingest.windows.seams import difference, same_source, torn
 
 
 class Rebuilt(msgspec.Struct, frozen=True):

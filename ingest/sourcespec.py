@@ -27,10 +27,10 @@ from ingest.config.values import (
     told,
     topic_name,
 )
-from ingest.grid import BATCH
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
 from ingest.startspec import WORDS, ByTopic, Start, StartSpec
+from ingest.windows.grid import BATCH
 
 _SELECTING = ("topic", "topic_pattern", "partitions")
 _PATTERN_MAX = 1000

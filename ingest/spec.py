@@ -22,8 +22,8 @@ from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, refuse, told
 from ingest.config.yamltext import SIZE_MAX
 from ingest.errors import GridError, SpecError, SpecMistakesError
-from ingest.grid import BATCH, window_at
 from ingest.sourcespec import SourceSpec, TuningSpec
+from ingest.windows.grid import BATCH, window_at
 from ingest.windowspec import WindowSpec, is_cron
 
 METADATA = (

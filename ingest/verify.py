@@ -25,8 +25,8 @@ from ingest.model.source import OnRemoved
 from ingest.model.window import Window
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports import Broker, Sink, TopicInfo, Unreadable
-from ingest.seams import same_source, torn
-from ingest.tiling import between
+from ingest.windows.seams import same_source, torn
+from ingest.windows.tiling import between
 
 
 class Held(msgspec.Struct, frozen=True, order=True):

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, ValidationInfo, field_validator
 from ingest.config.document import Place
 from ingest.config.values import Count, CountOrNone, Duration, Instant, Section, Written, told
 from ingest.errors import SpecError
-from ingest.grid import BATCH, cron
 from ingest.model.label import Label
+from ingest.windows.grid import BATCH, cron
 
 _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
 _TIMED = ("start", "delay", "max_wait", "idle")

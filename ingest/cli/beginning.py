@@ -11,8 +11,8 @@ from rich.text import Text
 from ingest.assemble import connect
 from ingest.begin import DELAY, Asked, Begun, begin
 from ingest.cli.output import Output
-from ingest.grid import BATCH, after
 from ingest.model.label import instant
+from ingest.windows.grid import BATCH, after
 
 
 def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:

@@ -19,7 +19,7 @@ from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Counts, Receipt
 from ingest.model.window import Window
 from ingest.peek import PRINTED
-from ingest.tiling import between
+from ingest.windows.tiling import between
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, Select, Table, Text, bindparam, func, se
 from ingest.ledger.tables import BOUNDARIES, NUMBERS, OPENINGS, sortable
 from ingest.model.boundary import Boundary
 from ingest.model.label import Label
-from ingest.tiling import clamped
+from ingest.windows.tiling import clamped
 
 
 class Frozen:

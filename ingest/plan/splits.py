@@ -9,7 +9,7 @@ from ingest.model.boundary import Boundary, Mark, TopicPartition
 from ingest.model.label import label_text
 from ingest.model.plan import Plan, Split
 from ingest.model.window import Window
-from ingest.tiling import between, refuse_other
+from ingest.windows.tiling import between, refuse_other
 
 WAY_OUT = "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's retention if windows come too late."
 

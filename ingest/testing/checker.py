@@ -17,7 +17,7 @@ from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Plan, covered
 from ingest.model.receipt import Receipt
 from ingest.schema.metadata import DEFAULT
-from ingest.tiling import between
+from ingest.windows.tiling import between
 
 Place = tuple[TopicPartition, int]
 """A message: its topic-partition and offset."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ingest.errors import BindingError, OverlapError, RefusedError
-from ingest.grid import neighbours
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.label import label_text
 from ingest.model.plan import Plan, covered
 from ingest.model.receipt import Committed, Receipt
-from ingest.seams import same_source
+from ingest.windows.grid import neighbours
+from ingest.windows.seams import same_source
 
 
 def settled(receipt: Receipt, held: Committed | None) -> Committed | None:

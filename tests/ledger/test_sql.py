@@ -22,7 +22,7 @@ from ingest.ledger import SqlLedger, open_ledger
 from ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
 from ingest.model.boundary import Boundary
 from ingest.model.codec import to_json
-from ingest.tiling import clamped
+from ingest.windows.tiling import clamped
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 from tests.contracts.ledger_table_contract import LedgerTableContract
 

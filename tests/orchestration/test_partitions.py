@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, earlier, key_of, partitions_of, stretches, windows_of
-from ingest.grid import after, is_closed, window_at
 from ingest.spec import PipelineSpec
+from ingest.windows.grid import after, is_closed, window_at
 from ingest.windowspec import WindowSpec
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -11,7 +11,7 @@ from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
 from ingest.plan.batches import first_boundary, next_batch
 from ingest.testing.broker import MemoryBroker
-from ingest.tiling import between, clamped
+from ingest.windows.tiling import between, clamped
 
 ALL = Source(Pattern("t.*"), Earliest())
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -14,7 +14,7 @@ from ingest.model.source import AtLabel, Committed, Earliest, Given, Initializer
 from ingest.plan.batches import first_boundary, next_batch
 from ingest.plan.positions import positions
 from ingest.testing.broker import MemoryBroker
-from ingest.tiling import clamped
+from ingest.windows.tiling import clamped
 from tests.plan.logs import FIRST, LABELS, START, alone
 
 T0 = TopicPartition("things", 0)

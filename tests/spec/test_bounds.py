@@ -13,8 +13,8 @@ import pytest
 
 from ingest.config.yamltext import DEPTH_MAX, SIZE_MAX
 from ingest.errors import SpecError
-from ingest.grid import parse_windows
 from ingest.spec import PipelineSpec, load_spec
+from ingest.windows.grid import parse_windows
 
 GOOD = """\
 id: orders

@@ -11,7 +11,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import GridError, SpecError
-from ingest.grid import (
+from ingest.model.window import Window
+from ingest.windows.grid import (
     BATCH,
     after,
     at_or_before,
@@ -25,7 +26,6 @@ from ingest.grid import (
     parse_windows,
     window_at,
 )
-from ingest.model.window import Window
 
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - Hypothesis wants naive bounds
 

@@ -13,9 +13,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from ingest.errors import SpecError
-from ingest.grid import parse_windows
 from ingest.model.source import parse_initializer
 from ingest.spec import PipelineSpec, SourceSpec, load_spec, parse_spec
+from ingest.windows.grid import parse_windows
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.grid import labels_between, window_at
 from ingest.headroom import of_unread, of_window, oldest_open
 from ingest.lag import PartitionLag
 from ingest.model.boundary import TopicPartition
 from ingest.ports import TopicInfo
+from ingest.windows.grid import labels_between, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)

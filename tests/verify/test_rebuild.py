@@ -12,7 +12,7 @@ from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import Boundary, Mark
 from ingest.model.plan import Plan
 from ingest.rebuild import boundaries, rebuild, refuse_foreign
-from ingest.seams import difference
+from ingest.windows.seams import difference
 from tests.verify.things import AGAIN, ANEW, OTHER, Scene
 from tests.write.things import TOPIC, plan, plan_of, window
 

@@ -19,8 +19,8 @@ from ingest.model.boundary import Boundary, Mark, TopicSeen
 from ingest.model.receipt import Counts
 from ingest.rebuild import rebuild
 from ingest.schema.metadata import DEFAULT
-from ingest.seams import difference, torn
 from ingest.verify import Held, Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
+from ingest.windows.seams import difference, torn
 from tests.verify.things import ANEW, OTHER, Scene
 from tests.write.things import TOPIC, plan, plan_of, receipt, stage, window
 

@@ -11,7 +11,6 @@ import msgspec
 
 from ingest.deep import compare_contents
 from ingest.errors import IdentityError, UnreachableError
-from ingest.grid import BATCH
 from ingest.ledger.sql import SqlLedger, open_ledger
 from ingest.model.boundary import TopicPartition, TopicSeen
 from ingest.model.plan import Plan
@@ -22,6 +21,7 @@ from ingest.schema.metadata import DEFAULT
 from ingest.tablecontents import delta_contents
 from ingest.tablerows import delta_rows
 from ingest.verify import Verified, verify
+from ingest.windows.grid import BATCH
 from ingest.write.delta import DeltaSink
 from tests.write.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
 
