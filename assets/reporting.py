@@ -16,7 +16,7 @@ from ingest.errors import RefusedError, WindrowError
 from ingest.lag import Lag, lag
 from ingest.model.receipt import Receipt
 from ingest.parts import Pipeline, Result
-from ingest.ports import Engine
+from ingest.ports.engine import Engine
 from ingest.schema.columns import Columns
 from ingest.spec import PipelineSpec
 from ingest.windows.completeness import WindowState

@@ -10,9 +10,9 @@ from ingest.model.label import label_text
 from ingest.model.plan import Plan
 from ingest.model.receipt import Counts, SplitCounts
 from ingest.model.refusals import TOLD, bounded
+from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.plan.splits import doubts
-from ingest.ports import Staged
 from ingest.windows.tiling import between
 
 SHOWN = 20

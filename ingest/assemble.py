@@ -10,7 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ingest.parts import Pipeline
-from ingest.ports import Broker, Engine, Reader, ReadPlan
+from ingest.ports.broker import Broker
+from ingest.ports.engine import Engine
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.spec import PipelineSpec
 
 if TYPE_CHECKING:

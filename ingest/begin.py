@@ -22,7 +22,8 @@ from ingest.model.label import instant
 from ingest.model.plan import Split
 from ingest.model.source import Topics
 from ingest.plan.topics import discover
-from ingest.ports import Broker, Reader, ReadPlan
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.columns import Columns
 from ingest.schema.load import import_pandera, load_model
 from ingest.schema.messages import MESSAGES, in_calendar

@@ -1,6 +1,6 @@
 """A pipeline, its ledger and its table belong together: held against each other before anything is planned, read or written.
 
-The table says whose it is (`ports.Sink.refuse_other`); the ledger says which table the pipeline writes to. Only both together notice a
+The table says whose it is (`ports.sink.Sink.refuse_other`); the ledger says which table the pipeline writes to. Only both together notice a
 spec that names another path, a second spec under the same id, and a disk that isn't mounted.
 """
 

@@ -8,11 +8,11 @@ import msgspec
 
 from ingest.binding import gone
 from ingest.findings import Finding, Level
-from ingest.ledgerport import Ledger
 from ingest.model.boundary import Boundary
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
-from ingest.ports import Sink
+from ingest.ports.ledger import Ledger
+from ingest.ports.sink import Sink
 from ingest.windows.seams import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."

@@ -19,7 +19,7 @@ from ingest.model.label import instant
 from ingest.model.window import Window
 from ingest.parts import Pipeline
 from ingest.plan.topics import discover
-from ingest.ports import TopicInfo
+from ingest.ports.broker import TopicInfo
 from ingest.windows.grid import after, batch_at, is_closed, window_at
 
 NEAR = 4

@@ -20,7 +20,7 @@ from ingest.model.receipt import Receipt
 from ingest.model.source import AtLabel, Source
 from ingest.plan.positions import positions
 from ingest.plan.topics import Found, discover
-from ingest.ports import Broker, Stamps
+from ingest.ports.broker import Broker, Stamps
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ingest.lag import Published
-from ingest.ledgerport import Ledger
 from ingest.model.receipt import Committed
-from ingest.ports import Broker, Engine, Reader, ReadPlan, Sink
+from ingest.ports.broker import Broker
+from ingest.ports.engine import Engine
+from ingest.ports.ledger import Ledger
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.ports.sink import Sink
 from ingest.spec import PipelineSpec
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from ingest.model.plan import Split
 from ingest.model.source import AtLabel, Given, Initializer, Source
 from ingest.plan.positions import positions
 from ingest.plan.topics import Found, discover
-from ingest.ports import Broker, Position, Reader, ReadPlan
+from ingest.ports.broker import Broker, Position
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.messages import MESSAGES, in_calendar
 
 PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")

@@ -31,10 +31,12 @@ from ingest.model.label import instant, label_text
 from ingest.model.plan import Plan
 from ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
 from ingest.model.source import OnLoss, selection_text, selects
+from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.plan.splits import make_plan
-from ingest.ports import AlreadyDone, ReadPlan, Staged, Unknown
+from ingest.ports.reader import ReadPlan
+from ingest.ports.sink import AlreadyDone, Unknown
 from ingest.readable import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.spec import PipelineSpec
 from ingest.task import Hours, SplitTask

@@ -12,11 +12,11 @@ from itertools import pairwise
 import msgspec
 
 from ingest.errors import BindingError, IdentityError, SpecError
-from ingest.ledgerport import Ledger
 from ingest.model.boundary import Boundary, Mark
 from ingest.model.label import Label, label_text
 from ingest.model.receipt import Receipt
-from ingest.ports import Bound, Sink
+from ingest.ports.ledger import Ledger
+from ingest.ports.sink import Bound, Sink
 from ingest.windows.seams import difference, same_source, torn
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 from ingest.errors import RefusedError
 from ingest.findings import Finding
-from ingest.ledgerport import Ledger
-from ingest.ports import Sink, Unreadable
+from ingest.ports.ledger import Ledger
+from ingest.ports.sink import Sink, Unreadable
 
 _BACKUP = "Restore the table's _windrow directory from a backup."
 

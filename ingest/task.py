@@ -16,7 +16,9 @@ from ingest.accounting import SHOWN
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
-from ingest.ports import Reader, Staged, Stager, StagerFactory
+from ingest.model.staged import Staged
+from ingest.ports.reader import Reader
+from ingest.ports.sink import Stager, StagerFactory
 from ingest.schema.messages import in_calendar
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ import msgspec
 from ingest.copies import against_ledger
 from ingest.errors import RefusedError, UnreachableError
 from ingest.findings import About, Finding
-from ingest.ledgerport import Ledger
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.label import Label, label_text
 from ingest.model.plan import Plan, Split, covered
@@ -24,7 +23,9 @@ from ingest.model.receipt import Committed, Receipt
 from ingest.model.source import OnRemoved
 from ingest.model.window import Window
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
-from ingest.ports import Broker, Sink, TopicInfo, Unreadable
+from ingest.ports.broker import Broker, TopicInfo
+from ingest.ports.ledger import Ledger
+from ingest.ports.sink import Sink, Unreadable
 from ingest.windows.seams import same_source, torn
 from ingest.windows.tiling import between
 

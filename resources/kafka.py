@@ -15,7 +15,7 @@ from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Isolation, Selection
 from ingest.plan.topics import discover
-from ingest.ports import Broker, Position, TopicInfo
+from ingest.ports.broker import Broker, Position, TopicInfo
 from ingest.sourcespec import SourceSpec, TuningSpec
 
 

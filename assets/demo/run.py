@@ -20,7 +20,7 @@ from ingest.assemble import assemble
 from ingest.broker.embedded import EmbeddedBroker, find_jars
 from ingest.errors import SpecError
 from ingest.model.receipt import Receipt
-from ingest.ports import Sink
+from ingest.ports.sink import Sink
 from ingest.spec import PipelineSpec, load_spec
 
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"

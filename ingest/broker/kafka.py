@@ -23,7 +23,7 @@ from ingest.broker.scan import scan, scanning
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation
-from ingest.ports import Position, Stamps, TopicInfo
+from ingest.ports.broker import Position, Stamps, TopicInfo
 
 _Spec: Any = OffsetSpec
 Asked = Mapping[TopicPartition, Any]
@@ -45,7 +45,7 @@ _NAMED = 3
 
 
 class KafkaBroker:
-    """`ports.Broker` on a real cluster. Used on the driver, by one thread."""
+    """`ports.broker.Broker` on a real cluster. Used on the driver, by one thread."""
 
     def __init__(
         self, bootstrap: str, client: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED,

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 from ingest.broker.codes import END, PASSING
 from ingest.broker.properties import Value
 from ingest.model.boundary import TopicPartition
-from ingest.ports import Stamps
+from ingest.ports.broker import Stamps
 
 Doubt = Callable[[TopicPartition, int, int, KafkaError | None, float], None]
 """Told where a scan stands, its stop, what the client said (None: nothing), and for how many seconds nothing has come.

@@ -21,7 +21,8 @@ from ingest.headroom import headroom
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.parts import Pipeline
 from ingest.plan.topics import discover
-from ingest.ports import Bound, Broker, TopicInfo
+from ingest.ports.broker import Broker, TopicInfo
+from ingest.ports.sink import Bound
 from ingest.spec import load_spec
 from ingest.write.rights import refuse_unwritable
 from ingest.write.table import OTHER_LEDGER

@@ -17,7 +17,7 @@ from ingest.cli.output import Output
 from ingest.cli.windows import windows_of
 from ingest.model.receipt import Committed
 from ingest.model.window import Window
-from ingest.ports import Sink
+from ingest.ports.sink import Sink
 from ingest.spec import load_spec
 
 

@@ -10,7 +10,7 @@ from ingest.plan.cutoff import refuse_cut_off
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.share import fair
 from ingest.plan.topics import discover, refuse_other
-from ingest.ports import Broker, Position
+from ingest.ports.broker import Broker, Position
 
 
 def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:

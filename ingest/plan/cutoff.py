@@ -12,7 +12,7 @@ from ingest.errors import CutOffError
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.label import Label, label_text
 from ingest.model.source import Source
-from ingest.ports import Broker
+from ingest.ports.broker import Broker
 
 WAY_OUT = (
     "An unclean election of a leader, or a lost disk, cut the log off; what is written there until it has grown back is in no window. "

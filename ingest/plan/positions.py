@@ -9,7 +9,7 @@ from ingest.errors import DataLossError, OpenTransactionError, SpecError
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.label import instant
 from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset
-from ingest.ports import Broker, Position
+from ingest.ports.broker import Broker, Position
 
 Positions = dict[TopicPartition, Position]
 

@@ -12,7 +12,7 @@ from ingest.model.label import label_text
 from ingest.model.source import Initializer, Partitions, Selection, Source
 from ingest.plan.positions import position_marks, positions
 from ingest.plan.topics import discover
-from ingest.ports import Broker, TopicInfo
+from ingest.ports.broker import Broker, TopicInfo
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from ingest.plan.look import FarError, Look, Piece
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.settle import AHEAD, would_settle_before
 from ingest.plan.topics import Found, discover, refuse_other
-from ingest.ports import Broker, Position
+from ingest.ports.broker import Broker, Position
 from ingest.windows.grid import before, labels_between
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

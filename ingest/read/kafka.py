@@ -1,4 +1,4 @@
-"""One split of real Kafka into Arrow batches, through confluent-kafka: `ports.Reader`."""
+"""One split of real Kafka into Arrow batches, through confluent-kafka: `ports.reader.Reader`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ingest.errors import DataLossError
 from ingest.model.plan import Split
-from ingest.ports import ReadPlan, ReadSummary
+from ingest.ports.reader import ReadPlan, ReadSummary
 from ingest.read.batching import Gatherer
 from ingest.read.columns import byte_ends, first_later, to_batch
 from ingest.read.cursor import Cursor
@@ -59,7 +59,7 @@ class KafkaReader:
             raise ValueError(msg)
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """See `ports.Reader.batches`.
+        """See `ports.reader.Reader.batches`.
 
         Raises:
             SpecError: the cluster refuses this client.
@@ -91,7 +91,7 @@ class KafkaReader:
         self._summary = ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
 
     def summary(self) -> ReadSummary:
-        """See `ports.Reader.summary`."""
+        """See `ports.reader.Reader.summary`."""
         if self._summary is None:
             msg = "summary() before a split was read to its end"
             raise RuntimeError(msg)

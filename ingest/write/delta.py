@@ -29,8 +29,9 @@ from ingest.crashpoints import crash_point
 from ingest.errors import DamagedError, RefusedError, UnreachableError
 from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
+from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
+from ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown, Unreadable
 from ingest.schema.metadata import DEFAULT, refuse_wrong
 from ingest.write import table as tables
 from ingest.write.columns import DEAD_FILE, check_rows, file_schema, table_schema
@@ -48,7 +49,7 @@ _KIND, _DEAD = "delta:", "_dead"
 
 
 class DeltaSink:
-    """`ports.Sink` on a Delta table, with its dead letters in a second one beside it (`<table>_dead`).
+    """`ports.sink.Sink` on a Delta table, with its dead letters in a second one beside it (`<table>_dead`).
 
     Args:
         uri: the table's path or URI; it belongs to one pipeline.
@@ -88,18 +89,18 @@ class DeltaSink:
         return f"{_KIND}{self.uri}"
 
     def is_at(self, identity: str) -> bool:
-        """See `ports.Sink.is_at`. A link may lead to the table alone, and not to the dead letters' beside it: that is another one."""
+        """See `ports.sink.Sink.is_at`. A link may lead to the table alone, and not to the dead letters' beside it: that is another one."""
         there = identity.removeprefix(_KIND)
         return all(is_same(f"{there}{of}", f"{self.uri}{of}") for of in ("", _DEAD))
 
     def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
-        """See `ports.Sink.refuse_other`."""
+        """See `ports.sink.Sink.refuse_other`."""
         there = self.binding()
         if there is not None:
             tables.refuse_other(self.uri, there, Binding(pipeline, ledger, grid))
 
     def prepare(self, ledger: str, pipeline: str, grid: str) -> None:
-        """See `ports.Sink.prepare`; the dead letters' table too."""
+        """See `ports.sink.Sink.prepare`; the dead letters' table too."""
         here = Binding(pipeline, ledger, grid)
         tables.ensure(self.uri, self._file, self._window, here)
         tables.ensure(self._dead.uri, DEAD_FILE, DEFAULT["window"], here)
@@ -110,7 +111,7 @@ class DeltaSink:
         return None if table is None else tables.binding(self.uri, table, self._window)
 
     def look(self, window: Window) -> Committed | None:
-        """See `ports.Sink.look`.
+        """See `ports.sink.Sink.look`.
 
         Raises:
             DamagedError: the window is committed, but its receipt is missing or damaged.
@@ -122,7 +123,7 @@ class DeltaSink:
         return self._receipts.held(tables.versions(self.uri, table), window.key, window.pipeline, self._receipts.names())
 
     def receipts(self) -> Iterator[Committed]:
-        """See `ports.Sink.receipts`."""
+        """See `ports.sink.Sink.receipts`."""
         for key, found in self._windows(self._receipts):
             if isinstance(found, Committed):
                 yield found
@@ -133,15 +134,15 @@ class DeltaSink:
                 raise RefusedError(what, "commit", "Something else writes into this table: windrow verify shows what; remove those rows.")
 
     def inspect(self) -> Iterator[Committed | Unreadable]:
-        """See `ports.Sink.inspect`. Reads every file anew: one that was damaged since this process read it is what is looked for."""
+        """See `ports.sink.Sink.inspect`. Reads every file anew: one that was damaged since this process read it is what is looked for."""
         return (found for _, found in self._windows(ReceiptFiles(self._place)) if found is not None)
 
     def written(self, receipt: Receipt) -> str:
-        """See `ports.Sink.written`."""
+        """See `ports.sink.Sink.written`."""
         return self._receipts.written(receipt)
 
     def restore(self, window: Window, written: str, *, dry_run: bool = False) -> None:
-        """See `ports.Sink.restore`."""
+        """See `ports.sink.Sink.restore`."""
         table = tables.load(self.uri)
         if table is None:
             raise RefusedError(f"the table {self.uri} isn't there", "check", "There is no receipt to restore: check sink.path.")
@@ -164,12 +165,12 @@ class DeltaSink:
                 yield key, found
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
-        """See `ports.Sink.stager`."""
+        """See `ports.sink.Sink.stager`."""
         key, pipeline = plan.window.key, plan.window.pipeline
         return DeltaStagerFactory(self.uri, self._dead.uri, self.schema, self.metadata, key, pipeline, generation, attempt)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        """See `ports.Sink.commit_dead`.
+        """See `ports.sink.Sink.commit_dead`.
 
         Raises:
             OutcomeUnknownError: it was sent and can't be told to have arrived.
@@ -177,12 +178,12 @@ class DeltaSink:
         self._dead.commit(plan, attempt, [msgspec.json.decode(word, type=StagedFile) for s in staged for word in s.dead])
 
     def read_dead(self, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
-        """See `ports.Sink.read_dead`; none if no attempt is named and the window isn't committed."""
+        """See `ports.sink.Sink.read_dead`; none if no attempt is named and the window isn't committed."""
         held = self.look(window) if attempt is None else None
         return self._dead.read(window, attempt if held is None else held.receipt.attempt, limit)
 
     def refused(self) -> dict[str, str]:
-        """See `ports.Sink.refused`."""
+        """See `ports.sink.Sink.refused`."""
         newest, table = self._dead.newest(), tables.load(self.uri)
         if not newest or table is None:
             return {}
@@ -191,7 +192,7 @@ class DeltaSink:
         return {key: self._dead.attempt(path) for key, path in newest.items() if version(window_app(key, pipeline)) is None}
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """See `ports.Sink.commit`.
+        """See `ports.sink.Sink.commit`.
 
         Raises:
             RefusedError: the window is there under another plan, or has rows that no commit brought; a generation was left out; or staged

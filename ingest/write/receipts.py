@@ -17,7 +17,7 @@ from ingest.model.codec import from_json, to_json
 from ingest.model.plan import covered
 from ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
 from ingest.model.window import Window
-from ingest.ports import Unreadable
+from ingest.ports.sink import Unreadable
 from ingest.write.names import (
     RECEIPTS,
     ReceiptName,
@@ -63,7 +63,7 @@ class ReceiptFiles:
         return self._written.get((receipt.window, receipt.generation, receipt.attempt), to_json(receipt))
 
     def restore(self, version: VersionOf, window: Window, written: str, *, dry_run: bool) -> None:
-        """See `ports.Sink.restore`. What the snapshot names is the measure: 63 bits of the text's SHA-256.
+        """See `ports.sink.Sink.restore`. What the snapshot names is the measure: 63 bits of the text's SHA-256.
 
         Raises:
             RefusedError: the snapshot names another text, or none.

@@ -140,7 +140,7 @@ class DeltaStager:
         return self._rows.rows, self._dead.rows, _words(rows), _words(dead)
 
     def checksums(self) -> Checksums:
-        """See `ports.Stager.checksums`."""
+        """See `ports.sink.Stager.checksums`."""
         return Checksums(text(self._rows.checksum), text(self._dead.checksum))
 
     def discard(self) -> None:

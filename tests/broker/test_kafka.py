@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.model.boundary import TopicPartition
-from ingest.ports import Stamps
+from ingest.ports.broker import Stamps
 from tests.broker.produce import (
     OpenTransaction,
     Put,

@@ -12,7 +12,7 @@ from ingest.broker.codes import untrusted as untrusted_by_questions
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError
 from ingest.model.plan import Split
-from ingest.ports import ReadPlan
+from ingest.ports.reader import ReadPlan
 from ingest.read.codes import untrusted as untrusted_by_reader
 from ingest.read.kafka import KafkaReader
 from tests.broker.listener import TLS, listening

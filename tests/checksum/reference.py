@@ -1,4 +1,4 @@
-"""The checksum as its definition says it, one Python value at a time: slow, and written from the words of `ingest.schema.checksum` alone."""
+"""A second implementation of the checksum, a value at a time: slow, and written from the words of `ingest.schema.checksum` alone."""
 
 from __future__ import annotations
 

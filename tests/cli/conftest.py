@@ -18,7 +18,8 @@ from ingest.cli.main import app
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
 from ingest.parts import Pipeline
-from ingest.ports import Engine, Reader, ReadPlan
+from ingest.ports.engine import Engine
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.spec import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine

@@ -12,7 +12,7 @@ import pytest
 from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
 from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Receipt
-from ingest.ports import AlreadyDone, Done, Sink, Unknown
+from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.write.things import (
     PER_WINDOW,

@@ -10,7 +10,7 @@ import pytest
 
 from ingest.errors import IdentityError, RefusedError
 from ingest.model.boundary import TopicSeen
-from ingest.ports import Done
+from ingest.ports.sink import Done
 from ingest.windows.grid import batch_at, window_at
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.write.things import (

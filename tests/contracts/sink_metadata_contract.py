@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import SpecError
-from ingest.ports import Done
+from ingest.ports.sink import Done
 from ingest.schema.metadata import DEFAULT, TYPES
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.write.things import (

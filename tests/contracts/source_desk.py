@@ -17,10 +17,13 @@ from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Isolation
+from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.parts import Pipeline, Request, Result
 from ingest.pipeline import run
-from ingest.ports import Broker, Engine, Reader, ReadPlan, Staged
+from ingest.ports.broker import Broker
+from ingest.ports.engine import Engine
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.spec import PipelineSpec, parse_spec
@@ -57,7 +60,7 @@ class DyingEngine:
     died: bool = False
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
-        """See `ports.Engine.run`."""
+        """See `ports.engine.Engine.run`."""
         done = []
         for split in splits:
             if len(done) == self.after and not self.died:

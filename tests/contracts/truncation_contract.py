@@ -17,7 +17,8 @@ from ingest.model.source import OnLoss
 from ingest.model.window import Window
 from ingest.parts import Pipeline, Request, Result
 from ingest.pipeline import preview, run
-from ingest.ports import Broker, Reader, ReadPlan, ReadSummary
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary
 from ingest.verify import Finding, Rows, verify
 from tests.contracts.logs import CuttableCluster, Sent
 from tests.contracts.source_desk import SourceDesk, hour, minutes

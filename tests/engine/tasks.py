@@ -12,7 +12,7 @@ import pyarrow as pa
 from ingest.errors import DataLossError
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
-from ingest.ports import Staged
+from ingest.model.staged import Staged
 
 
 def staged(split: Split, word: str) -> Staged:

@@ -15,7 +15,7 @@ from ingest.broker.embedded import EmbeddedBroker, find_jars
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import DataLossError
 from ingest.model.source import Isolation
-from ingest.ports import ReadPlan
+from ingest.ports.reader import ReadPlan
 from ingest.read.codes import is_truncation
 from ingest.read.cursor import Cursor
 from ingest.read.kafka import KafkaReader

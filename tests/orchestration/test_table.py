@@ -20,7 +20,9 @@ from assets.schedule import REFUSED_TAG
 from ingest.errors import UnreachableError
 from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Receipt
-from ingest.ports import Outcome, Position, Staged
+from ingest.model.staged import Staged
+from ingest.ports.broker import Position
+from ingest.ports.sink import Outcome
 from tests.orchestration.world import START, TOPIC, World, hour
 
 

@@ -18,7 +18,8 @@ from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
 from ingest.pipeline import Pipeline
-from ingest.ports import Engine, Reader, ReadPlan
+from ingest.ports.engine import Engine
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.spec import PipelineSpec, parse_spec

@@ -19,10 +19,12 @@ from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import SplitCounts
 from ingest.model.refusals import OTHERS, Refusals, in_words
+from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.parts import Pipeline, Request
 from ingest.pipeline import run
-from ingest.ports import Reader, ReadPlan, ReadSummary, Staged, Stager
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary
+from ingest.ports.sink import Stager
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.spec import parse_spec

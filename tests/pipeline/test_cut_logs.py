@@ -13,11 +13,12 @@ from ingest.errors import CutOffError, DataLossError
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Earliest, Source, Topics
+from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.parts import Request
 from ingest.pipeline import run
 from ingest.plan.batches import first_boundary
-from ingest.ports import Position, Staged
+from ingest.ports.broker import Position
 from ingest.testing.broker import MemoryBroker
 from tests.contracts.logs import MemoryCluster
 from tests.contracts.source_desk import SourceDesk, minutes
@@ -40,7 +41,7 @@ class BetweenSplits:
     happens: Callable[[], None]
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
-        """See `ports.Engine.run`."""
+        """See `ports.engine.Engine.run`."""
         first = task(splits[0])
         self.happens()
         return [first, *map(task, splits[1:])]

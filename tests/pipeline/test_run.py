@@ -18,7 +18,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import RECEIPT_VERSION, Checksums
 from ingest.model.window import Window
 from ingest.pipeline import Pipeline, Request, Result, preview, run
-from ingest.ports import Reader, ReadPlan
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.rebind import rebind
 from ingest.rebuild import rebuild
 from ingest.schema.columns import Columns

@@ -16,7 +16,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.label import label_text
 from ingest.model.window import Window
 from ingest.pipeline import Request, preview, run
-from ingest.ports import TopicInfo
+from ingest.ports.broker import TopicInfo
 from ingest.rebase import rebase
 from ingest.testing.broker import MemoryBroker
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk, hour, minutes

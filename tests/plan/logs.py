@@ -14,7 +14,7 @@ from ingest.model.plan import Plan
 from ingest.model.source import Source, Topics
 from ingest.plan.resolve import resolve
 from ingest.plan.splits import make_plan
-from ingest.ports import Stamps
+from ingest.ports.broker import Stamps
 from ingest.testing.broker import MemoryBroker
 from ingest.windows.grid import window_at
 

@@ -8,7 +8,8 @@ from ingest.broker.client import consumer_properties
 from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError
 from ingest.model.plan import Split
-from ingest.ports import Broker, Reader, ReadPlan
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.read.cursor import Cursor
 from ingest.read.kafka import KafkaReader
 from tests.contracts.kafka_logs import KafkaCluster

@@ -9,7 +9,8 @@ import pytest
 from ingest.broker.client import consumer_properties
 from ingest.broker.kafka import KafkaBroker
 from ingest.model.source import Isolation
-from ingest.ports import Broker, Reader, ReadPlan
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.read.kafka import KafkaReader
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader

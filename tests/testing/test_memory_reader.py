@@ -11,7 +11,7 @@ from ingest.errors import DataLossError
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import OnLoss
-from ingest.ports import ReadPlan, ReadSummary
+from ingest.ports.reader import ReadPlan, ReadSummary
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
 from tests.contracts.logs import Logs, MemoryCluster

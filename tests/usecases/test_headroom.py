@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ingest.headroom import of_unread, of_window, oldest_open
 from ingest.lag import PartitionLag
 from ingest.model.boundary import TopicPartition
-from ingest.ports import TopicInfo
+from ingest.ports.broker import TopicInfo
 from ingest.windows.grid import labels_between, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -12,7 +12,7 @@ from ingest.lag import Lag, PartitionLag, Published, lag, newest_committed, publ
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.codec import from_json, to_json
 from ingest.model.source import AtTime, Committed, Earliest, Given, Latest, Partitions, Pattern, Source, Topics
-from ingest.ports import Stamps
+from ingest.ports.broker import Stamps
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP
 from tests.usecases.test_completeness import receipt

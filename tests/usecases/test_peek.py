@@ -18,7 +18,8 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
 from ingest.peek import PRINTED, peek, printable, write_messages
-from ingest.ports import Position, ReadPlan
+from ingest.ports.broker import Position
+from ingest.ports.reader import ReadPlan
 from ingest.schema.messages import MESSAGES
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP

@@ -15,7 +15,8 @@ from ingest.deep import compare_contents
 from ingest.ledger.sql import open_ledger
 from ingest.model.codec import from_json, to_json
 from ingest.model.receipt import RECEIPT_VERSION, Checksums, Receipt
-from ingest.ports import Done, Staged
+from ingest.model.staged import Staged
+from ingest.ports.sink import Done
 from ingest.rebuild import rebuild
 from ingest.tablecontents import delta_contents
 from ingest.tablerows import delta_rows

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from ingest.deep import compare_contents
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
-from ingest.ports import Staged
+from ingest.model.staged import Staged
 from ingest.schema.checksum import checksum
 from ingest.schema.messages import HEADERS
 from ingest.tablecontents import _of_file, delta_contents

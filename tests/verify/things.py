@@ -16,7 +16,7 @@ from ingest.model.boundary import TopicPartition, TopicSeen
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
-from ingest.ports import TopicInfo
+from ingest.ports.broker import TopicInfo
 from ingest.schema.metadata import DEFAULT
 from ingest.tablecontents import delta_contents
 from ingest.tablerows import delta_rows

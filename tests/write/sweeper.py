@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from ingest.ports import AlreadyDone, Done
+from ingest.ports.sink import AlreadyDone, Done
 from ingest.write.delta import DeltaSink
 from tests.write.things import ROWS, staged_receipt
 

@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
 from ingest.model.receipt import Receipt
-from ingest.ports import AlreadyDone, Done, Unknown
+from ingest.ports.sink import AlreadyDone, Done, Unknown
 from ingest.testing.sink import MemorySink
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink

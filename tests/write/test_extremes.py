@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
-from ingest.ports import Staged
+from ingest.model.staged import Staged
 from ingest.schema.messages import MESSAGES
 from ingest.write.delta import DeltaSink
 from tests.write.things import TOPIC, plan, receipt

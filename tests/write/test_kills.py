@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.ports import AlreadyDone, Done
+from ingest.ports.sink import AlreadyDone, Done
 from ingest.testing.checker import Report, check
 from ingest.write.delta import DeltaSink
 from tests.write.things import ROWS, delta_pieces, produced, staged_receipt, window

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from ingest.errors import RefusedError
 from ingest.model.receipt import Committed
-from ingest.ports import AlreadyDone, Done
+from ingest.ports.sink import AlreadyDone, Done
 from ingest.testing.checker import check
 from ingest.write import delta
 from ingest.write.delta import DeltaSink

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import SchemaChangedError
-from ingest.ports import Done
+from ingest.ports.sink import Done
 from ingest.schema.messages import HEADERS
 from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
 from ingest.tablerows import delta_rows

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import DamagedError, RefusedError, UnreachableError
-from ingest.ports import Done
+from ingest.ports.sink import Done
 from ingest.testing.checker import check
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink

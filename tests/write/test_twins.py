@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError
 
 from ingest.errors import RefusedError
 from ingest.model.receipt import Receipt
-from ingest.ports import Done
+from ingest.ports.sink import Done
 from ingest.testing.checker import Report, check
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink

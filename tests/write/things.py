@@ -17,8 +17,9 @@ from deltalake import DeltaTable
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import RECEIPT_VERSION, Counts, Receipt, SplitCounts
+from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.ports import Sink, Staged
+from ingest.ports.sink import Sink
 from ingest.schema.messages import MESSAGES
 from ingest.write.names import STAGED
 

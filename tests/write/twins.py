@@ -15,7 +15,8 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from ingest.model.codec import to_json
 from ingest.model.receipt import Committed, Receipt
-from ingest.ports import AlreadyDone, Done, Outcome, Staged
+from ingest.model.staged import Staged
+from ingest.ports.sink import AlreadyDone, Done, Outcome
 from ingest.write import table as tables
 from ingest.write.delta import DeltaSink
 from ingest.write.names import app_id, fingerprint, receipt_app, window_app

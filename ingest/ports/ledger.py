@@ -1,4 +1,4 @@
-"""The interface of the ledger; like those in `ports.py` it has a contract suite in tests/contracts that runs on every implementation."""
+"""Frozen boundaries, plans and copies of receipts."""
 
 from __future__ import annotations
 
