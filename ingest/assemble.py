@@ -42,8 +42,8 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
 
 def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
     """The pipeline's cluster, and readers of its topics: all that a look at them needs."""
-    from ingest.broker.client import consumer_properties
-    from ingest.broker.kafka import KafkaBroker
+    from ingest.kafka.broker import KafkaBroker
+    from ingest.kafka.client import consumer_properties
 
     source, tuning = spec.source, spec.source.tuning
     properties = consumer_properties(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client())

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypedDict
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from ingest.broker.properties import Tuning
 from ingest.config.document import Place, nearest
 from ingest.config.values import (
     PARTITION_MAX,
@@ -27,6 +26,7 @@ from ingest.config.values import (
     told,
     topic_name,
 )
+from ingest.kafka.properties import Tuning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
 from ingest.startspec import WORDS, ByTopic, Start, StartSpec
@@ -165,7 +165,7 @@ def _milliseconds(value: timedelta | None) -> int | None:
 
 
 class SourceSpec(Section):
-    """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.broker.client`."""
+    """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`."""
 
     bootstrap_servers: Servers
     topic: _TopicList | None = None

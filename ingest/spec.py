@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator, ValidationError, WithJsonSchema
 
-from ingest.broker.client import problems
 from ingest.config.document import Document, Mistake, Place, mistake_of, read_document, read_values, suggest
 from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, refuse, told
 from ingest.config.yamltext import SIZE_MAX
 from ingest.errors import GridError, SpecError, SpecMistakesError
+from ingest.kafka.client import problems
 from ingest.sourcespec import SourceSpec, TuningSpec
 from ingest.windows.grid import BATCH, window_at
 from ingest.windowspec import WindowSpec, is_cron

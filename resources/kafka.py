@@ -10,7 +10,7 @@ import dagster as dg
 import msgspec
 from pydantic import Field
 
-from ingest.broker.kafka import KafkaBroker
+from ingest.kafka.broker import KafkaBroker
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Isolation, Selection

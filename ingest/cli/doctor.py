@@ -15,9 +15,9 @@ from rich.text import Text
 
 from ingest.assemble import assemble
 from ingest.binding import refuse_other_table
-from ingest.broker.embedded import java_problem
 from ingest.errors import RefusedError, WindrowError
 from ingest.headroom import headroom
+from ingest.kafka.embedded.server import java_problem
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.parts import Pipeline
 from ingest.plan.topics import discover

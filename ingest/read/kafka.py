@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.errors import DataLossError
+from ingest.kafka.identity import check_identity
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan, ReadSummary
 from ingest.read.batching import Gatherer
 from ingest.read.columns import byte_ends, first_later, to_batch
 from ingest.read.cursor import Cursor
 from ingest.read.gaps import Gaps
-from ingest.read.identity import check_identity
 
 ROWS_MAX = 32_768
 BYTES_MAX = 16 * 1024 * 1024

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError, WindrowError
+from ingest.kafka.broker import KafkaBroker
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.spec import fill_spec, load_spec

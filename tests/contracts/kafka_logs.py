@@ -10,8 +10,8 @@ import confluent_kafka as ck
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from ingest.model.boundary import TopicPartition
-from tests.broker import produce
 from tests.contracts.logs import T0, OpenTransaction, Sent
+from tests.kafka import produce
 
 
 def _put(tp: TopicPartition, messages: Sequence[Sent]) -> list[produce.Put]:

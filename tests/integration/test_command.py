@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 
 from ingest.model.boundary import TopicPartition
 from ingest.schema.messages import MESSAGES
-from tests.broker.produce import Put, create_topic, delete_topic, produce
 from tests.integration.harness import judge, millis, version, visible
 from tests.integration.user import User
+from tests.kafka.produce import Put, create_topic, delete_topic, produce
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

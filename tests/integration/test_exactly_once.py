@@ -15,8 +15,8 @@ import pytest
 
 from ingest.crashpoints import CRASH_POINTS, CrashPoint
 from ingest.pipeline import Request
-from tests.broker.produce import Put, create_topic, produce, transaction
 from tests.integration.harness import Place, judge, millis, result_of, start_run, version, visible, wait_until_stopped
+from tests.kafka.produce import Put, create_topic, produce, transaction
 
 pytestmark = pytest.mark.broker
 

@@ -18,8 +18,8 @@ from assets.partitions import Stretch, key_of
 from assets.schedule import range_tags
 from ingest.assemble import assemble
 from ingest.testing.engine import LocalEngine
-from tests.broker.produce import Put, create_topic, produce
 from tests.integration.harness import Place, hour, judge, millis, version, visible, wait_until_stopped
+from tests.kafka.produce import Put, create_topic, produce
 
 pytestmark = pytest.mark.broker
 

@@ -21,8 +21,8 @@ from ingest.assemble import assemble
 from ingest.model.boundary import TopicPartition
 from ingest.spec import PipelineSpec, parse_spec
 from ingest.testing.engine import LocalEngine
-from tests.broker.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction
 from tests.integration.harness import HERE, Place, judge, millis, visible
+from tests.kafka.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction
 
 pytestmark = pytest.mark.broker
 

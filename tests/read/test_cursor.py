@@ -11,12 +11,12 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from ingest.broker.properties import ALLOWED
 from ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.kafka.identity import _refusal, check_identity
+from ingest.kafka.properties import ALLOWED
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan
 from ingest.read.cursor import Cursor
-from ingest.read.identity import _refusal, check_identity
 from ingest.read.kafka import KafkaReader
 from ingest.read.loglimits import LogLimits
 

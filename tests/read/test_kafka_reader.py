@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.broker.client import consumer_properties
-from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.client import consumer_properties
 from ingest.model.plan import Split
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.broker.client import consumer_properties
-from ingest.broker.kafka import KafkaBroker
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.client import consumer_properties
 from ingest.model.source import Isolation
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan

@@ -61,7 +61,7 @@ def find_jars() -> Path:
 
 def _root() -> Path:
     """The checkout if this is one, else where the user stands: nothing is written beside installed packages."""
-    checkout = Path(__file__).parents[2]
+    checkout = Path(__file__).parents[3]
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ingest.broker.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
 from ingest.errors import SpecError
+from ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
 from ingest.model.source import Isolation
 
 _QUEUE = TUNED["queue_bytes"]

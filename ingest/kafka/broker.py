@@ -14,13 +14,13 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # public, untyped
 
-from ingest.broker.client import admin_properties, consumer_properties
-from ingest.broker.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN
-from ingest.broker.consumers import Consumers
-from ingest.broker.properties import Tuning
-from ingest.broker.questions import Questions
-from ingest.broker.scan import scan, scanning
 from ingest.errors import DataLossError, SpecError, UnreachableError
+from ingest.kafka.client import admin_properties, consumer_properties
+from ingest.kafka.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN
+from ingest.kafka.consumers import Consumers
+from ingest.kafka.properties import Tuning
+from ingest.kafka.questions import Questions
+from ingest.kafka.scan import scan, scanning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation
 from ingest.ports.broker import Position, Stamps, TopicInfo

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.broker import jars
 from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.embedded import jars
 
 
 def program(folder: Path, name: str, script: str) -> None:

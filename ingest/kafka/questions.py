@@ -16,10 +16,10 @@ import stamina
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ingest.broker.client import scrubbed
-from ingest.broker.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
-from ingest.broker.properties import Value
 from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.client import scrubbed
+from ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
+from ingest.kafka.properties import Value
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -11,8 +11,8 @@ import confluent_kafka as ck
 import numpy as np
 from confluent_kafka import KafkaError
 
-from ingest.broker.codes import END, PASSING
-from ingest.broker.properties import Value
+from ingest.kafka.codes import END, PASSING
+from ingest.kafka.properties import Value
 from ingest.model.boundary import TopicPartition
 from ingest.ports.broker import Stamps
 

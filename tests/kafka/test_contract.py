@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.broker.kafka import KafkaBroker
+from ingest.kafka.broker import KafkaBroker
 from tests.contracts.broker_contract import BrokerContract
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs

@@ -14,13 +14,13 @@ import confluent_kafka as ck
 import numpy as np
 import pytest
 
-from ingest.broker.kafka import KafkaBroker
-from ingest.broker.properties import Value
-from ingest.broker.scan import scan, scanning
 from ingest.errors import DataLossError, SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.properties import Value
+from ingest.kafka.scan import scan, scanning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation
-from tests.broker.produce import OpenTransaction, Put, add_partitions, create_topic, delete_records, delete_topic, produce, transaction
+from tests.kafka.produce import OpenTransaction, Put, add_partitions, create_topic, delete_records, delete_topic, produce, transaction
 
 OLD = 1_600_000_000_000
 MANY = 20_000

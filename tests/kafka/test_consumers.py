@@ -9,7 +9,7 @@ from typing import Any, cast
 import confluent_kafka as ck
 import pytest
 
-from ingest.broker.consumers import Consumers
+from ingest.kafka.consumers import Consumers
 
 
 class Fake:

@@ -14,8 +14,8 @@ from confluent_kafka.admin import ConfigResource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.broker.kafka import KafkaBroker, _milliseconds, _topic_id
 from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker, _milliseconds, _topic_id
 from ingest.model.boundary import TopicPartition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ingest.broker.kafka import KafkaBroker
 from ingest.errors import DataLossError, SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker
 from ingest.model.boundary import TopicPartition
 from ingest.ports.broker import Stamps
-from tests.broker.produce import (
+from tests.kafka.produce import (
     OpenTransaction,
     Put,
     add_partitions,

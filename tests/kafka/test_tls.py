@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ingest.broker.client import consumer_properties
-from ingest.broker.codes import untrusted as untrusted_by_questions
-from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.client import consumer_properties
+from ingest.kafka.codes import untrusted as untrusted_by_questions
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan
 from ingest.read.codes import untrusted as untrusted_by_reader
 from ingest.read.kafka import KafkaReader
-from tests.broker.listener import TLS, listening
+from tests.kafka.listener import TLS, listening
 
 HANG_SECONDS = 60.0
 """Far more than a refusal takes, far less than the patience of those who are asked."""
