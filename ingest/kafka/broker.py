@@ -254,7 +254,7 @@ class KafkaBroker:
             raise UnreachableError(what, "read", "Wait for the open transaction, or for the messages.", tp.topic, tp.partition, decided)
         if error is not None and code in LOST:
             raise _lost(tp, offset, self._questions.scrub(error.str()))
-        if error is not None and code not in PASSING | UNKNOWN:
+        if error is not None and code not in PASSING | UNKNOWN | {END}:
             raise self._questions.named("timestamps", str(tp), error)
         if quiet >= self._questions.patience:
             raise self._questions.unreachable(f"the timestamps from {offset} on", str(tp), self._questions.heard or "nothing arrived")

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from ingest.errors import IdentityError, SpecError, UnreachableError, WindrowError
+from ingest.kafka.codes import DENIED, GONE, untrusted
 from ingest.model.plan import Split
-from ingest.read.codes import DENIED, GONE, untrusted
 
 _DO = (
     "Offsets of another topic mean nothing here: go back to the old one; windrow rebase SPEC shows what going on with this one would mean."

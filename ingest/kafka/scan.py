@@ -81,7 +81,7 @@ def _chunk(consumer: ck.Consumer, tp: TopicPartition, place: tuple[int, int, int
 def _doubtful(message: ck.Message | None) -> bool:
     """Whether the client said something that will not pass by itself, as a broken connection will; or that the log ends here."""
     error = None if message is None else message.error()
-    return error is not None and (error.code() not in PASSING or error.code() == END)
+    return error is not None and (error.code() not in PASSING)
 
 
 def _passed(consumer: ck.Consumer, tp: TopicPartition, message: ck.Message | None, *, started: bool) -> int:

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from ingest.errors import DataLossError
 from ingest.kafka.broker import KafkaBroker
 from ingest.kafka.client import consumer_properties
+from ingest.kafka.codes import is_truncation
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.source import Isolation
 from ingest.ports.reader import ReadPlan
-from ingest.read.codes import is_truncation
 from ingest.read.cursor import Cursor
 from ingest.read.kafka import KafkaReader
 from tests.contracts.logs import Logs
