@@ -49,7 +49,7 @@ def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
     properties = consumer_properties(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
-        from ingest.read.kafka import KafkaReader
+        from ingest.read.confluent import KafkaReader
 
         return KafkaReader(properties, plan, **tuning.reader())
 

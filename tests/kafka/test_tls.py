@@ -13,7 +13,7 @@ from ingest.kafka.client import consumer_properties
 from ingest.kafka.codes import untrusted
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan
-from ingest.read.kafka import KafkaReader
+from ingest.read.confluent import KafkaReader
 from tests.kafka.listener import TLS, listening
 
 HANG_SECONDS = 60.0

@@ -10,8 +10,8 @@ from ingest.kafka.client import consumer_properties
 from ingest.model.plan import Split
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan
+from ingest.read.confluent import KafkaReader
 from ingest.read.cursor import Cursor
-from ingest.read.kafka import KafkaReader
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import ReaderContract, plan_of, some

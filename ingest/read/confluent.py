@@ -14,8 +14,8 @@ from ingest.errors import DataLossError
 from ingest.kafka.identity import check_identity
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan, ReadSummary
+from ingest.read.arrow import byte_ends, first_later, to_batch
 from ingest.read.batching import Gatherer
-from ingest.read.columns import byte_ends, first_later, to_batch
 from ingest.read.cursor import Cursor
 from ingest.read.gaps import Gaps
 

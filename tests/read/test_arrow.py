@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.model.boundary import TopicPartition
-from ingest.read import columns
-from ingest.read.columns import byte_ends, first_later, to_batch
+from ingest.read import arrow as columns
+from ingest.read.arrow import byte_ends, first_later, to_batch
 from ingest.schema.messages import MESSAGES
 
 TP = TopicPartition("t", 3)
