@@ -16,7 +16,7 @@ from ingest.ports.reader import Reader, ReadPlan
 from ingest.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.decode.json import JsonDecoder
+    from ingest.decode.json.decoder import JsonDecoder
     from ingest.schema.columns import Columns
     from ingest.write.delta import DeltaSink
 
@@ -94,7 +94,7 @@ def _columns(spec: PipelineSpec) -> Columns:
 
 
 def _decoder(spec: PipelineSpec) -> JsonDecoder:
-    from ingest.decode.json import JsonDecoder
+    from ingest.decode.json.decoder import JsonDecoder
 
     return JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
 

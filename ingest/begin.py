@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 import pyarrow as pa
 
-from ingest.decode.json import JsonDecoder
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import SpecError, UnreachableError, WindrowError
 from ingest.guess import document, guess_columns, schema_text
 from ingest.model.boundary import TopicPartition

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.values import Convert, RefusedValueError, converter, integer
+from ingest.decode.json.values import Convert, RefusedValueError, converter, integer
 
 COMMON = 0.98
 """From `MANY` values on, a type that so large a share of them has is the column's; messages with another are refused."""

@@ -20,7 +20,7 @@ from ingest.ports.sink import Sink
 from ingest.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.decode.json import JsonDecoder
+    from ingest.decode.json.decoder import JsonDecoder
     from ingest.schema.columns import Columns
 
 

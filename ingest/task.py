@@ -22,7 +22,7 @@ from ingest.ports.sink import Stager, StagerFactory
 from ingest.schema.messages import in_calendar
 
 if TYPE_CHECKING:
-    from ingest.decode.json import Decoded, JsonDecoder
+    from ingest.decode.json.decoder import Decoded, JsonDecoder
 
 
 @dataclass(frozen=True)

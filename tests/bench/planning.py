@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
 
-from ingest.decode.json import JsonDecoder
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window

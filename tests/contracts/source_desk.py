@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.batches import run_batch
-from ingest.decode.json import Decoded, JsonDecoder
+from ingest.decode.json.decoder import Decoded, JsonDecoder
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split

@@ -20,7 +20,7 @@ from assets.demo.orders import PARTITIONS, TOMBSTONES, Message, day
 from assets.demo.place import Place, last_full_day
 from assets.demo.poison import POISON
 from assets.demo.processes import end, note, noted
-from ingest.decode.json import JsonDecoder
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.schema.messages import MESSAGES
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -12,7 +12,7 @@ from assets.factory import kafka_table
 from assets.names import job_name
 from assets.partitions import Stretch, key_of
 from assets.schedule import range_tags
-from ingest.decode.json import JsonDecoder
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import OpenTransactionError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition

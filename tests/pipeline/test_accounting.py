@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.accounting import refuse_too_many_dead, refuse_unequal, unexplained
-from ingest.decode.json import JsonDecoder
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import AccountingError, DeadLetterLimitError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import Boundary, TopicPartition

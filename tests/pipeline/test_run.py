@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.decode.json import JsonDecoder
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.deep import summed
 from ingest.errors import GridError, IdentityError, SchemaChangedError
 from ingest.ledger.sql import open_ledger

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.decode.bounded import Bounded
-from ingest.decode.fast import Fast, Taken
-from ingest.decode.rules import Rules
-from ingest.decode.strict import Strict, Unknown
-from ingest.decode.values import RefusedValueError
+from ingest.decode.json.bounded import Bounded
+from ingest.decode.json.fast import Fast, Taken
+from ingest.decode.json.strict import Strict, Unknown
+from ingest.decode.json.values import RefusedValueError
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model, source_digest
+from ingest.transform.validate import Rules
 
 OnNull = Literal["dead", "drop"]
 

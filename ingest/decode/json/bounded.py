@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.fast import Fast, Taken
-from ingest.decode.strict import Unknown
+from ingest.decode.json.fast import Fast, Taken
+from ingest.decode.json.strict import Unknown
 from ingest.schema.columns import Columns
 
 LONGEST_MESSAGE = 128 << 10

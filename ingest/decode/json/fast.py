@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.sql import Statements
-from ingest.decode.strict import MAX_DEPTH, Unknown
+from ingest.decode.json.sql import Statements
+from ingest.decode.json.strict import MAX_DEPTH, Unknown
 from ingest.schema.columns import Column, Columns
 
 _SETTINGS = (

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from ingest.decode.values import Convert, RefusedValueError, converter, integer, wrong_type
+from ingest.decode.json.values import Convert, RefusedValueError, converter, integer, wrong_type
 from ingest.schema.columns import Column, Columns
 
 MAX_DEPTH = 100

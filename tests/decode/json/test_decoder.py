@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.json import Decoded, JsonDecoder
+from ingest.decode.json.decoder import Decoded, JsonDecoder
 from ingest.errors import SpecError
 from ingest.schema.columns import Columns
 from ingest.schema.messages import MESSAGES
-from tests.decode.documents import documents
-from tests.decode.models import Nested, Scalars
+from tests.decode.json.documents import documents
+from tests.decode.json.models import Nested, Scalars
 
 HERE = Path(__file__).parent
 SCALARS = JsonDecoder("models.py:Scalars", HERE)

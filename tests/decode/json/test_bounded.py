@@ -13,14 +13,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ingest.decode import bounded
-from ingest.decode.fast import Fast, Taken
-from ingest.decode.json import Decoded, Machine
+from ingest.decode.json import bounded
+from ingest.decode.json.decoder import Decoded, Machine
+from ingest.decode.json.fast import Fast, Taken
 from ingest.schema.columns import Columns
-from tests.decode.documents import documents
-from tests.decode.models import Nested, Scalars
+from tests.decode.json.documents import documents
+from tests.decode.json.models import Nested, Scalars
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HANGS = 1_200
 """Seconds. What is linear takes some; at the sizes below, what is quadratic takes hours."""
 
@@ -58,7 +58,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, on: str, error: Exception) -> list[
 
 def hostile(*arguments: str) -> Any:
     """What the families of hostile messages came to, in a process of their own."""
-    command = [sys.executable, "-m", "tests.decode.hostile", *arguments]
+    command = [sys.executable, "-m", "tests.decode.json.hostile", *arguments]
     return json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANGS).stdout)
 
 

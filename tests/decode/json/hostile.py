@@ -1,7 +1,7 @@
 """Messages that are made to cost much: each family grows with the number of bytes it is asked for.
 
-python -m tests.decode.hostile BYTES                each family by the strict way, in a fifth of the size by both; a JSON document
-python -m tests.decode.hostile BYTES COUNT FAMILY   so many messages of a family in one batch: the rows, and the peak of the memory in MB
+python -m tests.decode.json.hostile BYTES                each family by the strict way, in a fifth of the size by both; a JSON document
+python -m tests.decode.json.hostile BYTES COUNT FAMILY   so many messages of a family in one batch: rows, and the peak of the memory in MB
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ingest.decode.json import Machine
-from ingest.decode.strict import Strict
-from ingest.decode.values import RefusedValueError
+from ingest.decode.json.decoder import Machine
+from ingest.decode.json.strict import Strict
+from ingest.decode.json.values import RefusedValueError
 from ingest.schema.columns import Columns
-from tests.decode.models import Nested, Scalars
+from tests.decode.json.models import Nested, Scalars
 
 
 def _id(field: str, head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]:

@@ -14,7 +14,7 @@ import pytest
 
 from ingest.errors import SpecError
 from ingest.schema.columns import Columns
-from tests.decode.models import Nested, Scalars
+from tests.decode.json.models import Nested, Scalars
 
 
 def made(annotation: Any, field: Any = None, **config: Any) -> Any:

@@ -10,10 +10,10 @@ import pandera.polars as pp
 import polars as pl
 import pytest
 
-from ingest.decode.strict import MAX_DEPTH, Strict
-from ingest.decode.values import RefusedValueError
+from ingest.decode.json.strict import MAX_DEPTH, Strict
+from ingest.decode.json.values import RefusedValueError
 from ingest.schema.columns import Columns
-from tests.decode.models import Nested, Scalars
+from tests.decode.json.models import Nested, Scalars
 
 SCALARS = Strict(Columns.of(Scalars), "ignore")
 NAMES = [c.name for c in Columns.of(Scalars).columns]

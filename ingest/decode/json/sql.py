@@ -10,7 +10,7 @@ from itertools import count
 
 import pyarrow as pa
 
-from ingest.decode.values import MAX_MICROS, MIN_MICROS
+from ingest.decode.json.values import MAX_MICROS, MIN_MICROS
 from ingest.schema.columns import Column
 from ingest.schema.dtypes import EPOCH_UNITS
 

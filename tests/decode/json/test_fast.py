@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.fast import Fast
-from ingest.decode.strict import Strict, Unknown
-from ingest.decode.values import RefusedValueError
+from ingest.decode.json.fast import Fast
+from ingest.decode.json.strict import Strict, Unknown
+from ingest.decode.json.values import RefusedValueError
 from ingest.schema.columns import Columns
-from tests.decode.documents import FITTING, KEYS, LITERALS, documents
-from tests.decode.models import Nested, Scalars
+from tests.decode.json.documents import FITTING, KEYS, LITERALS, documents
+from tests.decode.json.models import Nested, Scalars
 
 COLUMNS = Columns.of(Scalars)
 WAYS: dict[Unknown, tuple[Fast, Strict]] = {unknown: (Fast(COLUMNS, unknown), Strict(COLUMNS, unknown)) for unknown in ("ignore", "dead")}

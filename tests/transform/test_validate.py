@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ingest.decode.rules import Rules
 from ingest.errors import SpecError
-from tests.decode.models import Nested
+from ingest.transform.validate import Rules
+from tests.decode.json.models import Nested
 
 
 class Order(pp.DataFrameModel):

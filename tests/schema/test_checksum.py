@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ingest.schema import checksum as module
 from ingest.schema.checksum import checksum, row_hashes, text, total
 from ingest.schema.messages import HEADERS
-from tests.checksum import reference
+from tests.schema import reference
 
 DEEP = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
 COLUMNS: dict[str, pa.DataType] = {
