@@ -22,7 +22,7 @@ from ingest.errors import SpecError
 from ingest.parts import Pipeline, Request, Result
 from ingest.pipeline import run
 from ingest.schema.columns import Columns
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import parse_windows
 from resources.spark import Spark
 

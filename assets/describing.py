@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from assets.metadata import MEANINGS
 from ingest.model.source import Pattern, Selection, selection_text
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 
 
 def code(text: str) -> str:

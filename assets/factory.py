@@ -15,7 +15,7 @@ from assets.topic import topic_assets
 from ingest.assemble import assemble as from_spec
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import KafkaSource
 from resources.ledger import LedgerState
 from resources.spark import Spark

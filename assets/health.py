@@ -20,9 +20,9 @@ from assets.why import late_words, overdue_words
 from ingest.errors import WindrowError
 from ingest.headroom import headroom
 from ingest.parts import Pipeline
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import WindowSpec
 from ingest.windows.completeness import Completeness
-from ingest.windowspec import WindowSpec
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
 """Whether all is well; a sentence that says why, and what to do if not; what else to show."""

@@ -23,7 +23,7 @@ from ingest.model.receipt import Receipt, SplitCounts
 from ingest.model.window import Window
 from ingest.parts import Result
 from ingest.schema.columns import Columns
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.completeness import WindowState
 from ingest.windows.tiling import between
 

@@ -18,7 +18,7 @@ from ingest.model.receipt import Receipt
 from ingest.parts import Pipeline, Result
 from ingest.ports.engine import Engine
 from ingest.schema.columns import Columns
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.completeness import WindowState
 
 Assemble = Callable[[PipelineSpec, Engine | None], Pipeline]

@@ -17,7 +17,7 @@ from assets.schedule import hours_tags
 from ingest.parts import Request
 from ingest.pipeline import run
 from ingest.schema.columns import Columns
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from resources.spark import Spark
 
 

@@ -15,7 +15,7 @@ from assets.names import kafka_key, topic_key, upstream_keys
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Pattern, Selection, Topics, selection_text
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import Snapshot
 
 

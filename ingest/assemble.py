@@ -13,12 +13,12 @@ from ingest.parts import Pipeline
 from ingest.ports.broker import Broker
 from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
     from ingest.decode.json.decoder import JsonDecoder
     from ingest.schema.columns import Columns
-    from ingest.write.delta import DeltaSink
+    from ingest.sinks.delta.sink import DeltaSink
 
 
 def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
@@ -86,7 +86,7 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], engine: Engine
 def _columns(spec: PipelineSpec) -> Columns:
     from ingest.schema.columns import Columns
     from ingest.schema.load import load_model
-    from ingest.write.columns import check_rows
+    from ingest.sinks.delta.columns import check_rows
 
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
     check_rows(columns.arrow_schema, spec.metadata)
@@ -100,6 +100,6 @@ def _decoder(spec: PipelineSpec) -> JsonDecoder:
 
 
 def _sink(spec: PipelineSpec, columns: Callable[[], Columns]) -> DeltaSink:
-    from ingest.write.delta import DeltaSink
+    from ingest.sinks.delta.sink import DeltaSink
 
     return DeltaSink(spec.sink_path(), lambda: columns().arrow_schema, spec.metadata)

@@ -24,7 +24,7 @@ from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Plan
 from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.pipeline import preview, run
-from ingest.plan.batches import first_boundary, next_batch
+from ingest.plan.ends import first_boundary, next_batch
 from ingest.plan.splits import make_plan
 from ingest.plan.topics import discover
 from ingest.readable import asked_until_believed

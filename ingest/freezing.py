@@ -13,7 +13,7 @@ from ingest.model.label import Label, label_text
 from ingest.model.source import AtLabel
 from ingest.model.window import Window
 from ingest.parts import Pipeline, Progress, ignore
-from ingest.plan.batches import first_boundary
+from ingest.plan.ends import first_boundary
 from ingest.plan.resolve import resolve
 from ingest.readable import asked_until_believed
 from ingest.windows import grid as grids

@@ -17,7 +17,7 @@ from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.ports.sink import Sink
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
     from ingest.decode.json.decoder import JsonDecoder

@@ -38,7 +38,7 @@ from ingest.plan.splits import make_plan
 from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown
 from ingest.readable import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.task import Hours, SplitTask
 from ingest.windows import grid as grids
 

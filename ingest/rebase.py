@@ -10,7 +10,7 @@ from ingest.binding import refuse_other_table
 from ingest.errors import SpecError
 from ingest.model.source import Initializer
 from ingest.parts import Pipeline
-from ingest.plan.rebase import Rebase, opening
+from ingest.plan.opening import Rebase, opening
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:

@@ -16,7 +16,7 @@ from ingest.model.plan import Split
 from ingest.model.source import Isolation, Selection
 from ingest.plan.topics import discover
 from ingest.ports.broker import Broker, Position, TopicInfo
-from ingest.sourcespec import SourceSpec, TuningSpec
+from ingest.spec.source import SourceSpec, TuningSpec
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from ingest.errors import SpecError
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.receipt import Receipt
 from ingest.ports.sink import Sink
-from ingest.spec import PipelineSpec, load_spec
+from ingest.spec.pipeline import PipelineSpec, load_spec
 
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 

@@ -23,9 +23,9 @@ from ingest.parts import Pipeline
 from ingest.plan.topics import discover
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.sink import Bound
-from ingest.spec import load_spec
-from ingest.write.rights import refuse_unwritable
-from ingest.write.table import OTHER_LEDGER
+from ingest.sinks.delta.rights import refuse_unwritable
+from ingest.sinks.delta.table import OTHER_LEDGER
+from ingest.spec.pipeline import load_spec
 
 PACKAGES = ("assets", "ingest", "resources")
 """What the distribution brings; the first and the last are names that others choose, too."""

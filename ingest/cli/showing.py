@@ -18,7 +18,7 @@ from ingest.cli.windows import windows_of
 from ingest.model.receipt import Committed
 from ingest.model.window import Window
 from ingest.ports.sink import Sink
-from ingest.spec import load_spec
+from ingest.spec.pipeline import load_spec
 
 
 class Shown(msgspec.Struct):
@@ -99,8 +99,8 @@ def _dead(sink: Sink, attempts: list[tuple[Window, str | None]], limit: int, *, 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     """Receipts against ledger, rows and topics, with `deep` against all that is read back; its document is `Verified`."""
     from ingest.deep import compare_contents
-    from ingest.tablecontents import delta_contents
-    from ingest.tablerows import delta_rows
+    from ingest.sinks.delta.contents import delta_contents
+    from ingest.sinks.delta.rows import delta_rows
     from ingest.verify import verify
 
     spec = load_spec(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ingest.errors import GridError, SpecError
 from ingest.model.label import label_text
 from ingest.model.window import Window
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import parse_windows
 
 

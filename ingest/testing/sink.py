@@ -21,11 +21,12 @@ from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown, Unreadable
 from ingest.schema.checksum import checksum, text
 from ingest.schema.metadata import DEFAULT
-from ingest.write.columns import DEAD_FILE, check_rows, file_schema
-from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
-from ingest.write.metadata import columns as metadata_columns
-from ingest.write.metadata import dead_columns, in_files
-from ingest.write.table import Binding
+from ingest.sinks.columns import DEAD_FILE, file_schema
+from ingest.sinks.decision import adjacent, refuse_overlap, refuse_torn, settled
+from ingest.sinks.delta.columns import check_rows
+from ingest.sinks.delta.table import Binding
+from ingest.sinks.metadata import columns as metadata_columns
+from ingest.sinks.metadata import dead_columns, in_files
 
 Fault = Literal["conflict", "unknown", "lost"]
 """The next commit: loses against another one first; arrives and isn't answered; neither arrives nor is answered."""

@@ -20,7 +20,7 @@ from ingest.model.label import instant
 from ingest.parts import Pipeline
 from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader

@@ -14,7 +14,7 @@ from ingest.model.receipt import Checksums, Receipt
 from ingest.schema.metadata import DEFAULT
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.write.things import ROWS, plan, stage_split, window
+from tests.sinks.delta.things import ROWS, plan, stage_split, window
 
 
 class SinkChecksumsContract(SinkUnderTest):

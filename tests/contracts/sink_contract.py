@@ -14,7 +14,7 @@ from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Receipt
 from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.write.things import (
+from tests.sinks.delta.things import (
     PER_WINDOW,
     ROWS,
     plan,

@@ -13,7 +13,7 @@ from ingest.model.boundary import TopicSeen
 from ingest.ports.sink import Done
 from ingest.windows.grid import batch_at, window_at
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.write.things import (
+from tests.sinks.delta.things import (
     FIRST,
     ROWS,
     TOPIC,

@@ -12,7 +12,7 @@ from ingest.errors import SpecError
 from ingest.ports.sink import Done
 from ingest.schema.metadata import DEFAULT, TYPES
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.write.things import (
+from tests.sinks.delta.things import (
     FIRST,
     ROWS,
     TOPIC,

@@ -14,7 +14,7 @@ import pytest
 from ingest.model.plan import Plan
 from ingest.schema.metadata import DEFAULT
 from ingest.testing.checker import Report, check
-from tests.write.things import (
+from tests.sinks.delta.things import (
     ROWS,
     produced,
     receipt,

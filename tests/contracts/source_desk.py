@@ -26,7 +26,7 @@ from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
-from ingest.spec import PipelineSpec, parse_spec
+from ingest.spec.pipeline import PipelineSpec, parse_spec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.sink import MemorySink

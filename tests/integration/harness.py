@@ -26,10 +26,10 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.codec import from_json, to_json
 from ingest.model.window import Window
 from ingest.pipeline import Pipeline, Request, Result, run
-from ingest.spec import PipelineSpec, parse_spec
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.spec.pipeline import PipelineSpec, parse_spec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
-from ingest.write.delta import DeltaSink
 
 HERE = Path(__file__).parent
 MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)

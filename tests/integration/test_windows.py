@@ -23,7 +23,7 @@ from ingest.errors import (
 )
 from ingest.pipeline import Request, run
 from ingest.rebuild import rebuild
-from ingest.tablerows import delta_rows
+from ingest.sinks.delta.rows import delta_rows
 from ingest.verify import verify
 from tests.integration.harness import Place, judge, millis, version, visible
 from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction

@@ -27,11 +27,11 @@ from ingest.ports.reader import Reader, ReadPlan, ReadSummary
 from ingest.ports.sink import Stager
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
-from ingest.spec import parse_spec
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.spec.pipeline import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
-from ingest.write.delta import DeltaSink
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("things", START, START + timedelta(hours=1))

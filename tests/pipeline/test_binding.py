@@ -19,7 +19,7 @@ from ingest.pipeline import Request, preview, run
 from ingest.rebase import rebase
 from ingest.rebind import propose, rebind
 from ingest.rebuild import rebuild
-from ingest.tablerows import delta_rows
+from ingest.sinks.delta.rows import delta_rows
 from ingest.verify import verify
 from tests.pipeline.test_run import PLAIN, Desk, hour
 

@@ -17,7 +17,7 @@ from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.parts import Request
 from ingest.pipeline import run
-from ingest.plan.batches import first_boundary
+from ingest.plan.ends import first_boundary
 from ingest.ports.broker import Position
 from ingest.testing.broker import MemoryBroker
 from tests.contracts.logs import MemoryCluster

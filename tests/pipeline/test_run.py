@@ -24,12 +24,12 @@ from ingest.rebuild import rebuild
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.schema.metadata import DEFAULT
-from ingest.spec import parse_spec
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.spec.pipeline import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
-from ingest.write.delta import DeltaSink
-from tests.write.things import delta_pieces
+from tests.sinks.delta.things import delta_pieces
 
 THINGS = Path(__file__).parent.parent / "integration"
 START = datetime(2026, 1, 5, tzinfo=UTC)

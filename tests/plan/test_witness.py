@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ingest.errors import CutOffError
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.source import AtLabel, Committed, Earliest, Given, Initializer, Latest, OnLoss, Source, Topics
-from ingest.plan.batches import first_boundary, next_batch
+from ingest.plan.ends import first_boundary, next_batch
 from ingest.plan.positions import positions
 from ingest.testing.broker import MemoryBroker
 from ingest.windows.tiling import clamped

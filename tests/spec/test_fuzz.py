@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import SpecError
-from ingest.spec import PipelineSpec, fill_spec, load_spec, parse_spec
+from ingest.spec.pipeline import PipelineSpec, fill_spec, load_spec, parse_spec
 
 EXAMPLES = 100
 """How many of each; more for a long look."""

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.errors import SpecError
 from ingest.schema import metadata as metacolumns
-from ingest.spec import METADATA, METADATA_DEFAULT, PipelineSpec, parse_spec
+from ingest.spec.pipeline import METADATA, METADATA_DEFAULT, PipelineSpec, parse_spec
 from tests.spec.test_window import attributes
 
 

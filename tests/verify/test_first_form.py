@@ -18,12 +18,12 @@ from ingest.model.receipt import RECEIPT_VERSION, Checksums, Receipt
 from ingest.model.staged import Staged
 from ingest.ports.sink import Done
 from ingest.rebuild import rebuild
-from ingest.tablecontents import delta_contents
-from ingest.tablerows import delta_rows
+from ingest.sinks.delta.contents import delta_contents
+from ingest.sinks.delta.rows import delta_rows
+from ingest.sinks.delta.sink import DeltaSink
 from ingest.verify import verify
-from ingest.write.delta import DeltaSink
+from tests.sinks.delta.things import messages
 from tests.verify.things import FakeTopic
-from tests.write.things import messages
 
 ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 

@@ -20,10 +20,10 @@ from ingest.model.receipt import SplitCounts
 from ingest.model.staged import Staged
 from ingest.schema.checksum import checksum
 from ingest.schema.messages import HEADERS
-from ingest.tablecontents import _of_file, delta_contents
-from ingest.write.delta import DeltaSink
-from ingest.write.stage import DeltaStager
-from tests.write.things import messages, plan, receipt
+from ingest.sinks.delta.contents import _of_file, delta_contents
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.sinks.delta.stage import DeltaStager
+from tests.sinks.delta.things import messages, plan, receipt
 
 PLACE = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {

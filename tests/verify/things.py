@@ -18,12 +18,12 @@ from ingest.model.receipt import Receipt
 from ingest.model.window import Window
 from ingest.ports.broker import TopicInfo
 from ingest.schema.metadata import DEFAULT
-from ingest.tablecontents import delta_contents
-from ingest.tablerows import delta_rows
+from ingest.sinks.delta.contents import delta_contents
+from ingest.sinks.delta.rows import delta_rows
+from ingest.sinks.delta.sink import DeltaSink
 from ingest.verify import Verified, verify
 from ingest.windows.grid import BATCH
-from ingest.write.delta import DeltaSink
-from tests.write.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
+from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
 AGAIN = TopicSeen(TOPIC.topic, "topic-id-4", 2)
