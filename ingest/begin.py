@@ -28,7 +28,8 @@ from ingest.schema.columns import Columns
 from ingest.schema.load import import_pandera, load_model
 from ingest.schema.messages import MESSAGES, in_calendar
 from ingest.schema.metadata import DEFAULT, clashes
-from ingest.spec.pipeline import PipelineSpec, load_spec, parse_spec
+from ingest.spec.load import load_spec, parse_spec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import BATCH, after, at_or_before, cron
 
 SPEC, SCHEMA = "defs.yaml", "schema.py"

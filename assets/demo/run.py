@@ -21,7 +21,8 @@ from ingest.errors import SpecError
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.receipt import Receipt
 from ingest.ports.sink import Sink
-from ingest.spec.pipeline import PipelineSpec, load_spec
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 

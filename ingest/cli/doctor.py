@@ -25,7 +25,7 @@ from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.sink import Bound
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.table import OTHER_LEDGER
-from ingest.spec.pipeline import load_spec
+from ingest.spec.load import load_spec
 
 PACKAGES = ("assets", "ingest", "resources")
 """What the distribution brings; the first and the last are names that others choose, too."""

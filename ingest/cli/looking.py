@@ -17,7 +17,8 @@ from ingest.errors import SpecError, UnreachableError
 from ingest.lag import Lag, Published, lag, newest_committed, publish
 from ingest.model.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
 from ingest.peek import documents, peek, printable, write_messages
-from ingest.spec.pipeline import PipelineSpec, load_spec
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 LIMIT = 20
 """So many messages are printed if nothing is said; to a file all are written."""

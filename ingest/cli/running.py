@@ -27,7 +27,8 @@ from ingest.pipeline import preview, refuse_open, run
 from ingest.rebase import propose, rebase
 from ingest.rebind import propose as propose_rebind
 from ingest.rebind import rebind
-from ingest.spec.pipeline import PipelineSpec, load_spec
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 
 class Plans(msgspec.Struct):

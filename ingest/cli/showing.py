@@ -18,7 +18,7 @@ from ingest.cli.windows import windows_of
 from ingest.model.receipt import Committed
 from ingest.model.window import Window
 from ingest.ports.sink import Sink
-from ingest.spec.pipeline import load_spec
+from ingest.spec.load import load_spec
 
 
 class Shown(msgspec.Struct):

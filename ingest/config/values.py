@@ -211,3 +211,9 @@ OrNone = BeforeValidator(_none)
 """`none` is written for None."""
 
 CountOrNone = Annotated[Count | None, OrNone]
+
+
+def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section as it was written; an empty one where it is missing or is none."""
+    section = attributes.get(name)
+    return section if isinstance(section, Mapping) else {}

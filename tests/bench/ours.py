@@ -18,7 +18,7 @@ from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
 from ingest.model.window import Window
 from ingest.pipeline import Request, run
-from ingest.spec.pipeline import parse_spec
+from ingest.spec.load import parse_spec
 from tests.bench.orders import FIRST_MS
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ from ingest.parts import Pipeline, ignore
 from ingest.pipeline import _freeze_plan
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
-from ingest.spec.pipeline import parse_spec
+from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.sink import MemorySink

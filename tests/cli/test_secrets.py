@@ -16,7 +16,7 @@ from ingest.kafka.broker import KafkaBroker
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.sinks.delta.place import normal
-from ingest.spec.pipeline import fill_spec, load_spec
+from ingest.spec.load import fill_spec, load_spec
 from tests.cli.conftest import Stage, hour
 from tests.spec.test_settings import FIELDS
 

@@ -27,7 +27,8 @@ from ingest.model.codec import from_json, to_json
 from ingest.model.window import Window
 from ingest.pipeline import Pipeline, Request, Result, run
 from ingest.sinks.delta.sink import DeltaSink
-from ingest.spec.pipeline import PipelineSpec, parse_spec
+from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 

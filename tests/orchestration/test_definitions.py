@@ -21,7 +21,8 @@ from assets.names import topic_key
 from assets.topic import topic_assets
 from ingest.errors import SpecError
 from ingest.model.source import Selection
-from ingest.spec.pipeline import PipelineSpec, load_spec
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import Snapshot, snapshot
 from tests.orchestration.world import TOPIC, World
 from tests.spec.test_settings import FIELDS

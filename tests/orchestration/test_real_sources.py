@@ -19,7 +19,8 @@ from assets.partitions import Stretch
 from assets.schedule import range_tags
 from ingest.assemble import assemble
 from ingest.model.boundary import TopicPartition
-from ingest.spec.pipeline import PipelineSpec, parse_spec
+from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.engine import LocalEngine
 from tests.integration.harness import HERE, Place, judge, millis, visible
 from tests.kafka.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction

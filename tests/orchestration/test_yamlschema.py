@@ -12,7 +12,7 @@ from dagster_shared.yaml_utils import parse_yaml_with_source_position
 from jsonschema import Draft202012Validator
 
 from assets.component import Attributes
-from ingest.spec.pipeline import parse_spec
+from ingest.spec.load import parse_spec
 
 USUAL = """
 id: a

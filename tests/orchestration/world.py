@@ -22,7 +22,8 @@ from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
-from ingest.spec.pipeline import PipelineSpec, parse_spec
+from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine

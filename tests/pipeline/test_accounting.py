@@ -28,7 +28,7 @@ from ingest.ports.sink import Stager
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.sinks.delta.sink import DeltaSink
-from ingest.spec.pipeline import parse_spec
+from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader

@@ -25,7 +25,7 @@ from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta.sink import DeltaSink
-from ingest.spec.pipeline import parse_spec
+from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader

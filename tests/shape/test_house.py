@@ -16,7 +16,7 @@ from typer.main import get_command
 from ingest import errors
 from ingest.cli.main import app
 from ingest.cli.output import BUG, INTERRUPTED
-from ingest.spec.pipeline import load_spec
+from ingest.spec.load import load_spec
 from tests.orchestration.test_demo import COMMAND
 from tests.shape.readme import README, blocks, section
 

@@ -13,7 +13,8 @@ import pytest
 
 from ingest.config.yamltext import DEPTH_MAX, SIZE_MAX
 from ingest.errors import SpecError
-from ingest.spec.pipeline import PipelineSpec, load_spec
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import parse_windows
 
 GOOD = """\
@@ -30,7 +31,7 @@ READER = """
 import json, resource, signal, sys
 from pathlib import Path
 from ingest.errors import SpecError
-from ingest.spec.pipeline import load_spec
+from ingest.spec.load import load_spec
 
 resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3,) * 2)
 said = {}

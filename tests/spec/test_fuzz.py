@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import SpecError
-from ingest.spec.pipeline import PipelineSpec, fill_spec, load_spec, parse_spec
+from ingest.spec.load import fill_spec, load_spec, parse_spec
+from ingest.spec.pipeline import PipelineSpec
 
 EXAMPLES = 100
 """How many of each; more for a long look."""

@@ -9,7 +9,9 @@ import pytest
 
 from ingest.errors import SpecError
 from ingest.schema import metadata as metacolumns
-from ingest.spec.pipeline import METADATA, METADATA_DEFAULT, PipelineSpec, parse_spec
+from ingest.spec.load import parse_spec
+from ingest.spec.metadata import METADATA, METADATA_DEFAULT
+from ingest.spec.pipeline import PipelineSpec
 from tests.spec.test_window import attributes
 
 

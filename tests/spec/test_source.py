@@ -11,7 +11,8 @@ from ingest.errors import SpecError
 from ingest.kafka.properties import Tuning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Selection, Topics
-from ingest.spec.pipeline import PipelineSpec, load_spec
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 TEXT = """\
 id: orders

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
-from ingest.spec.pipeline import PipelineSpec, SourceSpec, load_spec, parse_spec
+from ingest.spec.load import load_spec, parse_spec
+from ingest.spec.pipeline import PipelineSpec, SourceSpec
 from ingest.windows.grid import parse_windows
 
 ROOT = Path(__file__).parents[2]

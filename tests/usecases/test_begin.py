@@ -17,7 +17,7 @@ from ingest.begin import Asked, Begun, begin
 from ingest.errors import SpecError
 from ingest.guess import Guess, guess_type
 from ingest.model.boundary import TopicPartition
-from ingest.spec.pipeline import load_spec
+from ingest.spec.load import load_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
 
