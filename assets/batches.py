@@ -17,10 +17,10 @@ from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
 from assets.names import table_key, upstream_keys
 from assets.reporting import Assemble, definition_metadata, reported, request_id, told
-from ingest.batches import run_batch, run_batches
 from ingest.errors import SpecError
-from ingest.parts import Pipeline, Request, Result
-from ingest.pipeline import run
+from ingest.run.context import Pipeline, Request, Result
+from ingest.run.micro_batches import run_batch, run_batches
+from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import parse_windows

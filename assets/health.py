@@ -19,7 +19,7 @@ from assets.reporting import NEWEST, Assemble
 from assets.why import late_words, overdue_words
 from ingest.errors import WindrowError
 from ingest.headroom import headroom
-from ingest.parts import Pipeline
+from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import WindowSpec
 from ingest.windows.completeness import Completeness

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingest.model.receipt import Receipt
-from ingest.parts import Pipeline
+from ingest.run.context import Pipeline
 from ingest.windows.completeness import Completeness, judge
 
 

@@ -21,7 +21,7 @@ from ingest.model.codec import to_json
 from ingest.model.label import label_text
 from ingest.model.receipt import Receipt, SplitCounts
 from ingest.model.window import Window
-from ingest.parts import Result
+from ingest.run.context import Result
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.completeness import WindowState

@@ -15,8 +15,8 @@ from assets.schedule import refused_tag
 from ingest.errors import RefusedError, WindrowError
 from ingest.lag import Lag, lag
 from ingest.model.receipt import Receipt
-from ingest.parts import Pipeline, Result
 from ingest.ports.engine import Engine
+from ingest.run.context import Pipeline, Result
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.completeness import WindowState

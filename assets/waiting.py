@@ -18,7 +18,7 @@ from assets.partitions import key_of
 from assets.reporting import Assemble
 from ingest.assemble import assemble as from_spec
 from ingest.errors import SpecError, WindrowError
-from ingest.parts import Pipeline
+from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 
 LOOK_BACK = 500

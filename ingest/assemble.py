@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ingest.parts import Pipeline
 from ingest.ports.broker import Broker
 from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
+from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:

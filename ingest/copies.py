@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from ingest.binding import gone
 from ingest.findings import Finding, Level
 from ingest.model.boundary import Boundary
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.ports.ledger import Ledger
 from ingest.ports.sink import Sink
+from ingest.run.binding import gone
 from ingest.windows.seams import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."

@@ -17,9 +17,9 @@ from ingest.lag import PartitionLag, lag
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.label import instant
 from ingest.model.window import Window
-from ingest.parts import Pipeline
 from ingest.plan.topics import discover
 from ingest.ports.broker import TopicInfo
+from ingest.run.context import Pipeline
 from ingest.windows.grid import after, batch_at, is_closed, window_at
 
 NEAR = 4

@@ -6,11 +6,11 @@ committed as partial where the loss policy says to go on.
 
 from __future__ import annotations
 
-from ingest.binding import refuse_other_table
 from ingest.errors import SpecError
 from ingest.model.source import Initializer
-from ingest.parts import Pipeline
 from ingest.plan.opening import Rebase, opening
+from ingest.run.binding import refuse_other_table
+from ingest.run.context import Pipeline
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:

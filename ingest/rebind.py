@@ -13,7 +13,7 @@ import msgspec
 from ingest.errors import BindingError, SpecError
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
-from ingest.parts import Pipeline
+from ingest.run.context import Pipeline
 
 
 class Rebind(msgspec.Struct, frozen=True):

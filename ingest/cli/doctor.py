@@ -14,15 +14,15 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from ingest.assemble import assemble
-from ingest.binding import refuse_other_table
 from ingest.errors import RefusedError, WindrowError
 from ingest.headroom import headroom
 from ingest.kafka.embedded.server import java_problem
 from ingest.model.boundary import Boundary, TopicPartition
-from ingest.parts import Pipeline
 from ingest.plan.topics import discover
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.sink import Bound
+from ingest.run.binding import refuse_other_table
+from ingest.run.context import Pipeline
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.table import OTHER_LEDGER
 from ingest.spec.load import load_spec

@@ -11,13 +11,13 @@ import msgspec
 from rich.text import Text
 
 from ingest.assemble import assemble_to_look, open_table
-from ingest.binding import refuse_other_table
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import windows_of
 from ingest.model.receipt import Committed
 from ingest.model.window import Window
 from ingest.ports.sink import Sink
+from ingest.run.binding import refuse_other_table
 from ingest.spec.load import load_spec
 
 

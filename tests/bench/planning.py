@@ -20,8 +20,8 @@ from ingest.decode.json.decoder import JsonDecoder
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
-from ingest.parts import Pipeline, ignore
-from ingest.pipeline import _freeze_plan
+from ingest.run.context import Pipeline, ignore
+from ingest.run.pipeline import _freeze_plan
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.spec.load import parse_spec

@@ -17,9 +17,9 @@ from ingest.cli import doctor, looking, running, showing
 from ingest.cli.main import app
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
-from ingest.parts import Pipeline
 from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
+from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine

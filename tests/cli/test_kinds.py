@@ -14,7 +14,7 @@ from ingest.cli.running import _bar
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
 from ingest.model.source import OnRemoved
-from ingest.parts import Progress
+from ingest.run.context import Progress
 from tests.cli.conftest import START, TOPIC, Stage, hour
 
 TP0 = TopicPartition("shop.things", 0)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.batches import run_batch
 from ingest.decode.json.decoder import Decoded, JsonDecoder
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
@@ -19,11 +18,12 @@ from ingest.model.plan import Split
 from ingest.model.source import Isolation
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.parts import Pipeline, Request, Result
-from ingest.pipeline import run
 from ingest.ports.broker import Broker
 from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
+from ingest.run.context import Pipeline, Request, Result
+from ingest.run.micro_batches import run_batch
+from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.spec.load import parse_spec

@@ -25,7 +25,7 @@ from ingest.errors import WindrowError
 from ingest.model.boundary import TopicPartition
 from ingest.model.codec import from_json, to_json
 from ingest.model.window import Window
-from ingest.pipeline import Pipeline, Request, Result, run
+from ingest.run.pipeline import Pipeline, Request, Result, run
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec

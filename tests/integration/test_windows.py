@@ -21,8 +21,8 @@ from ingest.errors import (
     SpecError,
     WindrowError,
 )
-from ingest.pipeline import Request, run
 from ingest.rebuild import rebuild
+from ingest.run.pipeline import Request, run
 from ingest.sinks.delta.rows import delta_rows
 from ingest.verify import verify
 from tests.integration.harness import Place, judge, millis, version, visible

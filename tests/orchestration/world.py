@@ -17,9 +17,9 @@ from ingest.errors import OpenTransactionError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
-from ingest.pipeline import Pipeline
 from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
+from ingest.run.pipeline import Pipeline
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.spec.load import parse_spec

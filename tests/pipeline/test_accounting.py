@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from ingest.accounting import refuse_too_many_dead, refuse_unequal, unexplained
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import AccountingError, DeadLetterLimitError
 from ingest.ledger.sql import open_ledger
@@ -21,10 +20,11 @@ from ingest.model.receipt import SplitCounts
 from ingest.model.refusals import OTHERS, Refusals, in_words
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.parts import Pipeline, Request
-from ingest.pipeline import run
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary
 from ingest.ports.sink import Stager
+from ingest.run.accounting import refuse_too_many_dead, refuse_unequal, unexplained
+from ingest.run.context import Pipeline, Request
+from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.sinks.delta.sink import DeltaSink

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-from ingest.batches import preview_next, run_batch
 from ingest.errors import CutOffError, DataLossError
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Earliest, Source, Topics
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.parts import Request
-from ingest.pipeline import run
 from ingest.plan.ends import first_boundary
 from ingest.ports.broker import Position
+from ingest.run.context import Request
+from ingest.run.micro_batches import preview_next, run_batch
+from ingest.run.pipeline import run
 from ingest.testing.broker import MemoryBroker
 from tests.contracts.logs import MemoryCluster
 from tests.contracts.source_desk import SourceDesk, minutes

@@ -17,10 +17,10 @@ from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import RECEIPT_VERSION, Checksums
 from ingest.model.window import Window
-from ingest.pipeline import Pipeline, Request, Result, preview, run
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.rebind import rebind
 from ingest.rebuild import rebuild
+from ingest.run.pipeline import Pipeline, Request, Result, preview, run
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.schema.metadata import DEFAULT

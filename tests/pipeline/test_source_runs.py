@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ingest.batches import run_batch, run_batches
 from ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
 from ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError, UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import label_text
 from ingest.model.window import Window
-from ingest.pipeline import Request, preview, run
 from ingest.ports.broker import TopicInfo
 from ingest.rebase import rebase
+from ingest.run.micro_batches import run_batch, run_batches
+from ingest.run.pipeline import Request, preview, run
 from ingest.testing.broker import MemoryBroker
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk, hour, minutes
 

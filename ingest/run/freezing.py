@@ -12,10 +12,10 @@ from ingest.model.boundary import Boundary
 from ingest.model.label import Label, label_text
 from ingest.model.source import AtLabel
 from ingest.model.window import Window
-from ingest.parts import Pipeline, Progress, ignore
 from ingest.plan.ends import first_boundary
 from ingest.plan.resolve import resolve
-from ingest.readable import asked_until_believed
+from ingest.run.availability import asked_until_believed
+from ingest.run.context import Pipeline, Progress, ignore
 from ingest.windows import grid as grids
 from ingest.windows.tiling import clamped
 

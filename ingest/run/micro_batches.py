@@ -16,18 +16,18 @@ from itertools import count
 
 import msgspec
 
-from ingest.binding import refuse_other_table, refuse_wrong_place
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError
-from ingest.freezing import refuse_changed_grid
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Plan
-from ingest.parts import Pipeline, Progress, Request, Result, ignore
-from ingest.pipeline import preview, run
 from ingest.plan.ends import first_boundary, next_batch
 from ingest.plan.splits import make_plan
 from ingest.plan.topics import discover
-from ingest.readable import asked_until_believed
+from ingest.run.availability import asked_until_believed
+from ingest.run.binding import refuse_other_table, refuse_wrong_place
+from ingest.run.context import Pipeline, Progress, Request, Result, ignore
+from ingest.run.freezing import refuse_changed_grid
+from ingest.run.pipeline import preview, run
 from ingest.windows.grid import batch_at
 from ingest.windows.tiling import clamped
 

@@ -20,11 +20,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
-from ingest.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
-from ingest.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
 from ingest.crashpoints import crash_point
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
-from ingest.freezing import foreseen, freeze_boundary, refuse_changed_grid
 from ingest.lag import Published, publish
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant, label_text
@@ -33,13 +30,16 @@ from ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
 from ingest.model.source import OnLoss, selection_text, selects
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.parts import Pipeline, Progress, Request, Result, ignore
 from ingest.plan.splits import make_plan
 from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown
-from ingest.readable import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
+from ingest.run.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
+from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
+from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
+from ingest.run.context import Pipeline, Progress, Request, Result, ignore
+from ingest.run.freezing import foreseen, freeze_boundary, refuse_changed_grid
+from ingest.run.task import Hours, SplitTask
 from ingest.spec.pipeline import PipelineSpec
-from ingest.task import Hours, SplitTask
 from ingest.windows import grid as grids
 
 __all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run"]

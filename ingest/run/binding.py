@@ -7,7 +7,7 @@ spec that names another path, a second spec under the same id, and a disk that i
 from __future__ import annotations
 
 from ingest.errors import BindingError
-from ingest.parts import Pipeline
+from ingest.run.context import Pipeline
 
 _MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _GONE = (

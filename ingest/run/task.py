@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.accounting import SHOWN
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
 from ingest.model.staged import Staged
 from ingest.ports.reader import Reader
 from ingest.ports.sink import Stager, StagerFactory
+from ingest.run.accounting import SHOWN
 from ingest.schema.messages import in_calendar
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Checksums, Committed, SplitCounts
 from ingest.model.source import OnLoss
 from ingest.model.staged import Staged
-from ingest.parts import Pipeline, Request
 from ingest.plan.cutoff import APART_SECONDS, TIMES, cut_off_error, described, surely_cut_off
 from ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
+from ingest.run.context import Pipeline, Request
 
 T = TypeVar("T")
 
