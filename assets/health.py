@@ -18,7 +18,7 @@ from assets.names import table_key
 from assets.reporting import NEWEST, Assemble
 from assets.why import late_words, overdue_words
 from ingest.errors import WindrowError
-from ingest.headroom import headroom
+from ingest.operate.retention_margin import headroom
 from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import WindowSpec

@@ -15,12 +15,12 @@ import dagster as dg
 import msgspec
 
 from assets.columns import column_schema, lineage
-from ingest.lag import Lag
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.codec import to_json
 from ingest.model.label import label_text
 from ingest.model.receipt import Receipt, SplitCounts
 from ingest.model.window import Window
+from ingest.operate.lag import Lag
 from ingest.run.context import Result
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec

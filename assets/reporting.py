@@ -13,8 +13,8 @@ from assets.hours import judged
 from assets.metadata import Value, window_metadata
 from assets.schedule import refused_tag
 from ingest.errors import RefusedError, WindrowError
-from ingest.lag import Lag, lag
 from ingest.model.receipt import Receipt
+from ingest.operate.lag import Lag, lag
 from ingest.ports.engine import Engine
 from ingest.run.context import Pipeline, Result
 from ingest.schema.columns import Columns

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from ingest.assemble import assemble
 from ingest.errors import RefusedError, WindrowError
-from ingest.headroom import headroom
 from ingest.kafka.embedded.server import java_problem
 from ingest.model.boundary import Boundary, TopicPartition
+from ingest.operate.retention_margin import headroom
 from ingest.plan.topics import discover
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.sink import Bound

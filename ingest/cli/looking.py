@@ -13,9 +13,9 @@ from ingest.assemble import assemble_to_look, connect
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.errors import SpecError, UnreachableError
-from ingest.lag import Lag, Published, lag, newest_committed, publish
 from ingest.model.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
-from ingest.peek import documents, peek, printable, write_messages
+from ingest.operate.lag import Lag, Published, lag, newest_committed, publish
+from ingest.operate.peek import documents, peek, printable, write_messages
 from ingest.run.binding import refuse_other_table
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec

@@ -91,8 +91,8 @@ def init(
     if sample and not topic:
         raise typer.BadParameter("--sample goes with --topic")
     with telling(json=json, debug=debug) as output:
-        from ingest.begin import Asked
         from ingest.cli.beginning import begin_pipeline
+        from ingest.operate.begin import Asked
 
         begin_pipeline(output, folder, Asked(bootstrap, topic, pipeline, grid, sample or SAMPLE))
 

@@ -21,9 +21,9 @@ from ingest.model.label import label_text
 from ingest.model.plan import Plan
 from ingest.model.source import parse_initializer
 from ingest.model.window import Window
-from ingest.rebase import propose, rebase
-from ingest.rebind import propose as propose_rebind
-from ingest.rebind import rebind
+from ingest.operate.rebase import propose, rebase
+from ingest.operate.rebind import propose as propose_rebind
+from ingest.operate.rebind import rebind
 from ingest.run.context import Pipeline, Progress, Request, Result
 from ingest.run.micro_batches import preview_next, run_batch, run_batches
 from ingest.run.pipeline import preview, refuse_open, run

@@ -98,10 +98,10 @@ def _dead(sink: Sink, attempts: list[tuple[Window, str | None]], limit: int, *, 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     """Receipts against ledger, rows and topics, with `deep` against all that is read back; its document is `Verified`."""
-    from ingest.deep import compare_contents
+    from ingest.operate.deep import compare_contents
+    from ingest.operate.verify import verify
     from ingest.sinks.delta.contents import delta_contents
     from ingest.sinks.delta.rows import delta_rows
-    from ingest.verify import verify
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
@@ -121,7 +121,7 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
 
 def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     """Lost receipts from the ledger's copies, put back only if `yes`; its document is `Restored`."""
-    from ingest.restore import restore
+    from ingest.operate.restore import restore
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
@@ -149,7 +149,7 @@ def run_doctor(output: Output, path: Path | None) -> None:
 
 def rebuild_ledger(output: Output, path: Path) -> None:
     """The ledger, restored from the receipts; its document is `Rebuilt`."""
-    from ingest.rebuild import rebuild
+    from ingest.operate.rebuild import rebuild
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)

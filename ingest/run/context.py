@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingest.lag import Published
 from ingest.model.receipt import Committed
+from ingest.operate.lag import Published
 from ingest.ports.broker import Broker
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger

@@ -22,7 +22,6 @@ from importlib.metadata import version
 
 from ingest.crashpoints import crash_point
 from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
-from ingest.lag import Published, publish
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant, label_text
 from ingest.model.plan import Plan
@@ -30,6 +29,7 @@ from ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
 from ingest.model.source import OnLoss, selection_text, selects
 from ingest.model.staged import Staged
 from ingest.model.window import Window
+from ingest.operate.lag import Published, publish
 from ingest.plan.splits import make_plan
 from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown

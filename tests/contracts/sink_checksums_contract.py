@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.deep import summed
 from ingest.model.receipt import Checksums, Receipt
+from ingest.operate.deep import summed
 from ingest.schema.metadata import DEFAULT
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.contracts.sink_under_test import SinkUnderTest

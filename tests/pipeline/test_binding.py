@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from ingest.copies import against_ledger
 from ingest.errors import BindingError, SpecError, UnreachableError
 from ingest.ledger.tables import SINKS
 from ingest.model.window import Window
-from ingest.rebase import rebase
-from ingest.rebind import propose, rebind
-from ingest.rebuild import rebuild
+from ingest.operate.copies import against_ledger
+from ingest.operate.rebase import rebase
+from ingest.operate.rebind import propose, rebind
+from ingest.operate.rebuild import rebuild
+from ingest.operate.verify import verify
 from ingest.run.context import Pipeline
 from ingest.run.micro_batches import preview_next, run_batch
 from ingest.run.pipeline import Request, preview, run
 from ingest.sinks.delta.rows import delta_rows
-from ingest.verify import verify
 from tests.pipeline.test_run import PLAIN, Desk, hour
 
 BATCH = {"window": {"grid": "batch"}}

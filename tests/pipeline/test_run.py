@@ -11,15 +11,15 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.decode.json.decoder import JsonDecoder
-from ingest.deep import summed
 from ingest.errors import GridError, IdentityError, SchemaChangedError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import RECEIPT_VERSION, Checksums
 from ingest.model.window import Window
+from ingest.operate.deep import summed
+from ingest.operate.rebind import rebind
+from ingest.operate.rebuild import rebuild
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.rebind import rebind
-from ingest.rebuild import rebuild
 from ingest.run.pipeline import Pipeline, Request, Result, preview, run
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model

@@ -14,8 +14,8 @@ from ingest.errors import DataLossError, GridError, IdentityError, OpenTransacti
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import label_text
 from ingest.model.window import Window
+from ingest.operate.rebase import rebase
 from ingest.ports.broker import TopicInfo
-from ingest.rebase import rebase
 from ingest.run.micro_batches import run_batch, run_batches
 from ingest.run.pipeline import Request, preview, run
 from ingest.testing.broker import MemoryBroker

@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import SchemaChangedError
+from ingest.operate.verify import Held
 from ingest.ports.sink import Done
 from ingest.schema.messages import HEADERS
 from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
 from ingest.sinks.delta.rows import delta_rows
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.sinks.metadata import last_headers
-from ingest.verify import Held
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.delta.things import ROWS, TOPIC, staged_paths, staged_receipt, window
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ingest.assemble import assemble
-from ingest.begin import Asked, Begun, begin
 from ingest.errors import SpecError
-from ingest.guess import Guess, guess_type
 from ingest.model.boundary import TopicPartition
+from ingest.operate.begin import Asked, Begun, begin
+from ingest.operate.infer import Guess, guess_type
 from ingest.spec.load import load_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
 
 def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much one topic-partition holds, no more than the bound is taken into memory, and a batch."""
-    monkeypatch.setattr("ingest.begin.MOST_BYTES", 10_000)
+    monkeypatch.setattr("ingest.operate.begin.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
     found = begin(tmp_path, ASKED, lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=5)), NOW)
     assert 10 <= found.sampled <= 15

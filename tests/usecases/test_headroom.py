@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.headroom import of_unread, of_window, oldest_open
-from ingest.lag import PartitionLag
 from ingest.model.boundary import TopicPartition
+from ingest.operate.lag import PartitionLag
+from ingest.operate.retention_margin import of_unread, of_window, oldest_open
 from ingest.ports.broker import TopicInfo
 from ingest.windows.grid import labels_between, window_at
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.lag import Lag, PartitionLag, Published, lag, newest_committed, publish
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.codec import from_json, to_json
 from ingest.model.source import AtTime, Committed, Earliest, Given, Latest, Partitions, Pattern, Source, Topics
+from ingest.operate.lag import Lag, PartitionLag, Published, lag, newest_committed, publish
 from ingest.ports.broker import Stamps
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP

@@ -17,7 +17,7 @@ from ingest.errors import DataLossError, IdentityError, SpecError
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
-from ingest.peek import PRINTED, peek, printable, write_messages
+from ingest.operate.peek import PRINTED, peek, printable, write_messages
 from ingest.ports.broker import Position
 from ingest.ports.reader import ReadPlan
 from ingest.schema.messages import MESSAGES

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ingest.operate.verify import Verified
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta import contents as tablecontents
 from ingest.sinks.delta.contents import delta_contents
 from ingest.sinks.delta.sink import DeltaSink
-from ingest.verify import Verified
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.delta.things import ROWS, window
 from tests.verify.things import Scene

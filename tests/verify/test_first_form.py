@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ingest.deep import compare_contents
 from ingest.ledger.sql import open_ledger
 from ingest.model.codec import from_json, to_json
 from ingest.model.receipt import RECEIPT_VERSION, Checksums, Receipt
 from ingest.model.staged import Staged
+from ingest.operate.deep import compare_contents
+from ingest.operate.rebuild import rebuild
+from ingest.operate.verify import verify
 from ingest.ports.sink import Done
-from ingest.rebuild import rebuild
 from ingest.sinks.delta.contents import delta_contents
 from ingest.sinks.delta.rows import delta_rows
 from ingest.sinks.delta.sink import DeltaSink
-from ingest.verify import verify
 from tests.sinks.delta.things import messages
 from tests.verify.things import FakeTopic
 

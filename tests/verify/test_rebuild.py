@@ -11,7 +11,7 @@ from ingest.errors import IdentityError, SpecError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import Boundary, Mark
 from ingest.model.plan import Plan
-from ingest.rebuild import boundaries, rebuild, refuse_foreign
+from ingest.operate.rebuild import boundaries, rebuild, refuse_foreign
 from ingest.windows.seams import difference
 from tests.sinks.delta.things import TOPIC, plan, plan_of, window
 from tests.verify.things import AGAIN, ANEW, OTHER, Scene

@@ -9,8 +9,8 @@ import pytest
 
 from ingest.errors import RefusedError
 from ingest.model.codec import to_json
-from ingest.rebuild import rebuild
-from ingest.restore import restore
+from ingest.operate.rebuild import rebuild
+from ingest.operate.restore import restore
 from tests.sinks.delta.things import window
 from tests.verify.things import Scene
 

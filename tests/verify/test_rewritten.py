@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.deep import compare_contents
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
 from ingest.model.staged import Staged
+from ingest.operate.deep import compare_contents
 from ingest.schema.checksum import checksum
 from ingest.schema.messages import HEADERS
 from ingest.sinks.delta.contents import _of_file, delta_contents

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.copies import Kept, compare_ledger
 from ingest.errors import RefusedError
 from ingest.ledger.tables import FACTS, RECEIPTS
 from ingest.model.boundary import Boundary, Mark, TopicSeen
 from ingest.model.receipt import Counts
-from ingest.rebuild import rebuild
+from ingest.operate.copies import Kept, compare_ledger
+from ingest.operate.rebuild import rebuild
+from ingest.operate.verify import Held, Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
 from ingest.schema.metadata import DEFAULT
-from ingest.verify import Held, Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
 from ingest.windows.seams import difference, torn
 from tests.sinks.delta.things import TOPIC, plan, plan_of, receipt, stage, window
 from tests.verify.things import ANEW, OTHER, Scene
@@ -459,7 +459,7 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
 def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong, in words, with the way out, once it is told again and again; of another topic or cluster it would mean nothing."""
     waited: list[float] = []
-    monkeypatch.setattr("ingest.verify.time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr("ingest.operate.verify.time", SimpleNamespace(sleep=waited.append))
     tp = scene.ledger.newest("orders")[0].marks[1].tp
     scene.broker.end_of = {tp: 30}
     assert scene.verify().findings == ()
@@ -477,7 +477,7 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: py
 def test_an_end_that_is_too_small_for_a_moment(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that was just elected may name one: asked again, it is not."""
     scene.broker.end_of = dict.fromkeys((m.tp for m in scene.ledger.newest("orders")[0].marks), 0)
-    monkeypatch.setattr("ingest.verify.time", SimpleNamespace(sleep=lambda _: scene.broker.end_of.clear()))
+    monkeypatch.setattr("ingest.operate.verify.time", SimpleNamespace(sleep=lambda _: scene.broker.end_of.clear()))
     assert scene.verify().findings == ()
 
 

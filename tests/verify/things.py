@@ -9,19 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from ingest.deep import compare_contents
 from ingest.errors import IdentityError, UnreachableError
 from ingest.ledger.sql import SqlLedger, open_ledger
 from ingest.model.boundary import TopicPartition, TopicSeen
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
+from ingest.operate.deep import compare_contents
+from ingest.operate.verify import Verified, verify
 from ingest.ports.broker import TopicInfo
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta.contents import delta_contents
 from ingest.sinks.delta.rows import delta_rows
 from ingest.sinks.delta.sink import DeltaSink
-from ingest.verify import Verified, verify
 from ingest.windows.grid import BATCH
 from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
 

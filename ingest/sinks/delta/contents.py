@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
-from ingest.deep import Contents
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.window import Window
+from ingest.operate.deep import Contents
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta.place import Place, normal
 from ingest.sinks.delta.table import load, rows_of

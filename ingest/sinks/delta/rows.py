@@ -14,10 +14,10 @@ from pyarrow import fs
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.window import Window
+from ingest.operate.verify import Held, Rows
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta.place import normal
 from ingest.sinks.delta.table import load, rows_of, window_column
-from ingest.verify import Held, Rows
 
 MEMORY = "400MB"
 """Beyond it DuckDB spills to a temporary folder: a window of any size is counted."""

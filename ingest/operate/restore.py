@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ingest.errors import RefusedError
-from ingest.findings import Finding
+from ingest.operate.findings import Finding
 from ingest.ports.ledger import Ledger
 from ingest.ports.sink import Sink, Unreadable
 

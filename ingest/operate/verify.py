@@ -13,15 +13,15 @@ from itertools import pairwise
 
 import msgspec
 
-from ingest.copies import against_ledger
 from ingest.errors import RefusedError, UnreachableError
-from ingest.findings import About, Finding
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.label import Label, label_text
 from ingest.model.plan import Plan, Split, covered
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.source import OnRemoved
 from ingest.model.window import Window
+from ingest.operate.copies import against_ledger
+from ingest.operate.findings import About, Finding
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.ledger import Ledger
@@ -69,7 +69,7 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 Deep = Callable[[Sequence[Receipt]], list[Finding]]
-"""Reads back what the receipts of committed windows name and compares it (`ingest.deep`); what can't be read is a finding too."""
+"""Reads back what the receipts of committed windows name and compares it (`ingest.operate.deep`); what can't be read is a finding too."""
 
 
 def verify(

@@ -13,10 +13,10 @@ from typing import Literal
 import msgspec
 
 from ingest.errors import DataLossError
-from ingest.lag import PartitionLag, lag
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.label import instant
 from ingest.model.window import Window
+from ingest.operate.lag import PartitionLag, lag
 from ingest.plan.topics import discover
 from ingest.ports.broker import TopicInfo
 from ingest.run.context import Pipeline

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from ingest.findings import Finding, Level
 from ingest.model.boundary import Boundary
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
+from ingest.operate.findings import Finding, Level
 from ingest.ports.ledger import Ledger
 from ingest.ports.sink import Sink
 from ingest.run.binding import gone

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import SpecError, UnreachableError, WindrowError
-from ingest.guess import document, guess_columns, schema_text
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
 from ingest.model.plan import Split
 from ingest.model.source import Topics
+from ingest.operate.infer import document, guess_columns, schema_text
 from ingest.plan.topics import discover
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan

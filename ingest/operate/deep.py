@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.errors import RefusedError, UnreachableError
-from ingest.findings import Finding
 from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
 from ingest.model.window import Window
+from ingest.operate.findings import Finding
 from ingest.schema.checksum import row_hashes, text
 from ingest.schema.metadata import DEFAULT
 
