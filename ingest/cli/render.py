@@ -17,8 +17,9 @@ from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Counts, Receipt
 from ingest.model.window import Window
 from ingest.operate.findings import Finding
-from ingest.operate.lag import Lag, Published
+from ingest.operate.lag import Lag
 from ingest.operate.peek import PRINTED
+from ingest.run.publish import Published
 from ingest.windows.tiling import between
 
 

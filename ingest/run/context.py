@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ingest.model.receipt import Committed
-from ingest.operate.lag import Published
 from ingest.ports.broker import Broker
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.ports.sink import Sink
+from ingest.run.publish import Published
 from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:

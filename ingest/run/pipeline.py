@@ -29,7 +29,6 @@ from ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
 from ingest.model.source import OnLoss, selection_text, selects
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.operate.lag import Published, publish
 from ingest.plan.splits import make_plan
 from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown
@@ -38,6 +37,7 @@ from ingest.run.availability import cut_short, loss_policy, readable_splits, ref
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore
 from ingest.run.freezing import foreseen, freeze_boundary, refuse_changed_grid
+from ingest.run.publish import Published, publish
 from ingest.run.task import Hours, SplitTask
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows import grid as grids

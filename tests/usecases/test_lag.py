@@ -11,8 +11,9 @@ from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.codec import from_json, to_json
 from ingest.model.source import AtTime, Committed, Earliest, Given, Latest, Partitions, Pattern, Source, Topics
-from ingest.operate.lag import Lag, PartitionLag, Published, lag, newest_committed, publish
+from ingest.operate.lag import Lag, PartitionLag, lag, newest_committed
 from ingest.ports.broker import Stamps
+from ingest.run.publish import Published, publish
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP
 from tests.usecases.test_completeness import receipt
