@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-TABLE = Path(__file__).parents[2] / "verify" / "first_form" / "table"
+TABLE = Path(__file__).parents[2] / "operate" / "first_form" / "table"
 """A table that windrow has written; only read here."""
 
 

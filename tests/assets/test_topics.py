@@ -15,8 +15,8 @@ from assets.topic import topic_assets
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.source import Selection, Topics
 from resources.kafka import KafkaSource, Snapshot, snapshot
-from tests.orchestration.ticks import ask
-from tests.orchestration.world import TOPIC, World, hour
+from tests.assets.ticks import ask
+from tests.assets.world import TOPIC, World, hour
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"
@@ -124,7 +124,7 @@ def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
                 "id": name,
                 "source": {**SERVERS, **its},
                 "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
-                "decode": {"schema": "tests.orchestration.things:Thing"},
+                "decode": {"schema": "tests.assets.things:Thing"},
                 "sink": {"path": f"lake/{name}"},
             }
             contents = {"type": "assets.component.KafkaTable", "attributes": attributes}

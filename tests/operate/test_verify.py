@@ -21,8 +21,8 @@ from ingest.operate.rebuild import rebuild
 from ingest.operate.verify import Held, Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
 from ingest.schema.metadata import DEFAULT
 from ingest.windows.seams import difference, torn
+from tests.operate.things import ANEW, OTHER, Scene
 from tests.sinks.delta.things import TOPIC, plan, plan_of, receipt, stage, window
-from tests.verify.things import ANEW, OTHER, Scene
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from assets.topic import topic_assets
 from ingest.errors import UnreachableError
 from ingest.model.boundary import TopicPartition
 from resources.kafka import Snapshot
-from tests.orchestration.world import TOPIC, World, hour
+from tests.assets.world import TOPIC, World, hour
 
 AWAY = UnreachableError("The broker is away", "plan", "Wait.", TOPIC, 1)
 
@@ -83,7 +83,7 @@ def test_what_can_pass_is_tried_again_and_then_told_alone(world: World, monkeypa
 
 def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     """A ledger that can't be reached fails the run in the same words, after the same retries."""
-    monkeypatch.setattr("tests.orchestration.world.open_ledger", away)
+    monkeypatch.setattr("tests.assets.world.open_ledger", away)
     world.defs = kafka_table(world.spec, world.assemble)
     data = failure(world.run(0))
     assert world.attempts == 2

@@ -17,7 +17,7 @@ from assets.metadata import MEANINGS
 from assets.topic import topic_assets
 from ingest.schema.columns import Columns
 from ingest.schema.metadata import DEFAULT
-from tests.orchestration.world import START, World, hour
+from tests.assets.world import START, World, hour
 
 FIRST = ["rows_written", "dead_letters", "window", "offsets", "lag_records", "lag_seconds"]
 

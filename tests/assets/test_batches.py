@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 
 from assets.schedule import BATCH_REFUSED, REFUSED_TAG, STILL_GOING
-from tests.orchestration.ticks import ask
-from tests.orchestration.world import TOPIC, World, hour
+from tests.assets.ticks import ask
+from tests.assets.world import TOPIC, World, hour
 
 SIX_AT_ONCE = {"grid": "batch", "every": "*/2 * * * *", "max_records": 6}
 

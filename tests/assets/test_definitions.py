@@ -24,7 +24,7 @@ from ingest.model.source import Selection
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import Snapshot, snapshot
-from tests.orchestration.world import TOPIC, World
+from tests.assets.world import TOPIC, World
 from tests.spec.test_settings import FIELDS
 
 PROJECT = Path(__file__).parents[2]
@@ -197,7 +197,7 @@ def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
                 "id": name,
                 "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
                 "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
-                "decode": {"schema": "tests.orchestration.things:Thing"},
+                "decode": {"schema": "tests.assets.things:Thing"},
                 "sink": {"path": f"lake/{place}"},
             }
             contents = {"type": "assets.component.KafkaTable", "attributes": attributes}

@@ -18,8 +18,8 @@ from ingest.sinks.delta import contents as tablecontents
 from ingest.sinks.delta.contents import delta_contents
 from ingest.sinks.delta.sink import DeltaSink
 from tests.contracts.sink_metadata_contract import RENAMED
+from tests.operate.things import Scene
 from tests.sinks.delta.things import ROWS, window
-from tests.verify.things import Scene
 
 IN_WINDOW_1 = "_window = '2026-01-02T01:00:00Z' AND _partition = 0"
 FIRST_SPLIT = "shop.orders[0] offsets 10 to 20 (exclusive)"

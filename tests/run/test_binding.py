@@ -21,7 +21,7 @@ from ingest.run.context import Pipeline
 from ingest.run.micro_batches import preview_next, run_batch
 from ingest.run.pipeline import Request, preview, run
 from ingest.sinks.delta.rows import delta_rows
-from tests.pipeline.test_run import PLAIN, Desk, hour
+from tests.run.test_run import PLAIN, Desk, hour
 
 BATCH = {"window": {"grid": "batch"}}
 ASKS: list[Callable[[Pipeline, Window], object]] = [lambda p, w: run(p, w, PLAIN), preview]

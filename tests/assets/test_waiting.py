@@ -11,7 +11,7 @@ from assets.names import table_key
 from assets.partitions import partitions_of
 from assets.waiting import when_complete
 from ingest.errors import SpecError
-from tests.orchestration.world import World
+from tests.assets.world import World
 
 
 class Downstream:

@@ -12,8 +12,8 @@ from assets.schedule import CATCH_UP, REFUSED_TAG
 from ingest.errors import DamagedError
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
-from tests.orchestration.ticks import ask
-from tests.orchestration.world import START, TOPIC, World, hour
+from tests.assets.ticks import ask
+from tests.assets.world import START, TOPIC, World, hour
 
 
 def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:

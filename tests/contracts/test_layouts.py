@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.contracts.layouts import Layout
-from tests.source.test_contract import kafka_desk, memory_desk
+from tests.contracts.test_source import kafka_desk, memory_desk
 
 BLOCK = 50
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tests.orchestration.world import World
+from tests.assets.world import World
 
 HERE = Path(__file__).parent
 DAGSTER_ITSELF = (

@@ -11,7 +11,7 @@ import pytest
 
 from ingest.errors import UnreachableError
 from ingest.model.boundary import TopicPartition
-from tests.orchestration.world import START, TOPIC, World, hour
+from tests.assets.world import START, TOPIC, World, hour
 
 SKIP = {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "on_loss": "skip"}
 

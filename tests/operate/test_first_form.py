@@ -22,8 +22,8 @@ from ingest.ports.sink import Done
 from ingest.sinks.delta.contents import delta_contents
 from ingest.sinks.delta.rows import delta_rows
 from ingest.sinks.delta.sink import DeltaSink
+from tests.operate.things import FakeTopic
 from tests.sinks.delta.things import messages
-from tests.verify.things import FakeTopic
 
 ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 

@@ -16,7 +16,7 @@ from ingest.ports.broker import Stamps
 from ingest.run.publish import Published, publish
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP
-from tests.usecases.test_completeness import receipt
+from tests.windows.test_completeness import receipt
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 ORDERS = Source(Topics(("orders",)))

@@ -12,8 +12,8 @@ from assets.partitions import Stretch, partitions_of
 from assets.schedule import range_tags
 from assets.topic import topic_assets
 from ingest.model.boundary import TopicPartition
-from tests.orchestration.test_topics import Source
-from tests.orchestration.world import TOPIC, World
+from tests.assets.test_topics import Source
+from tests.assets.world import TOPIC, World
 
 VERSION, INPUT = "dagster/data_version", f"dagster/input_data_version/kafka/{TOPIC}"
 

@@ -23,7 +23,7 @@ from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged
 from ingest.ports.broker import Position
 from ingest.ports.sink import Outcome
-from tests.orchestration.world import START, TOPIC, World, hour
+from tests.assets.world import START, TOPIC, World, hour
 
 
 def failure_of(result: dg.ExecuteInProcessResult) -> str:
@@ -213,7 +213,7 @@ def killed_at_the_third_window(folder: str) -> None:
 
 def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
     """What was committed before a `kill -9` is green in Dagster, what was not is not."""
-    code = "import sys; from tests.orchestration.test_table import killed_at_the_third_window as run; run(sys.argv[1])"
+    code = "import sys; from tests.assets.test_table import killed_at_the_third_window as run; run(sys.argv[1])"
     command = [sys.executable, "-c", code, str(tmp_path)]
     died = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr

@@ -11,8 +11,8 @@ from ingest.errors import RefusedError
 from ingest.model.codec import to_json
 from ingest.operate.rebuild import rebuild
 from ingest.operate.restore import restore
+from tests.operate.things import Scene
 from tests.sinks.delta.things import window
-from tests.verify.things import Scene
 
 
 @pytest.fixture

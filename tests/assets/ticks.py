@@ -6,7 +6,7 @@ from datetime import datetime
 
 import dagster as dg
 
-from tests.orchestration.world import World
+from tests.assets.world import World
 
 
 def ask(world: World, schedule: str, at: datetime) -> list[dg.RunRequest] | str:

@@ -13,8 +13,8 @@ from ingest.model.boundary import Boundary, Mark
 from ingest.model.plan import Plan
 from ingest.operate.rebuild import boundaries, rebuild, refuse_foreign
 from ingest.windows.seams import difference
+from tests.operate.things import AGAIN, ANEW, OTHER, Scene
 from tests.sinks.delta.things import TOPIC, plan, plan_of, window
-from tests.verify.things import AGAIN, ANEW, OTHER, Scene
 
 
 @pytest.fixture
