@@ -76,8 +76,8 @@ def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Itera
     """One look-up in Dagster's event log each."""
     found = {}
     for receipt in held:
-        if receipt.window.hours is not None:
-            key = key_of(spec.window, receipt.window.hours[0])
+        if receipt.window.span is not None:
+            key = key_of(spec.window, receipt.window.span[0])
             for _, event in _materializations(instance, dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key]), 1):
                 found[receipt.window.key] = event
     return found

@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
+from assets.completion import judged, newest_recorded
 from assets.evaluation import evaluated
-from assets.hours import judged, newest_recorded
 from assets.metadata import Value
 from assets.names import table_key
 from assets.reporting import NEWEST, Assemble
 from assets.why import late_words, overdue_words
 from ingest.errors import WindrowError
-from ingest.operate.retention_margin import headroom
+from ingest.operate.retention_margin import retention_margin
 from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import WindowSpec
@@ -36,7 +36,7 @@ def health_checks(spec: PipelineSpec, assemble: Assemble) -> list[dg.AssetChecks
     """The warning checks of a pipeline; micro-batches have no hours to be complete."""
     checks = [
         _check(spec, assemble, "loss", f"None of the newest {NEWEST} windows had to go on without messages that were gone", loss),
-        _check(spec, assemble, "headroom", "What is unread is still far from the topics' retention", room),
+        _check(spec, assemble, "retention_margin", "What is unread is still far from the topics' retention", room),
     ]
     if spec.window.is_batch:
         return checks
@@ -73,7 +73,7 @@ def loss(pipeline: Pipeline) -> Verdict:
 
 def room(pipeline: Pipeline) -> Verdict:
     """How long the topics will still hold what is unread."""
-    found = headroom(pipeline)
+    found = retention_margin(pipeline)
     shown: dict[str, Value] = {"unread": found.what}
     if found.do:
         shown["do"] = found.do
@@ -86,7 +86,7 @@ def completeness(pipeline: Pipeline) -> Verdict:
     """Which windows are open past their time or late, and who holds the watermark back."""
     found = judged(pipeline, NEWEST)
     late = {key: state.late_elsewhere for key, state in sorted(found.windows.items()) if state.state == "late"}
-    overdue = [r.window.key for r in newest_recorded(pipeline, NEWEST) if is_overdue(found, r.window.key, r.window.hours, pipeline)]
+    overdue = [r.window.key for r in newest_recorded(pipeline, NEWEST) if is_overdue(found, r.window.key, r.window.span, pipeline)]
     shown: dict[str, Value] = {
         "states": dg.MetadataValue.json({key: state.state for key, state in sorted(found.windows.items())}),
         "overdue": dg.MetadataValue.text(_shortened(overdue)),

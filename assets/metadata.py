@@ -91,13 +91,13 @@ def window_metadata(
         "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
-    rows: dict[str, Value] = {} if receipt.window.hours is None else {"dagster/partition_row_count": counts.valid}
+    rows: dict[str, Value] = {} if receipt.window.span is None else {"dagster/partition_row_count": counts.valid}
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
 
 
 def _interval(window: Window) -> str:
     """As the command takes it under `--window`."""
-    return window.key if window.hours is None else f"{window.key}/{label_text(window.end)}"
+    return window.key if window.span is None else f"{window.key}/{label_text(window.end)}"
 
 
 def _by_kind(receipt: Receipt) -> dict[str, Value]:

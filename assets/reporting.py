@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import dagster as dg
 
 from assets.columns import declared_schema, lineage
+from assets.completion import judged
 from assets.failing import again_or_failure
-from assets.hours import judged
 from assets.metadata import Value, window_metadata
 from assets.schedule import refused_tag
 from ingest.errors import RefusedError, WindrowError

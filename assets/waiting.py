@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import dagster as dg
 
-from assets.hours import judged, newest_recorded
+from assets.completion import judged, newest_recorded
 from assets.names import identifier
 from assets.partitions import key_of
 from assets.reporting import Assemble
@@ -76,7 +76,7 @@ def states_of(pipeline: Pipeline) -> dict[str, str]:
     found = judged(pipeline, LOOK_BACK).windows
     held = [r for r in newest_recorded(pipeline, LOOK_BACK) if r.window.key in found and found[r.window.key].state != "open"]
     window = pipeline.spec.window
-    return {key_of(window, r.window.hours[0]): f"{r.generation} {found[r.window.key].state}" for r in held if r.window.hours is not None}
+    return {key_of(window, r.window.span[0]): f"{r.generation} {found[r.window.key].state}" for r in held if r.window.span is not None}
 
 
 def _remembered(states: Mapping[str, str], asked: Mapping[str, str], new: Iterable[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Isolation, Selection
 from ingest.plan.topics import discover
-from ingest.ports.broker import Broker, Position, TopicInfo
+from ingest.ports.broker import Broker, OffsetAndEpoch, TopicInfo
 from ingest.spec.source import SourceSpec, TuningSpec
 
 
@@ -25,7 +25,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     cluster_id: str
     topics: dict[str, TopicInfo]
     starts: dict[TopicPartition, int]
-    ends: dict[TopicPartition, Position]
+    ends: dict[TopicPartition, OffsetAndEpoch]
 
     def splits(self, after: Boundary | None = None) -> tuple[Split, ...]:
         """What can be read, from a boundary or else from the log's start, up to the stable ends.

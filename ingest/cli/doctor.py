@@ -17,7 +17,7 @@ from ingest.assemble import assemble
 from ingest.errors import RefusedError, WindrowError
 from ingest.kafka.embedded.server import java_problem
 from ingest.model.boundary import Boundary, TopicPartition
-from ingest.operate.retention_margin import headroom
+from ingest.operate.retention_margin import retention_margin
 from ingest.plan.topics import discover
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.sink import Bound
@@ -219,5 +219,5 @@ def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, s
 
 
 def _retention(pipeline: Pipeline) -> Check:
-    found = headroom(pipeline)
+    found = retention_margin(pipeline)
     return Check("retention", found.level, found.what, found.do, RefusedError.exit_code if found.level == "fail" else 0)

@@ -19,7 +19,7 @@ def windows_of(spec: PipelineSpec, text: str) -> list[Window]:
         windows = parse_windows(spec.id, spec.window.grid, text)
     except GridError as error:
         raise SpecError(error.what, "spec", error.do) from None
-    hours, begin = windows[0].hours, spec.window.start
+    hours, begin = windows[0].span, spec.window.start
     if hours is not None and begin is not None and hours[0] < begin:
         what = f"Window {windows[0].key} lies before the pipeline's start, {label_text(begin)}"
         raise SpecError(what, "spec", f"Choose {label_text(begin)} or a later one.")

@@ -46,7 +46,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
 
     @classmethod
-    def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """What is wrong between the options of this section as they were written, each mistake with its place in the section."""
         del written
         yield from ()
@@ -54,14 +54,14 @@ class Section(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _whole(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """The mistakes of the options and those between them, all at once."""
-        between = list(cls.between(data)) if isinstance(data, Mapping) else []
+        """The mistakes of the options, and where they conflict, all at once."""
+        conflicts = list(cls.conflicts(data)) if isinstance(data, Mapping) else []
         try:
             made = handler(data)
         except ValidationError as error:
-            raise _error([*map(_again, error.errors(include_url=False)), *_details(between)]) from None
-        if between:
-            refuse(between)
+            raise _error([*map(_again, error.errors(include_url=False)), *_details(conflicts)]) from None
+        if conflicts:
+            refuse(conflicts)
         return made
 
 

@@ -23,7 +23,7 @@ from ingest.kafka.questions import Questions
 from ingest.kafka.scan import scan, scanning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation
-from ingest.ports.broker import Position, Stamps, TopicInfo
+from ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
 
 _Spec: Any = OffsetSpec
 Asked = Mapping[TopicPartition, Any]
@@ -113,7 +113,7 @@ class KafkaBroker:
         answers = self._offsets("the log's start", dict.fromkeys(tps, _Spec.earliest()), self._isolation)
         return {tp: self._there(tp, answer).offset for tp, answer in answers.items()}
 
-    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         """The last stable offsets: everything below is decided. Under read_uncommitted the high watermarks."""
         answers = self._offsets("the stable end", dict.fromkeys(tps, _Spec.latest()), self._isolation)
         return {tp: self._there(tp, answer) for tp, answer in answers.items()}
@@ -150,7 +150,7 @@ class KafkaBroker:
             return dict.fromkeys(offsets, why.what)
         return {tp: None if error is None else self._refusal(error) for tp, (_, error) in answers.items()}
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, Position | None]:
+    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """Kafka's own answer: the first offset whose timestamp is at or after the moment, or None."""
         asked = dict.fromkeys(tps, _Spec.for_timestamp(_milliseconds(moment)))
         return self._offsets("the first offset at an instant", asked, self._isolation)
@@ -205,7 +205,7 @@ class KafkaBroker:
                 raise KafkaException(found.error)
         return {TopicPartition(found.topic, found.partition): (found.offset, found.error) for found in answer.topic_partitions}
 
-    def _offsets(self, what: str, asked: Asked, isolation: Isolation) -> dict[TopicPartition, Position | None]:
+    def _offsets(self, what: str, asked: Asked, isolation: Isolation) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """One answer for each topic-partition that was asked for; -1, Kafka's word for "there is none", becomes None."""
         if not asked:
             return {}
@@ -213,12 +213,12 @@ class KafkaBroker:
         answers = self._questions.ask(what, _several(topics), lambda: self._listed(what, topics, asked, isolation))
         return {tp: self._position(tp, answer.offset, answer.leader_epoch) for tp, answer in answers.items()}
 
-    def _position(self, tp: TopicPartition, offset: int, epoch: int | None) -> Position | None:
+    def _position(self, tp: TopicPartition, offset: int, epoch: int | None) -> OffsetAndEpoch | None:
         if offset < _NONE:
             raise self._questions.unreachable("an offset", str(tp), f"{offset} is none")
-        return None if offset == _NONE else Position(offset, epoch)
+        return None if offset == _NONE else OffsetAndEpoch(offset, epoch)
 
-    def _there(self, tp: TopicPartition, answer: Position | None) -> Position:
+    def _there(self, tp: TopicPartition, answer: OffsetAndEpoch | None) -> OffsetAndEpoch:
         if answer is None:
             raise self._questions.unreachable("an end of the log", str(tp), "every log has one")
         return answer

@@ -87,7 +87,7 @@ class AtTime(msgspec.Struct, frozen=True, tag="timestamp"):
     no_match: Reset = "latest"
 
 
-class Committed(msgspec.Struct, frozen=True, tag="committed"):
+class GroupOffsets(msgspec.Struct, frozen=True, tag="committed"):
     """What a consumer group has committed; `reset`: what if it has not, for some partition."""
 
     group: str
@@ -101,7 +101,7 @@ class Given(msgspec.Struct, frozen=True, tag="offsets"):
     others: Reset = "fail"
 
 
-Initializer = AtLabel | Earliest | Latest | AtTime | Committed | Given
+Initializer = AtLabel | Earliest | Latest | AtTime | GroupOffsets | Given
 
 _PAIR = re.compile(r"partition:(\d{1,19}),offset:(\d{1,19})")
 
@@ -148,7 +148,7 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
         if kind == "timestamp":
             return msgspec.convert({"type": kind, "moment": moment(value), **more}, AtTime)
         if kind == "committed" and value:
-            return msgspec.convert({"type": kind, "group": value, **more}, Committed)
+            return msgspec.convert({"type": kind, "group": value, **more}, GroupOffsets)
         if kind == "partition":
             return msgspec.structs.replace(given(flink_offsets(whole), topics), **more)
     except ValueError as error:

@@ -32,6 +32,6 @@ class Window(msgspec.Struct, frozen=True, order=True):
         return label_text(self.start)
 
     @property
-    def hours(self) -> tuple[datetime, datetime] | None:
+    def span(self) -> tuple[datetime, datetime] | None:
         """From when until when, half-open; None for a micro-batch."""
         return (self.start, self.end) if isinstance(self.start, datetime) and isinstance(self.end, datetime) else None

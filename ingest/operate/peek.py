@@ -25,7 +25,7 @@ from ingest.model.plan import Split
 from ingest.model.source import AtLabel, Given, Initializer, Source
 from ingest.plan.positions import positions
 from ingest.plan.topics import Found, discover
-from ingest.ports.broker import Broker, Position
+from ingest.ports.broker import Broker, OffsetAndEpoch
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.messages import MESSAGES, in_calendar
 
@@ -72,7 +72,7 @@ def _splits(broker: Broker, found: Found, start: Initializer, stop: Initializer)
     return [Split(tp.topic, tp.partition, begin.offset, end, begin.leader_epoch) for tp, begin, end in ranges if begin.offset < end]
 
 
-def _inside(broker: Broker, stop: Initializer, ends: dict[TopicPartition, Position]) -> Initializer:
+def _inside(broker: Broker, stop: Initializer, ends: dict[TopicPartition, OffsetAndEpoch]) -> Initializer:
     """Given offsets moved into the log: as a start those outside are a mistake or a loss, as a stop they say enough."""
     if not isinstance(stop, Given):
         return stop

@@ -1,4 +1,4 @@
-"""How long what is not in the table yet will still be in the topics. What decides is pure; `headroom` fetches.
+"""How long what is not in the table yet will still be in the topics. What decides is pure; `retention_margin` fetches.
 
 Of windows in time it is the oldest open one that counts, by the hours it begins at; of micro-batches the first unread message of each
 topic-partition, by its age.
@@ -30,7 +30,7 @@ _FIX_START = "Run it soon, raise the topics' retention.ms, or move window.start 
 _FEW = 10
 
 
-class Headroom(msgspec.Struct, frozen=True):
+class RetentionMargin(msgspec.Struct, frozen=True):
     """The judgement. fail: something is gone. warn: it will be soon.
 
     `left`: until the first unread message expires; None: never, or it is gone.
@@ -42,7 +42,7 @@ class Headroom(msgspec.Struct, frozen=True):
     left: timedelta | None = None
 
 
-def headroom(pipeline: Pipeline) -> Headroom:
+def retention_margin(pipeline: Pipeline) -> RetentionMargin:
     """How long a pipeline may still wait. Writes nothing.
 
     Raises:
@@ -51,12 +51,12 @@ def headroom(pipeline: Pipeline) -> Headroom:
     return _of_batches(pipeline) if pipeline.spec.window.is_batch else _of_windows(pipeline)
 
 
-def _of_windows(pipeline: Pipeline) -> Headroom:
+def _of_windows(pipeline: Pipeline) -> RetentionMargin:
     spec, now = pipeline.spec, pipeline.now()
-    committed = {c.receipt.window.hours[0] for c in pipeline.sink.receipts() if c.receipt.window.hours is not None}
+    committed = {c.receipt.window.span[0] for c in pipeline.sink.receipts() if c.receipt.window.span is not None}
     oldest = None if spec.window.start is None else oldest_open(spec.window.start, spec.window.grid, committed)
     if oldest is None or not is_closed(oldest, timedelta(0), now):
-        return Headroom("ok", "every window that is over is committed")
+        return RetentionMargin("ok", "every window that is over is committed")
     start = pipeline.ledger.opening(spec.id, oldest.start)
     topics, gone = _held(pipeline, start)
     return of_window(oldest, topics, gone, now)
@@ -77,7 +77,7 @@ def _held(pipeline: Pipeline, start: Boundary | None) -> tuple[Collection[TopicI
     return found.topics.values(), [tp for tp, mark in cuts.items() if mark.offset < log_starts[tp]]
 
 
-def _of_batches(pipeline: Pipeline) -> Headroom:
+def _of_batches(pipeline: Pipeline) -> RetentionMargin:
     spec, ledger = pipeline.spec, pipeline.ledger
     reached = _reached(pipeline)
     found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
@@ -109,7 +109,7 @@ def oldest_open(start: datetime, grid: str, committed: Iterable[datetime]) -> Wi
     return window_at("", grid, wanted)
 
 
-def of_window(oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicPartition], now: datetime) -> Headroom:
+def of_window(oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicPartition], now: datetime) -> RetentionMargin:
     """Whether the topics still hold the oldest open window, and for how long. Pure.
 
     Args:
@@ -118,24 +118,24 @@ def of_window(oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicP
         gone: the topic-partitions whose log begins above the window's frozen start.
         now: the time.
     """
-    assert oldest.hours is not None
-    start, end = oldest.hours
+    assert oldest.span is not None
+    start, end = oldest.span
     window = f"the oldest open window, {instant(start)},"
     if gone:
-        return Headroom("fail", f"{window} has lost its beginning in {_named(gone)}", _FIX_START)
+        return RetentionMargin("fail", f"{window} has lost its beginning in {_named(gone)}", _FIX_START)
     expiring = {t.topic: timedelta(milliseconds=t.retention_ms) for t in topics if t.retention_ms is not None}
     if not expiring:
-        return Headroom("ok", f"{window} does not expire by time")
+        return RetentionMargin("ok", f"{window} does not expire by time")
     topic = min(expiring, key=lambda name: (expiring[name], name))
     left = start + expiring[topic] - now
     if left < timedelta(0):
-        return Headroom("warn", f"{window} is older than the retention of {topic}; messages may be gone", _FIX_START, left)
+        return RetentionMargin("warn", f"{window} is older than the retention of {topic}; messages may be gone", _FIX_START, left)
     if left < max(2 * (end - start), expiring[topic] / NEAR):
-        return Headroom("warn", f"{window} begins to expire in {topic} in {_hours(left)}", _FIX_START, left)
-    return Headroom("ok", f"{window} is there for {_hours(left)} more", left=left)
+        return RetentionMargin("warn", f"{window} begins to expire in {topic} in {_hours(left)}", _FIX_START, left)
+    return RetentionMargin("ok", f"{window} is there for {_hours(left)} more", left=left)
 
 
-def of_unread(partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo]) -> Headroom:
+def of_unread(partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo]) -> RetentionMargin:
     """Whether the topics still hold what no micro-batch has read, and for how long. Pure.
 
     Args:
@@ -145,21 +145,21 @@ def of_unread(partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo
     parts = list(partitions)
     gone = [TopicPartition(p.topic, p.partition) for p in parts if p.lost]
     if gone:
-        return Headroom("fail", f"unread offsets are gone from {_named(gone)}", "Set source.on_loss: skip to go on without them.")
+        return RetentionMargin("fail", f"unread offsets are gone from {_named(gone)}", "Set source.on_loss: skip to go on without them.")
     waiting = [p for p in parts if p.records]
     if not waiting:
-        return Headroom("ok", "nothing is unread")
+        return RetentionMargin("ok", "nothing is unread")
     lives = [(_life(p, topics[p.topic].retention_ms), p) for p in waiting if p.topic in topics]
     ends = [(left, share, p) for (left, share), p in ((life, p) for life, p in lives if life is not None)]
     if not ends:
-        return Headroom("ok", "what is unread does not expire by time")
+        return RetentionMargin("ok", "what is unread does not expire by time")
     left, share, first = min(ends, key=lambda e: e[0])
     place = f"the first unread message, in {first.topic}[{first.partition}]@{first.start},"
     if left < timedelta(0):
-        return Headroom("warn", f"{place} is older than its topic's retention", _FIX, left)
+        return RetentionMargin("warn", f"{place} is older than its topic's retention", _FIX, left)
     if share * NEAR < 1:
-        return Headroom("warn", f"{place} expires in {_hours(left)}", _FIX, left)
-    return Headroom("ok", f"{place} is there for {_hours(left)} more", left=left)
+        return RetentionMargin("warn", f"{place} expires in {_hours(left)}", _FIX, left)
+    return RetentionMargin("ok", f"{place} is there for {_hours(left)} more", left=left)
 
 
 def _life(part: PartitionLag, retention_ms: int | None) -> tuple[timedelta, float] | None:

@@ -9,8 +9,8 @@ from ingest.model.source import Earliest, Given, Source
 from ingest.plan.cutoff import refuse_cut_off
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.share import fair
-from ingest.plan.topics import discover, refuse_other
-from ingest.ports.broker import Broker, Position
+from ingest.plan.topics import discover, refuse_other_topics
+from ingest.ports.broker import Broker, OffsetAndEpoch
 
 
 def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
@@ -56,7 +56,7 @@ def next_batch(
         SpecError, OpenTransactionError: `start` has no answer for a new topic-partition, or none yet.
     """
     found = discover(broker, source.selection, lower, source.on_removed)
-    refuse_other(found, lower)
+    refuse_other_topics(found, lower)
     below = lower.cuts(found.tps)
     begins = position_marks(positions(broker, source.start, [tp for tp in found.tps if tp not in below]))
     below |= {begin.tp: begin for begin in begins}
@@ -70,7 +70,7 @@ def next_batch(
     return Boundary.of(label, found.cluster_id, found.seen, marks, begins)
 
 
-def _cut(below: Mark, share: int, end: Position) -> Mark:
+def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
     """The stable end's leader epoch is a witness of every offset up to it. Where nothing is taken the lower boundary's tells of more."""
     position = witnessed(below.offset + share, end)
     kept = share == 0 and below.leader_epoch is not None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ingest.model.boundary import TopicPartition
 from ingest.plan.settle import AHEAD, settle
-from ingest.ports.broker import Broker, Position, Stamps
+from ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
 
 FAR = 2_000
 """A look that passed so many messages without an answer goes far: the partition is sick there."""
@@ -20,12 +20,12 @@ FAR = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class FarError(Exception):
+class ScanBudgetError(Exception):
     """The look for one label would go far."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class ScanRange:
     """Where to look: from `begin`, for cuts below `limit` in a log that ends at `end`; messages beyond the limit help to decide."""
 
     tp: TopicPartition
@@ -42,24 +42,24 @@ class Look:
     progress: Callable[[int], None]
     looked: int = field(default=0, init=False)
 
-    def near(self, piece: Piece, label: int) -> list[Position]:
+    def near(self, piece: ScanRange, label: int) -> list[OffsetAndEpoch]:
         """The cut of one label (epoch milliseconds), if it lies below the limit; one beyond the limit says nothing.
 
         Raises:
-            FarError: FAR messages have passed without it.
+            ScanBudgetError: FAR messages have passed without it.
         """
         if piece.begin >= piece.limit:
             return []
         with closing(self._stamps(piece)) as chunks:
             return list(settle(_patient(chunks), [label]))
 
-    def through(self, piece: Piece, labels: Sequence[int]) -> list[Position]:
+    def through(self, piece: ScanRange, labels: Sequence[int]) -> list[OffsetAndEpoch]:
         """The cuts of ascending labels, as far as they lie below the limit, in one pass.
 
         It leaps over what Kafka knows to lie before the next label, and asks for that once per label that is still open after FAR messages:
         of a healthy partition it reads short pieces, a sick one from end to end, once.
         """
-        cuts: list[Position] = []
+        cuts: list[OffsetAndEpoch] = []
         while len(cuts) < len(labels) and piece.begin < piece.limit:
             try:
                 self._add_cuts(piece, labels, cuts)
@@ -74,20 +74,22 @@ class Look:
         stamps = np.zeros(0, np.int64)
         if begin >= end:
             return stamps
-        with closing(self._stamps(Piece(tp, begin, end, end))) as chunks:
+        with closing(self._stamps(ScanRange(tp, begin, end, end))) as chunks:
             for chunk in chunks:
                 stamps = np.concatenate([stamps, chunk.timestamps])[:count]
                 if len(stamps) == count:
                     break
         return stamps
 
-    def _add_cuts(self, piece: Piece, labels: Sequence[int], cuts: list[Position]) -> None:
+    def _add_cuts(self, piece: ScanRange, labels: Sequence[int], cuts: list[OffsetAndEpoch]) -> None:
         """Append each cut as soon as it is known: whether to leap depends on which label is the next."""
         with closing(self._stamps(piece)) as chunks:
             for cut in settle(self._until_leap(piece, chunks, labels, cuts), labels[len(cuts) :]):
                 cuts.append(cut)  # noqa: PERF402 - `extend` would show `_until_leap` nothing before the end
 
-    def _until_leap(self, piece: Piece, chunks: Iterable[Stamps], labels: Sequence[int], cuts: Sequence[Position]) -> Iterator[Stamps]:
+    def _until_leap(
+        self, piece: ScanRange, chunks: Iterable[Stamps], labels: Sequence[int], cuts: Sequence[OffsetAndEpoch]
+    ) -> Iterator[Stamps]:
         """The chunks, until Kafka knows of nothing for the next label for another FAR offsets.
 
         Between two chunks `cuts` has all that the earlier one decides. What that leaves undecided lies before a leap's target, so below the
@@ -108,11 +110,11 @@ class Look:
                 if target > int(chunk.offsets[-1]) + FAR:
                     raise _LeapError(target)
 
-    def _first_at_or_after(self, piece: Piece, label: int) -> int:
+    def _first_at_or_after(self, piece: ScanRange, label: int) -> int:
         hit = self.broker.first_at_or_after([piece.tp], _EPOCH + timedelta(milliseconds=label))[piece.tp]
         return piece.end if hit is None else hit.offset
 
-    def _stamps(self, piece: Piece) -> Generator[Stamps, None, None]:
+    def _stamps(self, piece: ScanRange) -> Generator[Stamps, None, None]:
         """Counted chunks, until all candidates below the limit can be decided: that needs the next messages beyond it."""
         beyond = 0
         chunks = self.broker.stamps(piece.tp, piece.begin, piece.end)
@@ -137,7 +139,7 @@ def _patient(chunks: Iterable[Stamps]) -> Iterator[Stamps]:
         yield chunk
         passed += len(chunk.offsets)
         if passed >= FAR:
-            raise FarError
+            raise ScanBudgetError
 
 
 class _LeapError(Exception):

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from ingest.errors import DataLossError, OpenTransactionError, SpecError
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.label import instant
-from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset
-from ingest.ports.broker import Broker, Position
+from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
+from ingest.ports.broker import Broker, OffsetAndEpoch
 
-Positions = dict[TopicPartition, Position]
+Positions = dict[TopicPartition, OffsetAndEpoch]
 
 
 @dataclass(frozen=True)
 class _Wanted:
     """An answer per topic-partition, None where there is none; `option` of source.start says what then."""
 
-    answers: Mapping[TopicPartition, Position | None]
+    answers: Mapping[TopicPartition, OffsetAndEpoch | None]
     option: str
     reset: Reset
     nothing: Callable[[TopicPartition], str]
@@ -46,7 +46,7 @@ def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicParti
             return broker.stable_ends(tps)
         case AtTime():
             return _at_time(broker, initializer, tps)
-        case Committed():
+        case GroupOffsets():
             return _committed(broker, initializer, tps)
         case Given():
             return _given(broker, initializer, tps)
@@ -55,14 +55,14 @@ def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicParti
             raise AssertionError(msg)
 
 
-def position_marks(found: Mapping[TopicPartition, Position]) -> list[Mark]:
+def position_marks(found: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:
     """The marks of a boundary that begins there."""
     return [Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch) for tp, p in found.items()]
 
 
-def witnessed(offset: int, end: Position) -> Position:
+def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
     """An offset with the leader epoch that is its witness (`Mark`): that of an end of the log which it doesn't lie beyond."""
-    return Position(offset, end.leader_epoch if offset <= end.offset else None)
+    return OffsetAndEpoch(offset, end.leader_epoch if offset <= end.offset else None)
 
 
 def _earliest(broker: Broker, tps: Sequence[TopicPartition]) -> Positions:
@@ -80,7 +80,7 @@ def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Po
     return _filled(broker, _Wanted(answers, "no_match", start.no_match, lambda _: nothing))
 
 
-def _committed(broker: Broker, start: Committed, tps: Sequence[TopicPartition]) -> Positions:
+def _committed(broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition]) -> Positions:
     """An offset that the log doesn't hold any more, or doesn't hold yet, is no answer."""
     found = broker.committed(start.group, tps)
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
@@ -110,7 +110,7 @@ def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Posit
     return _filled(broker, _Wanted(answers, "others", start.others, lambda _: "No offset is given for it"))
 
 
-def _refuse_undecided(broker: Broker, wanted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Position]) -> None:
+def _refuse_undecided(broker: Broker, wanted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, OffsetAndEpoch]) -> None:
     """Beyond the stable end, and yet in the log: neither a mistake nor a loss, but too early."""
     behind = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
     for tp, end in (broker.ends(behind) if behind else {}).items():

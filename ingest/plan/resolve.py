@@ -26,11 +26,11 @@ from ingest.model.boundary import Boundary, How, Mark, TopicPartition
 from ingest.model.label import instant
 from ingest.model.source import AtLabel, Source
 from ingest.plan.cutoff import refuse_cut_off
-from ingest.plan.look import FarError, Look, Piece
+from ingest.plan.look import Look, ScanBudgetError, ScanRange
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.settle import AHEAD, would_settle_before
-from ingest.plan.topics import Found, discover, refuse_other
-from ingest.ports.broker import Broker, Position
+from ingest.plan.topics import Found, discover, refuse_other_topics
+from ingest.ports.broker import Broker, OffsetAndEpoch
 from ingest.windows.grid import before, labels_between
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ class _Part:
 
     tp: TopicPartition
     log_start: int
-    end: Position
+    end: OffsetAndEpoch
     lower: Mark | None
     upper: Mark | None
     fresh: bool
@@ -108,7 +108,7 @@ def resolve(
         UnreachableError: the cluster doesn't answer.
     """
     found = discover(broker, source.selection, lower, source.on_removed).without(left_out)
-    refuse_other(found, lower, upper)
+    refuse_other_topics(found, lower, upper)
     below, above = _cuts_of(lower, found.tps), _cuts_of(upper, found.tps)
     tps = found.tps if upper is None else [tp for tp in found.tps if tp in above]
     begins = _begins(broker, source, lower, [tp for tp in tps if tp not in below])
@@ -119,7 +119,7 @@ def resolve(
     try:
         labels = [label]
         columns = _columns(_near(broker, look), parts, labels, grid)
-    except FarError:
+    except ScanBudgetError:
         labels = _labels_to_pass(grid, first, lower, label)
         columns = _columns(_through(broker, look), parts, labels, grid)
     if wait_for_open:
@@ -185,7 +185,7 @@ def _near(broker: Broker, look: Look) -> _Ask:
     """Answers label by label.
 
     Raises:
-        FarError: in some partition the look would go far.
+        ScanBudgetError: in some partition the look would go far.
     """
 
     def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
@@ -209,14 +209,14 @@ def _through(broker: Broker, look: Look) -> _Ask:
     return ask
 
 
-def _pieces(broker: Broker, parts: Sequence[_Part], label: datetime) -> list[Piece]:
+def _pieces(broker: Broker, parts: Sequence[_Part], label: datetime) -> list[ScanRange]:
     """Where to look for a label: no visible message before Kafka's own answer is at or after it."""
     hits = broker.first_at_or_after([p.tp for p in parts], label)
     begins = [p.end.offset if (hit := hits[p.tp]) is None else max(p.floor, hit.offset) for p in parts]
-    return [Piece(p.tp, begin, p.end.offset, p.limit) for p, begin in zip(parts, begins, strict=True)]
+    return [ScanRange(p.tp, begin, p.end.offset, p.limit) for p, begin in zip(parts, begins, strict=True)]
 
 
-def _marks(look: Look, part: _Part, labels: Sequence[int], cuts: Sequence[Position]) -> list[Mark]:
+def _marks(look: Look, part: _Part, labels: Sequence[int], cuts: Sequence[OffsetAndEpoch]) -> list[Mark]:
     """The marks of ascending labels (epoch milliseconds), of which the first `len(cuts)` were found."""
     head = None
     if part.log_start > 0 and not part.proven and part.limit > 0:
@@ -232,11 +232,11 @@ def _marks(look: Look, part: _Part, labels: Sequence[int], cuts: Sequence[Positi
     return marks
 
 
-def _cut(part: _Part, found: Position | None) -> tuple[Position, How]:
+def _cut(part: _Part, found: OffsetAndEpoch | None) -> tuple[OffsetAndEpoch, How]:
     if found is not None and found.offset <= part.limit:
         return found, "settled"
     if part.upper is not None and part.upper.offset <= part.end.offset:
-        return Position(part.upper.offset, part.upper.leader_epoch), "clamped"
+        return OffsetAndEpoch(part.upper.offset, part.upper.leader_epoch), "clamped"
     return part.end, "open" if part.open else "end"
 
 

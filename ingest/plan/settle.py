@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ingest.ports.broker import Position, Stamps
+from ingest.ports.broker import OffsetAndEpoch, Stamps
 
 AHEAD = 20
 """How many visible messages, the candidate among them, are asked."""
@@ -23,7 +23,7 @@ AHEAD = 20
 _Longs = npt.NDArray[np.int64]
 
 
-def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[Position]:
+def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAndEpoch]:
     """The cut of each label, in order, as soon as it is known; labels (epoch milliseconds, ascending) that the log doesn't reach have none.
 
     Args:
@@ -113,6 +113,6 @@ def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:
     return np.minimum(middle, own)
 
 
-def _position(piece: Stamps, index: int) -> Position:
+def _position(piece: Stamps, index: int) -> OffsetAndEpoch:
     epoch = int(piece.epochs[index])
-    return Position(int(piece.offsets[index]), None if epoch < 0 else epoch)
+    return OffsetAndEpoch(int(piece.offsets[index]), None if epoch < 0 else epoch)

@@ -9,7 +9,7 @@ from ingest.model.boundary import Boundary, Mark, TopicPartition
 from ingest.model.label import label_text
 from ingest.model.plan import Plan, Split
 from ingest.model.window import Window
-from ingest.windows.tiling import between, refuse_other
+from ingest.windows.tiling import between, refuse_other_source
 
 WAY_OUT = "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's retention if windows come too late."
 
@@ -31,7 +31,7 @@ def make_plan(window: Window, start: Boundary, stop: Boundary, sink: str, split_
     if (start.label, stop.label) != (window.start, window.end):
         msg = f"boundaries {label_text(start.label)} and {label_text(stop.label)} are not those of window {window.key}"
         raise ValueError(msg)
-    refuse_other(stop, start)
+    refuse_other_source(stop, start)
     found, ends = between(start, stop), stop.cuts(mark.tp for mark in start.marks)
     lost = next((m for m in start.marks if m.tp not in ends or ends[m.tp].offset < m.offset), None)
     if lost is not None:

@@ -66,7 +66,7 @@ def discover(broker: Broker, selection: Selection, lower: Boundary | None, on_re
     return Found(cluster, dict(sorted(topics.items())), _tps(selection, topics))
 
 
-def refuse_other(found: Found, *neighbours: Boundary | None) -> None:
+def refuse_other_topics(found: Found, *neighbours: Boundary | None) -> None:
     """Hold what is there now against frozen boundaries.
 
     Raises:

@@ -27,7 +27,7 @@ class TopicInfo(msgspec.Struct, frozen=True):
     append_time: bool = False
 
 
-class Position(msgspec.Struct, frozen=True):
+class OffsetAndEpoch(msgspec.Struct, frozen=True):
     """An offset that the cluster named, with the leader epoch where it knows one."""
 
     offset: int
@@ -74,7 +74,7 @@ class Broker(Protocol):
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is still there; above 0 after retention or a deletion of records."""
 
-    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         """The stable ends: everything below is decided."""
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -89,7 +89,7 @@ class Broker(Protocol):
         Never raises for what the cluster answers or doesn't: nothing depends on it.
         """
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, Position | None]:
+    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """Kafka's own answer: the first offset whose timestamp is at or after the moment, or None.
 
         The offset may be a transaction marker (stamped by the broker's clock) or an aborted message, and may lie beyond the last stable

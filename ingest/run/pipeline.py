@@ -38,7 +38,7 @@ from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_tabl
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore
 from ingest.run.freezing import foreseen, freeze_boundary, refuse_changed_grid
 from ingest.run.publish import Published, publish
-from ingest.run.task import Hours, SplitTask
+from ingest.run.task import LateBins, SplitTask
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows import grid as grids
 
@@ -85,10 +85,10 @@ def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
     """The window must be one of the pipeline's own, on the grid that its boundaries are frozen on."""
     spec = pipeline.spec
     first = spec.window.start
-    if window.hours is not None and first is not None and window.hours[0] < first:
+    if window.span is not None and first is not None and window.span[0] < first:
         what = f"Window {window.key} lies before the start of {spec.id}, {instant(first)}"
         raise GridError(what, "plan", "Run a later one: what lies before the start is in no window.")
-    fits = window.hours is None if spec.window.is_batch else _on_grid(spec, window)
+    fits = window.span is None if spec.window.is_batch else _on_grid(spec, window)
     if not fits:
         raise GridError(
             f"{label_text(window.start)} to {label_text(window.end)} is not one {spec.window.grid} window of {spec.id}", "plan",
@@ -97,7 +97,7 @@ def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
 
 
 def _on_grid(spec: PipelineSpec, window: Window) -> bool:
-    return window.hours is not None and grids.window_at(spec.id, spec.window.grid, window.hours[0]) == window
+    return window.span is not None and grids.window_at(spec.id, spec.window.grid, window.span[0]) == window
 
 
 def refuse_open(pipeline: Pipeline, window: Window) -> None:
@@ -107,9 +107,9 @@ def refuse_open(pipeline: Pipeline, window: Window) -> None:
         NotClosedError: says from when on it can be run.
     """
     delay = pipeline.spec.window.delay
-    if window.hours is not None and not grids.is_closed(window, delay, pipeline.now()):
+    if window.span is not None and not grids.is_closed(window, delay, pipeline.now()):
         raise NotClosedError(
-            f"Window {window.key} of {window.pipeline} is not closed yet", "plan", f"Run it at {instant(window.hours[1] + delay)} or later."
+            f"Window {window.key} of {window.pipeline} is not closed yet", "plan", f"Run it at {instant(window.span[1] + delay)} or later."
         )
 
 
@@ -181,14 +181,14 @@ def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss
     return SplitTask(pipeline.reader(reading), pipeline.decoder(), stager, _hours(pipeline, plan.window))
 
 
-def _hours(pipeline: Pipeline, window: Window) -> Hours | None:
-    if window.hours is None:
+def _hours(pipeline: Pipeline, window: Window) -> LateBins | None:
+    if window.span is None:
         return None
-    start, end = window.hours
+    start, end = window.span
     begun = pipeline.spec.window.start or start
     labels = [label for label in grids.labels_back(pipeline.spec.window.grid, start, LATE_WINDOWS) if begun <= label < start]
     edges = [*labels, start, end]
-    return Hours(tuple(_millis(e) for e in edges), tuple(label_text(e) for e in edges[:-1]))
+    return LateBins(tuple(_millis(e) for e in edges), tuple(label_text(e) for e in edges[:-1]))
 
 
 def _millis(moment: datetime) -> int:

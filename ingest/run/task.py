@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Hours:
+class LateBins:
     """The hours of a window and of those before it.
 
     `edges` (epoch milliseconds, ascending) are their starts, the last two the window's own start and end; `keys` name the windows that
@@ -47,7 +47,7 @@ class SplitTask:
     reader: Reader
     decoder: JsonDecoder
     stager: StagerFactory
-    hours: Hours | None = None
+    hours: LateBins | None = None
 
     def __call__(self, split: Split) -> Staged:
         """Read, decode and stage one split in batches, so that memory doesn't grow with the window."""
@@ -78,7 +78,7 @@ def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
 class _Tally:
     """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after."""
 
-    hours: Hours | None
+    hours: LateBins | None
     stamped: npt.NDArray[np.int64] = field(init=False)
     valid: int = 0
     dead: int = 0

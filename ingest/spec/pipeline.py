@@ -97,7 +97,7 @@ class PipelineSpec(Section):
     folder: Path
 
     @classmethod
-    def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """What the source says must fit the windows."""
         source, window = section_of(written, "source"), section_of(written, "window")
         if source.get("start") == "label" and window.get("grid") == BATCH:

@@ -181,7 +181,7 @@ class SourceSpec(Section):
     client: Mapping[str, Scalar] = Field(default_factory=dict, repr=False)
 
     @classmethod
-    def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Exactly one way to say which topics."""
         chosen = [name for name in _SELECTING if written.get(name) is not None]
         meant = {nearest(str(name), tuple(cls.model_fields)) for name in written if name not in cls.model_fields}

@@ -11,7 +11,7 @@ from pydantic import Discriminator, PlainValidator, Tag, WithJsonSchema
 from ingest.config.document import Place
 from ingest.config.values import PARTITION_MAX, Section, Text, as_instant, refuse, told, topic_name
 from ingest.model.boundary import TopicPartition
-from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset, flink_offsets, moment
+from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset, flink_offsets, moment
 
 _OFFSET_MAX = 2**63 - 1
 _FORMS = {"timestamp": "no_match", "committed": "reset", "offsets": "others"}
@@ -95,7 +95,7 @@ class StartSpec(Section):
     others: Reset = "fail"
 
     @classmethod
-    def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """One form, and only its own companion."""
         forms = [form for form in _FORMS if written.get(form) is not None]
         if not forms:
@@ -111,7 +111,7 @@ class StartSpec(Section):
         if self.timestamp is not None:
             return AtTime(self.timestamp, self.no_match)
         if self.committed is not None:
-            return Committed(self.committed, self.reset)
+            return GroupOffsets(self.committed, self.reset)
         assert self.offsets is not None
         found = ((TopicPartition(t or topics[0], p), o) for t, offsets in self.offsets.items() for p, o in offsets.items())
         return Given(tuple(sorted(found)), self.others)

@@ -53,7 +53,7 @@ class WindowSpec(Section):
     min_records: Count = 1
 
     @classmethod
-    def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Each kind of window has options of its own."""
         grid = written.get("grid")
         if grid == BATCH:

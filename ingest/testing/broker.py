@@ -29,7 +29,7 @@ import numpy as np
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation
-from ingest.ports.broker import Position, Stamps, TopicInfo
+from ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
 from ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
 
 _FIRST_CHUNK, _CHUNK = 64, 1000
@@ -109,10 +109,10 @@ class MemoryBroker:
         with self._lock:
             return {tp: self._log(tp).start for tp in tps}
 
-    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         """See `ports.broker.Broker.stable_ends`."""
         with self._lock:
-            return {tp: Position(self._log(tp).limit(self._isolation), self._log(tp).epoch) for tp in tps}
+            return {tp: OffsetAndEpoch(self._log(tp).limit(self._isolation), self._log(tp).epoch) for tp in tps}
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `ports.broker.Broker.ends`."""
@@ -131,12 +131,12 @@ class MemoryBroker:
             self.commit_group(group, {tp: offset for tp, offset in offsets.items() if told[tp] is None})
             return told
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, Position | None]:
+    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """See `ports.broker.Broker.first_at_or_after`."""
         with self._lock:
             logs = {tp: self._log(tp) for tp in tps}
             found = {tp: log.first_at_or_after(_milliseconds(moment), log.limit(self._isolation)) for tp, log in logs.items()}
-            return {tp: None if e is None else Position(e.offset, e.epoch) for tp, e in found.items()}
+            return {tp: None if e is None else OffsetAndEpoch(e.offset, e.epoch) for tp, e in found.items()}
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
         """See `ports.broker.Broker.stamps`; in chunks that grow, as the real one's do."""

@@ -75,7 +75,7 @@ def judge(boundaries: Sequence[Boundary], receipts: Sequence[Receipt], append_ti
     elsewhere = _late_elsewhere(receipts)
     windows = {}
     for receipt in receipts:
-        hours, key = receipt.window.hours, receipt.window.key
+        hours, key = receipt.window.span, receipt.window.key
         if hours is not None:
             complete = watermark is not None and watermark >= hours[1]
             state: State = "open" if not complete else "late" if elsewhere[key] else "complete"

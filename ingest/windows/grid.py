@@ -138,8 +138,8 @@ def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
         return [window]
     end = window_at(pipeline, grid, _instant(last)).start
     labels: list[Label] = [window.start]
-    if window.hours and isinstance(end, datetime):
-        labels += islice(_until(grid, window.hours[0], end), _WINDOWS_MAX + 1)
+    if window.span and isinstance(end, datetime):
+        labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)
     _refuse_many(text, len(labels) - 1)
     found = [Window(pipeline, a, b) for a, b in pairwise(labels)]
     if not found:
@@ -167,7 +167,7 @@ def _later(grid: str, moment: datetime) -> Iterator[datetime]:
 
 def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
     """Whether the window's end lies at least `delay` in the past; a micro-batch ends when it is cut, so it always is."""
-    return window.hours is None or now >= window.hours[1] + delay
+    return window.span is None or now >= window.span[1] + delay
 
 
 def _reversed(text: str) -> SpecError:

@@ -24,7 +24,7 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
     """
     for neighbour in (lower, upper):
         if neighbour is not None:
-            refuse_other(boundary, neighbour)
+            refuse_other_source(boundary, neighbour)
     topics = boundary.by_topic() if lower is None else _seen(lower, boundary)
     here = boundary.by_tp() if lower is None else _carried(lower, boundary) | _added(lower, boundary, upper)
     if upper is not None:
@@ -47,7 +47,7 @@ def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
         raise UnreachableError(what, "freeze", "Run the window again.", tp.topic, tp.partition)
 
 
-def refuse_other(here: Boundary, there: Boundary) -> None:
+def refuse_other_source(here: Boundary, there: Boundary) -> None:
     """Hold two boundaries of one pipeline against each other. Pure.
 
     Raises:

@@ -48,7 +48,11 @@ def test_a_run_drains_what_is_waiting(world: World) -> None:
     assert [s["messages_read"] for s in shown[:4]] == [6, 6, 6, 2]
     assert [s["lag_records"] for s in shown[:4]] == [14, 8, 2, 0]
     assert "completeness" not in shown[0]
-    assert {e.check_name: e.passed for e in result.get_asset_check_evaluations()} == {"receipts": True, "loss": True, "headroom": True}
+    assert {e.check_name: e.passed for e in result.get_asset_check_evaluations()} == {
+        "receipts": True,
+        "loss": True,
+        "retention_margin": True,
+    }
     assert world.verdict().ok, world.verdict()
 
 

@@ -87,27 +87,27 @@ def test_who_holds_the_watermark_back(world: World) -> None:
     assert next(iter(shown(found).items())) == ("why", why)
 
 
-def test_headroom_of_windows(world: World) -> None:
+def test_retention_margin_of_windows(world: World) -> None:
     """It warns when the oldest window that is over and not committed comes close to the topic's retention."""
     world.fill(8)
     world.now = hour(7, 10)
-    assert checks(world.run(0, 5))["headroom"].passed
+    assert checks(world.run(0, 5))["retention_margin"].passed
     world.now = START + timedelta(days=7, hours=5)
-    found = checks(world.run(0))["headroom"]
+    found = checks(world.run(0))["retention_margin"]
     assert not found.passed
     assert found.severity == dg.AssetCheckSeverity.WARN
     assert "2026-01-05T06:00:00Z" in shown(found)["unread"]
     assert shown(found)["seconds_left"] == 3600
 
 
-def test_headroom_of_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """It warns when the first message that no batch has read comes close to the topic's retention."""
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 4})
     world.fill(1)
     world.now = hour(2)
-    assert checks(world.batches(drain=False))["headroom"].passed
+    assert checks(world.batches(drain=False))["retention_margin"].passed
     world.now = START + timedelta(days=6)
-    found = checks(world.batches(drain=False))["headroom"]
+    found = checks(world.batches(drain=False))["retention_margin"]
     assert not found.passed
     assert "@4, expires in 24." in shown(found)["unread"]
 
@@ -125,8 +125,8 @@ def test_a_cluster_that_does_not_answer_is_a_warning(world: World, monkeypatch: 
     result = world.run(0)
     assert result.success
     assert "lag_records" not in world.metadata(0)
-    assert not checks(result)["headroom"].passed
-    assert "The broker is away" in shown(checks(result)["headroom"])["unchecked"]
+    assert not checks(result)["retention_margin"].passed
+    assert "The broker is away" in shown(checks(result)["retention_margin"])["unchecked"]
 
 
 def test_published_offsets_are_shown(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -176,6 +176,6 @@ def test_what_passes_says_so_in_a_sentence(world: World) -> None:
     world.fill(3)
     found = checks(world.run(0, 1))
     assert {name: bool(each.passed and each.description) for name, each in found.items()} == dict.fromkeys(
-        ("receipts", "loss", "headroom", "completeness"), True
+        ("receipts", "loss", "retention_margin", "completeness"), True
     )
     assert found["completeness"].description == "2 windows are complete."

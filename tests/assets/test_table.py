@@ -21,7 +21,7 @@ from ingest.errors import UnreachableError
 from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged
-from ingest.ports.broker import Position
+from ingest.ports.broker import OffsetAndEpoch
 from ingest.ports.sink import Outcome
 from tests.assets.world import START, TOPIC, World, hour
 
@@ -144,7 +144,7 @@ def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.Mo
     world.fill(2)
     ends, calls = world.broker.stable_ends, []
 
-    def once_away(tps: list[object]) -> dict[object, Position]:
+    def once_away(tps: list[object]) -> dict[object, OffsetAndEpoch]:
         calls.append(tps)
         if len(calls) == 1:
             raise UnreachableError("The broker is away", "plan", "Wait.")
@@ -162,7 +162,7 @@ def test_the_check_holds_copies_against_receipts(world: World) -> None:
     """The check passes while Dagster and the ledger say what the table says, and names the window where Dagster says something else."""
     world.fill(3)
     good = world.run(0, 1)
-    assert passed(good) == {"receipts": True, "loss": True, "headroom": True, "completeness": True}
+    assert passed(good) == {"receipts": True, "loss": True, "retention_margin": True, "completeness": True}
     older = {"receipt": dg.MetadataValue.json({"digest": "x", "generation": 7, "attempt": "y"})}
     world.instance.report_runless_asset_event(dg.AssetMaterialization("things", partition=world.key(0), metadata=older))
     [check] = [e for e in world.run(1).get_asset_check_evaluations() if e.check_name == "receipts"]
@@ -234,5 +234,5 @@ def test_a_run_never_lists_all_partitions(tmp_path: Path, instance: dg.DagsterIn
     monkeypatch.setattr(dg.TimeWindowPartitionsDefinition, "get_partition_keys", listed)
     result = world.run_range("2026-01-05-00:00", "2026-01-05-00:03")
     assert result.success
-    assert {e.check_name for e in result.get_asset_check_evaluations()} == {"receipts", "loss", "headroom", "completeness"}
+    assert {e.check_name for e in result.get_asset_check_evaluations()} == {"receipts", "loss", "retention_margin", "completeness"}
     assert world.green() == {f"2026-01-05-00:0{n}" for n in range(4)}

@@ -10,7 +10,7 @@ import pytest
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.codec import from_json, to_json
-from ingest.model.source import AtTime, Committed, Earliest, Given, Latest, Partitions, Pattern, Source, Topics
+from ingest.model.source import AtTime, Earliest, Given, GroupOffsets, Latest, Partitions, Pattern, Source, Topics
 from ingest.operate.lag import Lag, PartitionLag, lag, newest_committed
 from ingest.ports.broker import Stamps
 from ingest.run.publish import Published, publish
@@ -97,7 +97,7 @@ def test_an_odd_timestamp_has_no_age(stamp: datetime | int) -> None:
         (AtTime(ago(3600 - 6)), 4),
         (Given(((tp(0), 9),), "earliest"), 1),
         (Given(((tp(0), 1),), "earliest"), 8),  # gone: the first window will say so
-        (Committed("nobody"), 8),
+        (GroupOffsets("nobody"), 8),
     ],
 )
 def test_before_the_first_window_it_counts_from_where_the_source_starts(start: object, records: int) -> None:
@@ -207,7 +207,7 @@ def test_a_cluster_that_is_away_is_told() -> None:
     broker = Away()
     broker.create_topic("orders")
     with pytest.raises(UnreachableError):
-        lag(broker, Source(Topics(("orders",)), Committed("group")), None, NOW)
+        lag(broker, Source(Topics(("orders",)), GroupOffsets("group")), None, NOW)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ publishing

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from ingest.errors import DataLossError, IdentityError, SpecError
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
-from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
+from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Partitions, Pattern, Source, Topics
 from ingest.operate.peek import PRINTED, peek, printable, write_messages
-from ingest.ports.broker import Position
+from ingest.ports.broker import OffsetAndEpoch
 from ingest.ports.reader import ReadPlan
 from ingest.schema.messages import MESSAGES
 from ingest.testing.broker import MemoryBroker
@@ -89,7 +89,7 @@ def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
         (Earliest(), Latest(), pairs((0, 2, 10), (1, 0, 4))),
         (Latest(), Latest(), []),
         (AtTime(FIRST + timedelta(minutes=3)), AtTime(FIRST + timedelta(minutes=5)), pairs((0, 3, 5), (1, 3, 4))),
-        (Committed("group"), Latest(), pairs((0, 7, 10), (1, 1, 4))),
+        (GroupOffsets("group"), Latest(), pairs((0, 7, 10), (1, 1, 4))),
         (Given(((tp(0), 8),), "latest"), Latest(), pairs((0, 8, 10))),
         (Earliest(), Given(((tp(0), 10**9), (tp(1), 2))), pairs((0, 2, 10), (1, 0, 2))),  # a stop beyond the end
         (Earliest(), Given(((tp(0), 1), (tp(1), 0))), []),  # a stop below the log start, and one at it
@@ -139,7 +139,7 @@ def test_a_look_stops_before_what_is_undecided() -> None:
 class Growing(MemoryBroker):
     """A message comes right before each question for an instant."""
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, Position | None]:
+    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
         for at in tps:
             self.produce(at, b"", timestamp=moment - timedelta(minutes=1))
             self.produce(at, b"", timestamp=moment)

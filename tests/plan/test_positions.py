@@ -8,7 +8,7 @@ import pytest
 
 from ingest.errors import DataLossError, OpenTransactionError, SpecError, WindrowError
 from ingest.model.boundary import TopicPartition
-from ingest.model.source import AtTime, Committed, Earliest, Given, Initializer, Latest, Reset
+from ingest.model.source import AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
 from ingest.plan.positions import positions
 from ingest.testing.broker import MemoryBroker
 
@@ -53,9 +53,9 @@ def test_an_instant(broker: MemoryBroker, minutes: int, no_match: Reset, expecte
 def test_a_group(broker: MemoryBroker) -> None:
     """What it has committed, and what was asked for where it has not, or where the log doesn't hold that any more."""
     broker.commit_group("g", {A: 6})
-    assert offsets(broker, Committed("g", "latest")) == [6, 0]
+    assert offsets(broker, GroupOffsets("g", "latest")) == [6, 0]
     broker.commit_group("g", {A: 2, B: 4})
-    assert offsets(broker, Committed("g", "earliest")) == [3, 0]
+    assert offsets(broker, GroupOffsets("g", "earliest")) == [3, 0]
 
 
 def test_given_offsets(broker: MemoryBroker) -> None:
@@ -68,8 +68,8 @@ def test_given_offsets(broker: MemoryBroker) -> None:
     ("start", "kind", "words"),
     [
         (AtTime(NOON, "fail"), SpecError, r"No message is stamped 2026-01-05T12:00:00Z or later .*t\[1\]\).*no_match"),
-        (Committed("none"), SpecError, r"Group none has committed nothing .*t\[0\]\).*reset"),
-        (Committed("g"), SpecError, r"Group g has committed offset 2, and the log holds 3 to 10 .*t\[0\]\).*reset"),
+        (GroupOffsets("none"), SpecError, r"Group none has committed nothing .*t\[0\]\).*reset"),
+        (GroupOffsets("g"), SpecError, r"Group g has committed offset 2, and the log holds 3 to 10 .*t\[0\]\).*reset"),
         (Given(((A, 5),)), SpecError, r"No offset is given .*t\[1\]\).*others"),
         (Given(((A, 2),), "latest"), DataLossError, r"Offset 2 .* holds 3 to 10 .*t\[0\]@2\).*earliest"),
         (Given(((A, 11),), "latest"), SpecError, r"Offset 11 .* holds 3 to 10 .*t\[0\]@11\).*latest"),
@@ -82,7 +82,7 @@ def test_no_answer_is_an_error(broker: MemoryBroker, start: Initializer, kind: t
         positions(broker, start, [A, B])
 
 
-@pytest.mark.parametrize("start", [Given(((A, 11),), "latest"), Committed("g", "earliest")])
+@pytest.mark.parametrize("start", [Given(((A, 11),), "latest"), GroupOffsets("g", "earliest")])
 def test_a_position_behind_an_open_transaction_is_too_early(broker: MemoryBroker, start: Initializer) -> None:
     """It is neither lost nor a mistake, so no reset may pour out the history."""
     broker.produce(A, b"", transaction=broker.transaction())

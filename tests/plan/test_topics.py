@@ -7,7 +7,7 @@ import pytest
 from ingest.errors import DataLossError, IdentityError, SpecError, UnreachableError
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics
-from ingest.plan.topics import Found, discover, refuse_other
+from ingest.plan.topics import Found, discover, refuse_other_topics
 from ingest.testing.broker import MemoryBroker
 
 
@@ -107,10 +107,10 @@ def test_another_cluster_is_told_before_missing_topics(broker: MemoryBroker) -> 
 def test_a_topic_made_anew_is_refused_by_either_neighbour(broker: MemoryBroker) -> None:
     """Its offsets mean other messages; topics that only one side knows are nobody's concern."""
     there, old = found(broker, Topics(("a-x", "b"))), frozen(broker, "b")
-    refuse_other(there, None, old, frozen(broker, "a-y"))
+    refuse_other_topics(there, None, old, frozen(broker, "a-y"))
     broker.recreate_topic("b")
     with pytest.raises(IdentityError, match=r"now has id .*b\).*rebase"):
-        refuse_other(found(broker, Topics(("b",))), None, old)
+        refuse_other_topics(found(broker, Topics(("b",))), None, old)
 
 
 def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:

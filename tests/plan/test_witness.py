@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingest.errors import CutOffError
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.source import AtLabel, Committed, Earliest, Given, Initializer, Latest, OnLoss, Source, Topics
+from ingest.model.source import AtLabel, Earliest, Given, GroupOffsets, Initializer, Latest, OnLoss, Source, Topics
 from ingest.plan.ends import first_boundary, next_batch
 from ingest.plan.positions import positions
 from ingest.testing.broker import MemoryBroker
@@ -38,7 +38,7 @@ def broker() -> MemoryBroker:
     return broker
 
 
-@pytest.mark.parametrize("start", [Earliest(), Latest(), Committed("g"), Given(((T0, 6),))])
+@pytest.mark.parametrize("start", [Earliest(), Latest(), GroupOffsets("g"), Given(((T0, 6),))])
 def test_a_position_has_a_witness(broker: MemoryBroker, start: Initializer) -> None:
     """Wherever a pipeline begins: the newest leader's epoch, for the log reached at least there under it."""
     broker.commit_group("g", {T0: 12})

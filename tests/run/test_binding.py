@@ -95,7 +95,7 @@ def test_a_second_spec_with_the_same_id_is_refused(desk: Desk) -> None:
     with pytest.raises(BindingError, match="another id"):
         desk.run(0, **other)
     assert tables(desk) == {"table", "table_dead"}
-    assert not run(desk.pipeline(**other, id="others"), Window("others", *hour(0).hours or ()), PLAIN).recovered
+    assert not run(desk.pipeline(**other, id="others"), Window("others", *hour(0).span or ()), PLAIN).recovered
 
 
 def test_micro_batches_keep_to_their_table(desk: Desk) -> None:
@@ -256,7 +256,7 @@ def test_a_table_that_lacks_windows(desk: Desk) -> None:
 def test_only_the_pipelines_own_table_is_bound(desk: Desk) -> None:
     """Neither another pipeline's, nor one of another ledger, nor one that holds a window under another plan; nothing is recorded."""
     desk.run(0)
-    run(desk.pipeline(id="others", **elsewhere(desk)), Window("others", *(hour(0).hours or ())), PLAIN)
+    run(desk.pipeline(id="others", **elsewhere(desk)), Window("others", *(hour(0).span or ())), PLAIN)
     with pytest.raises(BindingError, match="belongs to pipeline 'others'"):
         rebind(desk.pipeline(**elsewhere(desk)))
     third = {"sink": {"path": str(desk.folder / "third")}}

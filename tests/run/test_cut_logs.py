@@ -15,7 +15,7 @@ from ingest.model.source import Earliest, Source, Topics
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.plan.ends import first_boundary
-from ingest.ports.broker import Position
+from ingest.ports.broker import OffsetAndEpoch
 from ingest.run.context import Request
 from ingest.run.micro_batches import preview_next, run_batch
 from ingest.run.pipeline import run
@@ -79,7 +79,7 @@ def test_an_end_that_is_too_small_for_a_moment(
     def small() -> int:
         return 2 if len(slept) < 2 else 9
 
-    def stale_stable(broker: MemoryBroker, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
+    def stale_stable(broker: MemoryBroker, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         return {tp: msgspec.structs.replace(p, offset=min(p.offset, small())) for tp, p in stable(broker, tps).items()}
 
     def stale_ends(broker: MemoryBroker, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -10,7 +10,7 @@ import pytest
 from ingest.errors import SpecError
 from ingest.kafka.properties import Tuning
 from ingest.model.boundary import TopicPartition
-from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Selection, Topics
+from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Partitions, Pattern, Selection, Topics
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
 
@@ -118,8 +118,8 @@ FORTY_TWO = Given(((TopicPartition("a", 0), 42), (TopicPartition("a", 1), 300)))
         ("{timestamp: 2026-01-02T05:00:00+02:00}", AtTime(datetime(2026, 1, 2, 3, tzinfo=UTC), "latest")),
         ("{timestamp: 1767322800000, no_match: fail}", AtTime(datetime(2026, 1, 2, 3, tzinfo=UTC), "fail")),
         ("{timestamp: '1767322800000'}", AtTime(datetime(2026, 1, 2, 3, tzinfo=UTC), "latest")),
-        ("{committed: old-job}", Committed("old-job", "fail")),
-        ("{committed: old-job, reset: earliest}", Committed("old-job", "earliest")),
+        ("{committed: old-job}", GroupOffsets("old-job", "fail")),
+        ("{committed: old-job, reset: earliest}", GroupOffsets("old-job", "earliest")),
         ("{offsets: {0: 42, 1: 300}}", FORTY_TWO),
         ("{offsets: {a: {1: 300, 0: 42}}}", FORTY_TWO),
         ("{offsets: 'partition:0,offset:42;partition:1,offset:300'}", FORTY_TWO),

@@ -81,12 +81,12 @@ def test_dagster_sees_the_same_windows(expression: str, moment: datetime) -> Non
 def test_windows_of_a_grid_tile(expression: str, moment: datetime) -> None:
     """Each instant lies in exactly one window: the one that starts at the last label not later; its neighbours touch it."""
     window = window_at("p", expression, at_or_before(expression, moment))
-    assert window.hours is not None
-    assert window.hours[0] <= moment < window.hours[1]
-    assert window_at("p", expression, before(expression, window.hours[0])).end == window.start
-    assert window_at("p", expression, window.hours[1]).start == window.end
-    assert neighbours(expression, window.start) == (before(expression, window.hours[0]), window.end)
-    assert labels_between(expression, window.hours[0] - timedelta(microseconds=1), window.hours[1]) == [window.start, window.end]
+    assert window.span is not None
+    assert window.span[0] <= moment < window.span[1]
+    assert window_at("p", expression, before(expression, window.span[0])).end == window.start
+    assert window_at("p", expression, window.span[1]).start == window.end
+    assert neighbours(expression, window.start) == (before(expression, window.span[0]), window.end)
+    assert labels_between(expression, window.span[0] - timedelta(microseconds=1), window.span[1]) == [window.start, window.end]
 
 
 @settings(deadline=None, max_examples=100)
@@ -205,7 +205,7 @@ def test_an_unknown_grid_names_the_known_ones() -> None:
 def test_a_window_is_closed_when_its_delay_is_over() -> None:
     """At the end + delay exactly, and not a microsecond before."""
     window, delay = window_at("p", "hourly", datetime(2026, 1, 2, 3, tzinfo=UTC)), timedelta(minutes=5)
-    assert window.hours is not None
-    end = window.hours[1]
+    assert window.span is not None
+    end = window.span[1]
     assert is_closed(window, delay, end + delay)
     assert not is_closed(window, delay, end + delay - timedelta(microseconds=1))

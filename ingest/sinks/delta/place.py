@@ -82,13 +82,13 @@ class Place:
             return fs.SubTreeFileSystem(self._root, self._fs)
 
     def create(self, path: str) -> pa.NativeFile:
-        """A new file for writing; its directories are made. Close it, then `settle` it."""
+        """A new file for writing; its directories are made. Close it, then `fsync` it."""
         with self._told(path):
             full = self._full(path)
             self._fs.create_dir(full.rpartition("/")[0], recursive=True)
             return self._fs.open_output_stream(full)
 
-    def settle(self, path: str) -> int:
+    def fsync(self, path: str) -> int:
         """Make a closed file outlive a loss of power, where that is ours to do; its size in bytes.
 
         The log may survive a crash that the files it names don't: nobody else syncs them.
@@ -118,10 +118,10 @@ class Place:
         draft = f"{path}.{uuid.uuid4().hex}.tmp" if self._local else path
         with self.create(draft) as out:
             out.write(content)
-        self.settle(draft)
+        self.fsync(draft)
         if draft != path:
             self._fs.move(self._full(draft), self._full(path))
-            self.settle(path)
+            self.fsync(path)
 
     def get(self, path: str) -> bytes:
         """The whole content of a file.

@@ -98,7 +98,7 @@ class DeltaSink:
         """See `ports.sink.Sink.refuse_other`."""
         there = self.binding()
         if there is not None:
-            tables.refuse_other(self.uri, there, Binding(pipeline, ledger, grid))
+            tables.refuse_other_owner(self.uri, there, Binding(pipeline, ledger, grid))
 
     def prepare(self, ledger: str, pipeline: str, grid: str) -> None:
         """See `ports.sink.Sink.prepare`; the dead letters' table too."""
@@ -258,7 +258,7 @@ class DeltaSink:
             raise RefusedError(f"the table {self.uri} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
         tables.refuse_unfinished(self.uri, self._place, table)
         here = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
-        tables.refuse_other(self.uri, tables.binding(self.uri, table, self._window), here)
+        tables.refuse_other_owner(self.uri, tables.binding(self.uri, table, self._window), here)
         tables.refuse_unfit(self.uri, table, table_schema(self._file, self._window))
         return table
 

@@ -152,7 +152,7 @@ def binding(uri: str, table: DeltaTable, window: str) -> Binding:
     return bound
 
 
-def refuse_other(uri: str, there: Binding, here: Binding) -> None:
+def refuse_other_owner(uri: str, there: Binding, here: Binding) -> None:
     """Compare what a table is bound to with who comes.
 
     Raises:
@@ -200,7 +200,7 @@ def ensure(uri: str, in_file: pa.Schema, window: str, here: Binding) -> None:
 
     Raises:
         SchemaChangedError: every difference, column by column.
-        BindingError, GridError, SpecError: see `binding` and `refuse_other`; or this user may not write there.
+        BindingError, GridError, SpecError: see `binding` and `refuse_other_owner`; or this user may not write there.
     """
     waits = list(WAITS)
     while True:
@@ -223,7 +223,7 @@ def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str
     schema = table_schema(in_file, window)
     if table is None:
         return lambda: _create(uri, schema, window, here)
-    refuse_other(uri, binding(uri, table, window), here)
+    refuse_other_owner(uri, binding(uri, table, window), here)
     new, problems = difference(table.schema().fields, schema.fields)
     if problems:
         what = f"the schema and the table {uri} differ: " + "; ".join(problems)
