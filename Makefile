@@ -5,7 +5,7 @@ SHELL := bash
 
 # Each worker takes about a core and 1 GB; tests/README.md says what they share.
 WORKERS ?= 2
-PARALLEL = --numprocesses=$(WORKERS) --dist=loadgroup
+PARALLEL = --numprocesses=$(WORKERS)
 MINUTES ?= 10
 
 # Java as .ci/setup found it; Python's own folder first, for the programs that ours start.

@@ -7,16 +7,19 @@ import random
 import shlex
 import signal
 from collections.abc import Generator
-from typing import TypeVar
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import profiles
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 LONG = ("spark", "broker", "slow")
-"""Markers of tests that begin first where several workers share the suite: what is short fills the gaps at the end."""
+"""Markers, what takes longest first."""
 
 profiles.register()
 
@@ -58,13 +61,37 @@ def dice(request: pytest.FixtureRequest) -> random.Random:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where workers share the suite, one of them has all that needs Spark: a session is dear, and one a machine is enough."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in LONG))
+    """Where workers share the suite, what takes long begins first, so that what is short fills the gaps at the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((rank for rank, name in enumerate(LONG) if item.get_closest_marker(name)), len(LONG)))
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist says nothing of types
+    """One test after the other to whichever worker is free, but for those that share what is dear: they go to one worker together.
+
+    (xdist's own `--dist=loadgroup` has workers write the group into a test's name, which pytest 9.2 no longer lets them.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(self.config.rootpath, nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """Units are handed out in the order in which they were collected."""
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def unit(root: Path, nodeid: str) -> str:
+    """What goes to one worker together: all that needs Spark, for one session a machine is enough; a module with a fixture of its own."""
+    module = nodeid.partition("::")[0]
+    text = _text(root / module)
+    return "spark" if "mark.spark" in text else module if 'scope="module"' in text else nodeid
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -79,11 +106,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def replay(config: pytest.Config, nodeid: str) -> str:
     """The command line that runs this test as it ran here."""
-    group = nodeid.rfind("@")  # xdist writes a test's group behind its name
-    name = nodeid[:group] if group > nodeid.rfind("]") and "::" in nodeid[:group] else nodeid
     profile = config.option.hypothesis_profile
     more = (["--soak"] if config.option.soak else []) + ([f"--hypothesis-profile={profile}"] if profile else [])
-    return shlex.join(["python", "-m", "pytest", name, "--seed", str(config.option.seed), *more])
+    return shlex.join(["python", "-m", "pytest", nodeid, "--seed", str(config.option.seed), *more])
 
 
 def _not_in_ci(report: Report) -> Report:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-ROUND = ["-q", "--soak", "--hypothesis-profile=soak", "-m", "sampled or hypothesis", "--dist=loadgroup"]
+ROUND = ["-q", "--soak", "--hypothesis-profile=soak", "-m", "sampled or hypothesis"]
 LIMIT = 6 * 3600
 """Seconds after which a round can only be hanging; each test has a limit of its own."""
 
