@@ -17,13 +17,13 @@ from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
 from assets.names import table_key, upstream_keys
 from assets.reporting import Assemble, definition_metadata, reported, request_id, told
-from ingest.batches import run_batch, run_batches
-from ingest.decode.columns import Columns
 from ingest.errors import SpecError
-from ingest.grid import parse_windows
-from ingest.parts import Pipeline, Request, Result
-from ingest.pipeline import run
-from ingest.spec import PipelineSpec
+from ingest.run.context import Pipeline, Request, Result
+from ingest.run.micro_batches import run_batch, run_batches
+from ingest.run.pipeline import run
+from ingest.schema.columns import Columns
+from ingest.spec.pipeline import PipelineSpec
+from ingest.windows.grid import parse_windows
 from resources.spark import Spark
 
 REFUSED = "batch"

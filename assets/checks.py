@@ -14,9 +14,9 @@ from assets.failing import failing
 from assets.names import ledger_key, table_key
 from assets.partitions import key_of
 from assets.reporting import NEWEST, Assemble
-from ingest.model import Receipt
-from ingest.seams import torn
-from ingest.spec import PipelineSpec
+from ingest.model.receipt import Receipt
+from ingest.spec.pipeline import PipelineSpec
+from ingest.windows.seams import torn
 
 _PROMISE = f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts say, and the windows tile"
 

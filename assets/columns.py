@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from assets.names import upstream_keys
-from ingest.decode.columns import Columns
-from ingest.metacolumns import fields
-from ingest.spec import PipelineSpec
+from ingest.schema.columns import Columns
+from ingest.schema.metadata import fields
+from ingest.spec.pipeline import PipelineSpec
 
 _PARTS = {"header-list": "headers", "value-size": "value", "window": None, "attempt": None}
 """Of which part of a message a metadata column tells, where that is not its name; None: of none."""

@@ -13,7 +13,8 @@ from assets.factory import kafka_table
 from assets.names import identifier
 from assets.yamlschema import as_written
 from ingest.errors import SpecError
-from ingest.spec import PipelineSpec, fill_spec, load_spec
+from ingest.spec.load import fill_spec, load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 FILE = "defs.yaml"
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 
 from assets.metadata import MEANINGS
-from ingest.source import Pattern, Selection, selection_text
-from ingest.spec import PipelineSpec
+from ingest.model.source import Pattern, Selection, selection_text
+from ingest.spec.pipeline import PipelineSpec
 
 
 def code(text: str) -> str:

@@ -14,7 +14,7 @@ import dagster as dg
 
 from assets.metadata import Value
 from assets.names import table_key
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 
 
 def evaluated(

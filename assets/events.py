@@ -25,8 +25,8 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 
 from assets.metadata import Value
 from assets.names import upstream_keys
-from ingest.model import Receipt
-from ingest.spec import PipelineSpec
+from ingest.model.receipt import Receipt
+from ingest.spec.pipeline import PipelineSpec
 
 
 def made_already() -> dg.MaterializeResult[None]:

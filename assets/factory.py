@@ -13,9 +13,9 @@ from assets.schedule import job_of, schedule_of, topics_job_of, topics_schedule_
 from assets.table import window_asset
 from assets.topic import topic_assets
 from ingest.assemble import assemble as from_spec
-from ingest.decode.columns import Columns
-from ingest.decode.load import load_model
-from ingest.spec import PipelineSpec
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
+from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import KafkaSource
 from resources.ledger import LedgerState
 from resources.spark import Spark

@@ -17,12 +17,12 @@ from assets.metadata import Value
 from assets.names import table_key
 from assets.reporting import NEWEST, Assemble
 from assets.why import late_words, overdue_words
-from ingest.completeness import Completeness
 from ingest.errors import WindrowError
-from ingest.headroom import headroom
-from ingest.parts import Pipeline
-from ingest.spec import PipelineSpec
-from ingest.windowspec import WindowSpec
+from ingest.operate.retention_margin import headroom
+from ingest.run.context import Pipeline
+from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import WindowSpec
+from ingest.windows.completeness import Completeness
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
 """Whether all is well; a sentence that says why, and what to do if not; what else to show."""

@@ -1,12 +1,12 @@
-"""Which windows' hours are over everywhere: `ingest.completeness` over what a pipeline's ledger holds of its newest windows."""
+"""Which windows' hours are over everywhere: `ingest.windows.completeness` over what a pipeline's ledger holds of its newest windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.completeness import Completeness, judge
-from ingest.model import Receipt
-from ingest.parts import Pipeline
+from ingest.model.receipt import Receipt
+from ingest.run.context import Pipeline
+from ingest.windows.completeness import Completeness, judge
 
 
 def judged(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:

@@ -15,13 +15,17 @@ import dagster as dg
 import msgspec
 
 from assets.columns import column_schema, lineage
-from ingest.completeness import WindowState
-from ingest.decode.columns import Columns
-from ingest.lag import Lag
-from ingest.model import Mark, Receipt, SplitCounts, TopicPartition, Window, label_text, to_json
-from ingest.parts import Result
-from ingest.spec import PipelineSpec
-from ingest.tiling import between
+from ingest.model.boundary import Mark, TopicPartition
+from ingest.model.codec import to_json
+from ingest.model.label import label_text
+from ingest.model.receipt import Receipt, SplitCounts
+from ingest.model.window import Window
+from ingest.operate.lag import Lag
+from ingest.run.context import Result
+from ingest.schema.columns import Columns
+from ingest.spec.pipeline import PipelineSpec
+from ingest.windows.completeness import WindowState
+from ingest.windows.tiling import between
 
 Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
 """What Dagster takes as a value of metadata; plain numbers are plotted over time."""

@@ -6,7 +6,7 @@ import re
 
 import dagster as dg
 
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 
 
 def identifier(text: str) -> str:

@@ -12,14 +12,14 @@ from assets.failing import again_or_failure
 from assets.hours import judged
 from assets.metadata import Value, window_metadata
 from assets.schedule import refused_tag
-from ingest.completeness import WindowState
-from ingest.decode.columns import Columns
 from ingest.errors import RefusedError, WindrowError
-from ingest.lag import Lag, lag
-from ingest.model import Receipt
-from ingest.parts import Pipeline, Result
-from ingest.ports import Engine
-from ingest.spec import PipelineSpec
+from ingest.model.receipt import Receipt
+from ingest.operate.lag import Lag, lag
+from ingest.ports.engine import Engine
+from ingest.run.context import Pipeline, Result
+from ingest.schema.columns import Columns
+from ingest.spec.pipeline import PipelineSpec
+from ingest.windows.completeness import WindowState
 
 Assemble = Callable[[PipelineSpec, Engine | None], Pipeline]
 

@@ -9,8 +9,9 @@ import dagster as dg
 
 from assets.names import identifier, job_name, table_key, topics_name, upstream_keys
 from assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
-from ingest.model import Window, instant, label_text
-from ingest.spec import PipelineSpec
+from ingest.model.label import instant, label_text
+from ingest.model.window import Window
+from ingest.spec.pipeline import PipelineSpec
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)

@@ -14,10 +14,10 @@ from assets.names import table_key, upstream_keys
 from assets.partitions import partitions_of, windows_of
 from assets.reporting import Assemble, definition_metadata, reported, request_id, told
 from assets.schedule import hours_tags
-from ingest.decode.columns import Columns
-from ingest.parts import Request
-from ingest.pipeline import run
-from ingest.spec import PipelineSpec
+from ingest.run.context import Request
+from ingest.run.pipeline import run
+from ingest.schema.columns import Columns
+from ingest.spec.pipeline import PipelineSpec
 from resources.spark import Spark
 
 

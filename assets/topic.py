@@ -12,9 +12,10 @@ from assets.describing import selected
 from assets.failing import failing
 from assets.metadata import Value
 from assets.names import kafka_key, topic_key, upstream_keys
-from ingest.model import Split, TopicPartition
-from ingest.source import Pattern, Selection, Topics, selection_text
-from ingest.spec import PipelineSpec
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import Pattern, Selection, Topics, selection_text
+from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import Snapshot
 
 

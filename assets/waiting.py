@@ -18,8 +18,8 @@ from assets.partitions import key_of
 from assets.reporting import Assemble
 from ingest.assemble import assemble as from_spec
 from ingest.errors import SpecError, WindrowError
-from ingest.parts import Pipeline
-from ingest.spec import PipelineSpec
+from ingest.run.context import Pipeline
+from ingest.spec.pipeline import PipelineSpec
 
 LOOK_BACK = 500
 """How many of the newest windows a tick looks at."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from assets.describing import code
-from ingest.completeness import Completeness
-from ingest.model import Boundary, How, TopicPartition, instant
+from ingest.model.boundary import Boundary, How, TopicPartition
+from ingest.model.label import instant
+from ingest.windows.completeness import Completeness
 
 _FEW = 3
 

@@ -9,14 +9,16 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ingest.parts import Pipeline
-from ingest.ports import Broker, Engine, Reader, ReadPlan
-from ingest.spec import PipelineSpec
+from ingest.ports.broker import Broker
+from ingest.ports.engine import Engine
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.run.context import Pipeline
+from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.decode.columns import Columns
-    from ingest.decode.json import JsonDecoder
-    from ingest.write.delta import DeltaSink
+    from ingest.decode.json.decoder import JsonDecoder
+    from ingest.schema.columns import Columns
+    from ingest.sinks.delta.sink import DeltaSink
 
 
 def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
@@ -40,14 +42,14 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
 
 def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
     """The pipeline's cluster, and readers of its topics: all that a look at them needs."""
-    from ingest.broker.client import consumer_properties
-    from ingest.broker.kafka import KafkaBroker
+    from ingest.kafka.broker import KafkaBroker
+    from ingest.kafka.client import consumer_properties
 
     source, tuning = spec.source, spec.source.tuning
     properties = consumer_properties(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
-        from ingest.read.kafka import KafkaReader
+        from ingest.read.confluent import KafkaReader
 
         return KafkaReader(properties, plan, **tuning.reader())
 
@@ -82,9 +84,9 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], engine: Engine
 
 
 def _columns(spec: PipelineSpec) -> Columns:
-    from ingest.decode.columns import Columns
-    from ingest.decode.load import load_model
-    from ingest.write.columns import check_rows
+    from ingest.schema.columns import Columns
+    from ingest.schema.load import load_model
+    from ingest.sinks.delta.columns import check_rows
 
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
     check_rows(columns.arrow_schema, spec.metadata)
@@ -92,12 +94,12 @@ def _columns(spec: PipelineSpec) -> Columns:
 
 
 def _decoder(spec: PipelineSpec) -> JsonDecoder:
-    from ingest.decode.json import JsonDecoder
+    from ingest.decode.json.decoder import JsonDecoder
 
     return JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
 
 
 def _sink(spec: PipelineSpec, columns: Callable[[], Columns]) -> DeltaSink:
-    from ingest.write.delta import DeltaSink
+    from ingest.sinks.delta.sink import DeltaSink
 
     return DeltaSink(spec.sink_path(), lambda: columns().arrow_schema, spec.metadata)

@@ -10,12 +10,13 @@ import dagster as dg
 import msgspec
 from pydantic import Field
 
-from ingest.broker.kafka import KafkaBroker
-from ingest.model import Boundary, Split, TopicPartition
+from ingest.kafka.broker import KafkaBroker
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import Isolation, Selection
 from ingest.plan.topics import discover
-from ingest.ports import Broker, Position, TopicInfo
-from ingest.source import Isolation, Selection
-from ingest.sourcespec import SourceSpec, TuningSpec
+from ingest.ports.broker import Broker, Position, TopicInfo
+from ingest.spec.source import SourceSpec, TuningSpec
 
 
 class Snapshot(msgspec.Struct, frozen=True):

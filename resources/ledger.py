@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from ingest.ledger.sql import open_ledger
-from ingest.ledgerport import Ledger
+from ingest.ports.ledger import Ledger
 
 
 class LedgerState(dg.ConfigurableResource[None]):

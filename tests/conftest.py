@@ -22,7 +22,7 @@ TopicFactory = Callable[..., str]
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The bootstrap address of one real broker for the whole session; tests use topics of their own."""
-    from ingest.broker.embedded import EmbeddedBroker, find_jars
+    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), find_jars()) as broker:
         yield broker.bootstrap

@@ -35,7 +35,7 @@ def check(home: Home = PROJECT) -> None:
     """Hold the tables against what was produced."""
     from assets.demo.report import say  # noqa: PLC0415
     from assets.demo.run import SPEC, verdict_on  # noqa: PLC0415
-    from ingest.spec import load_spec  # noqa: PLC0415
+    from ingest.spec.load import load_spec  # noqa: PLC0415
 
     place = Place(home.resolve())
     place.enter()

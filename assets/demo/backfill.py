@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from assets.names import job_name, upstream_keys
 from assets.partitions import Stretch
 from assets.schedule import range_tags
-from ingest.spec import PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 _LOOK_SECONDS = 0.3

@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 import pyarrow as pa
 
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 
 _PLACE = ["partition", "offset"]
 

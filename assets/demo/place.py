@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dotenv import dotenv_values
 
-from ingest.model import instant
+from ingest.model.label import instant
 
 PROJECT = Path(__file__).resolve().parents[2]
 OURS = {"DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "ORDERS_START"}

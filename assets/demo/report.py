@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from assets.demo.check import Verdict
-from ingest.model import Receipt
+from ingest.model.receipt import Receipt
 
 
 def windows_table(receipts: Sequence[Receipt]) -> Table:

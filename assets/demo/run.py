@@ -17,11 +17,12 @@ from assets.demo.produce import produce_day
 from assets.demo.report import say, windows_table
 from assets.partitions import key_of
 from ingest.assemble import assemble
-from ingest.broker.embedded import EmbeddedBroker, find_jars
 from ingest.errors import SpecError
-from ingest.model import Receipt
-from ingest.ports import Sink
-from ingest.spec import PipelineSpec, load_spec
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from ingest.model.receipt import Receipt
+from ingest.ports.sink import Sink
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from assets.demo.place import PROJECT, Place
 from assets.demo.processes import end, note, noted
-from ingest.broker.embedded import EmbeddedBroker, find_jars
 from ingest.errors import SpecError
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _FIRST_PORT = 3000
 _LONGEST_TMPDIR = 90

@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.text import Text
 
 from ingest.assemble import connect
-from ingest.begin import DELAY, Asked, Begun, begin
 from ingest.cli.output import Output
-from ingest.grid import BATCH, after
-from ingest.model import instant
+from ingest.model.label import instant
+from ingest.operate.begin import DELAY, Asked, Begun, begin
+from ingest.windows.grid import BATCH, after
 
 
 def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:

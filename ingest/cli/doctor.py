@@ -14,17 +14,18 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from ingest.assemble import assemble
-from ingest.binding import refuse_other_table
-from ingest.broker.embedded import java_problem
 from ingest.errors import RefusedError, WindrowError
-from ingest.headroom import headroom
-from ingest.model import Boundary, TopicPartition
-from ingest.parts import Pipeline
+from ingest.kafka.embedded.server import java_problem
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.operate.retention_margin import headroom
 from ingest.plan.topics import discover
-from ingest.ports import Bound, Broker, TopicInfo
-from ingest.spec import load_spec
-from ingest.write.rights import refuse_unwritable
-from ingest.write.table import OTHER_LEDGER
+from ingest.ports.broker import Broker, TopicInfo
+from ingest.ports.sink import Bound
+from ingest.run.binding import refuse_other_table
+from ingest.run.context import Pipeline
+from ingest.sinks.delta.rights import refuse_unwritable
+from ingest.sinks.delta.table import OTHER_LEDGER
+from ingest.spec.load import load_spec
 
 PACKAGES = ("assets", "ingest", "resources")
 """What the distribution brings; the first and the last are names that others choose, too."""

@@ -10,14 +10,16 @@ import pyarrow as pa
 from rich.text import Text
 
 from ingest.assemble import assemble_to_look, connect
-from ingest.binding import refuse_other_table
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.errors import SpecError, UnreachableError
-from ingest.lag import Lag, Published, lag, newest_committed, publish
-from ingest.peek import documents, peek, printable, write_messages
-from ingest.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
-from ingest.spec import PipelineSpec, load_spec
+from ingest.model.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
+from ingest.operate.lag import Lag, lag, newest_committed
+from ingest.operate.peek import documents, peek, printable, write_messages
+from ingest.run.binding import refuse_other_table
+from ingest.run.publish import Published, publish
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 LIMIT = 20
 """So many messages are printed if nothing is said; to a file all are written."""

@@ -15,7 +15,7 @@ import typer
 
 from ingest.cli.output import telling
 from ingest.errors import SpecError
-from ingest.source import Isolation
+from ingest.model.source import Isolation
 
 app = typer.Typer(
     name="windrow", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -91,8 +91,8 @@ def init(
     if sample and not topic:
         raise typer.BadParameter("--sample goes with --topic")
     with telling(json=json, debug=debug) as output:
-        from ingest.begin import Asked
         from ingest.cli.beginning import begin_pipeline
+        from ingest.operate.begin import Asked
 
         begin_pipeline(output, folder, Asked(bootstrap, topic, pipeline, grid, sample or SAMPLE))
 

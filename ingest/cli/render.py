@@ -11,11 +11,16 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from ingest.findings import Finding
-from ingest.lag import Lag, Published
-from ingest.model import Boundary, Committed, Counts, Plan, Receipt, TopicPartition, Window, instant, label_text
-from ingest.peek import PRINTED
-from ingest.tiling import between
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.label import instant, label_text
+from ingest.model.plan import Plan
+from ingest.model.receipt import Committed, Counts, Receipt
+from ingest.model.window import Window
+from ingest.operate.findings import Finding
+from ingest.operate.lag import Lag
+from ingest.operate.peek import PRINTED
+from ingest.run.publish import Published
+from ingest.windows.tiling import between
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
@@ -214,7 +219,7 @@ def finding_line(finding: Finding) -> Text:
 
 
 def message_table(rows: Iterable[Sequence[str]]) -> Table:
-    """One line per message, from what `ingest.peek.printable` made safe."""
+    """One line per message, from what `ingest.operate.peek.printable` made safe."""
     table = Table(*PRINTED)
     for row in rows:
         table.add_row(*map(Text, row))

@@ -12,19 +12,23 @@ import msgspec
 from rich.text import Text
 
 from ingest.assemble import assemble, assemble_to_look
-from ingest.batches import preview_next, run_batch, run_batches
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import named
 from ingest.errors import SpecError
-from ingest.model import Boundary, Plan, Window, label_text
-from ingest.parts import Pipeline, Progress, Request, Result
-from ingest.pipeline import preview, refuse_open, run
-from ingest.rebase import propose, rebase
-from ingest.rebind import propose as propose_rebind
-from ingest.rebind import rebind
-from ingest.source import parse_initializer
-from ingest.spec import PipelineSpec, load_spec
+from ingest.model.boundary import Boundary
+from ingest.model.label import label_text
+from ingest.model.plan import Plan
+from ingest.model.source import parse_initializer
+from ingest.model.window import Window
+from ingest.operate.rebase import propose, rebase
+from ingest.operate.rebind import propose as propose_rebind
+from ingest.operate.rebind import rebind
+from ingest.run.context import Pipeline, Progress, Request, Result
+from ingest.run.micro_batches import preview_next, run_batch, run_batches
+from ingest.run.pipeline import preview, refuse_open, run
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 
 class Plans(msgspec.Struct):

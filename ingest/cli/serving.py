@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from ingest.broker.embedded import EmbeddedBroker, find_jars
 from ingest.cli.output import Output
 from ingest.errors import UnreachableError
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 
 class Serving(msgspec.Struct):

@@ -11,13 +11,14 @@ import msgspec
 from rich.text import Text
 
 from ingest.assemble import assemble_to_look, open_table
-from ingest.binding import refuse_other_table
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import windows_of
-from ingest.model import Committed, Window
-from ingest.ports import Sink
-from ingest.spec import load_spec
+from ingest.model.receipt import Committed
+from ingest.model.window import Window
+from ingest.ports.sink import Sink
+from ingest.run.binding import refuse_other_table
+from ingest.spec.load import load_spec
 
 
 class Shown(msgspec.Struct):
@@ -97,10 +98,10 @@ def _dead(sink: Sink, attempts: list[tuple[Window, str | None]], limit: int, *, 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     """Receipts against ledger, rows and topics, with `deep` against all that is read back; its document is `Verified`."""
-    from ingest.deep import compare_contents
-    from ingest.tablecontents import delta_contents
-    from ingest.tablerows import delta_rows
-    from ingest.verify import verify
+    from ingest.operate.deep import compare_contents
+    from ingest.operate.verify import verify
+    from ingest.sinks.delta.contents import delta_contents
+    from ingest.sinks.delta.rows import delta_rows
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
@@ -120,7 +121,7 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
 
 def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     """Lost receipts from the ledger's copies, put back only if `yes`; its document is `Restored`."""
-    from ingest.restore import restore
+    from ingest.operate.restore import restore
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
@@ -148,7 +149,7 @@ def run_doctor(output: Output, path: Path | None) -> None:
 
 def rebuild_ledger(output: Output, path: Path) -> None:
     """The ledger, restored from the receipts; its document is `Rebuilt`."""
-    from ingest.rebuild import rebuild
+    from ingest.operate.rebuild import rebuild
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)

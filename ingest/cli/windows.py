@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ingest.errors import GridError, SpecError
-from ingest.grid import parse_windows
-from ingest.model import Window, label_text
-from ingest.spec import PipelineSpec
+from ingest.model.label import label_text
+from ingest.model.window import Window
+from ingest.spec.pipeline import PipelineSpec
+from ingest.windows.grid import parse_windows
 
 
 def windows_of(spec: PipelineSpec, text: str) -> list[Window]:

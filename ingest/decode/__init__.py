@@ -1,1 +1,1 @@
-"""Messages -> rows and dead letters, by one pandera model: columns, strict JSON, rules."""
+"""Bytes -> columns, or a reason: one folder a format."""

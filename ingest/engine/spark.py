@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from ingest import errors
 from ingest.errors import UnreachableError, WindrowError
-from ingest.model import Split, from_json, to_json
-from ingest.ports import Staged
+from ingest.model.codec import from_json, to_json
+from ingest.model.plan import Split
+from ingest.model.staged import Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -65,14 +66,14 @@ _RESULT = pa.schema([("index", pa.int64()), ("staged", pa.string()), ("failure",
 
 
 class SparkEngine:
-    """`ports.Engine` on a Spark session, which is asked for at the first window that has something to read."""
+    """`ports.engine.Engine` on a Spark session, which is asked for at the first window that has something to read."""
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         """`session` gives the session to run on; whoever made it stops it."""
         self._session = session
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
-        """See `ports.Engine.run`. A plan without splits never reaches Spark."""
+        """See `ports.engine.Engine.run`. A plan without splits never reaches Spark."""
         if not splits:
             return []
         results = [row for _, row in sorted(_collect(self._session, _Job(task, tuple(splits)), len(splits)).items())]

@@ -22,8 +22,8 @@ from weakref import WeakSet
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
+from ingest.config.places import home
 from ingest.errors import DamagedError, SpecError, UnreachableError
-from ingest.places import home
 
 WAIT_SECONDS = 30
 """How long a transaction waits for another one before it gives up."""

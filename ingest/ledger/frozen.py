@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, Table, Text, bindparam, func, select
 
 from ingest.ledger.tables import BOUNDARIES, NUMBERS, OPENINGS, sortable
-from ingest.model import Boundary, Label
-from ingest.tiling import clamped
+from ingest.model.boundary import Boundary
+from ingest.model.label import Label
+from ingest.windows.tiling import clamped
 
 
 class Frozen:

@@ -16,7 +16,12 @@ from ingest.errors import DamagedError, IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
 from ingest.ledger.frozen import Frozen
 from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SINKS, TABLES, TARGETS, sortable
-from ingest.model import Boundary, Label, Plan, Receipt, Window, from_json, label_text, to_json
+from ingest.model.boundary import Boundary
+from ingest.model.codec import from_json, to_json
+from ingest.model.label import Label, label_text
+from ingest.model.plan import Plan
+from ingest.model.receipt import Receipt
+from ingest.model.window import Window
 
 T = TypeVar("T")
 Key = Mapping[str, str]

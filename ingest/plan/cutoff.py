@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ingest.errors import CutOffError
-from ingest.model import Label, Mark, TopicPartition, label_text
-from ingest.ports import Broker
-from ingest.source import Source
+from ingest.model.boundary import Mark, TopicPartition
+from ingest.model.label import Label, label_text
+from ingest.model.source import Source
+from ingest.ports.broker import Broker
 
 WAY_OUT = (
     "An unclean election of a leader, or a lost disk, cut the log off; what is written there until it has grown back is in no window. "

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.plan.settle import AHEAD, settle
-from ingest.ports import Broker, Position, Stamps
+from ingest.ports.broker import Broker, Position, Stamps
 
 FAR = 2_000
 """A look that passed so many messages without an answer goes far: the partition is sick there."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ingest.errors import DataLossError, OpenTransactionError, SpecError
-from ingest.model import Mark, TopicPartition, instant
-from ingest.ports import Broker, Position
-from ingest.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset
+from ingest.model.boundary import Mark, TopicPartition
+from ingest.model.label import instant
+from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Reset
+from ingest.ports.broker import Broker, Position
 
 Positions = dict[TopicPartition, Position]
 

@@ -22,15 +22,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ingest.errors import OpenTransactionError
-from ingest.grid import before, labels_between
-from ingest.model import Boundary, How, Mark, TopicPartition, instant
+from ingest.model.boundary import Boundary, How, Mark, TopicPartition
+from ingest.model.label import instant
+from ingest.model.source import AtLabel, Source
 from ingest.plan.cutoff import refuse_cut_off
 from ingest.plan.look import FarError, Look, Piece
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.settle import AHEAD, would_settle_before
 from ingest.plan.topics import Found, discover, refuse_other
-from ingest.ports import Broker, Position
-from ingest.source import AtLabel, Source
+from ingest.ports.broker import Broker, Position
+from ingest.windows.grid import before, labels_between
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

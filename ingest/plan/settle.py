@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ingest.ports import Position, Stamps
+from ingest.ports.broker import Position, Stamps
 
 AHEAD = 20
 """How many visible messages, the candidate among them, are asked."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ingest.errors import DataLossError, IdentityError
-from ingest.model import Boundary, Mark, Plan, Split, TopicPartition, Window, label_text
-from ingest.tiling import between, refuse_other
+from ingest.model.boundary import Boundary, Mark, TopicPartition
+from ingest.model.label import label_text
+from ingest.model.plan import Plan, Split
+from ingest.model.window import Window
+from ingest.windows.tiling import between, refuse_other
 
 WAY_OUT = "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's retention if windows come too late."
 

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
-from ingest.model import Boundary, TopicPartition, TopicSeen, label_text
-from ingest.ports import Broker, TopicInfo
-from ingest.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
+from ingest.model.boundary import Boundary, TopicPartition, TopicSeen
+from ingest.model.label import label_text
+from ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
+from ingest.ports.broker import Broker, TopicInfo
 
 _REBASE = (
     "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean; if it was rebased "

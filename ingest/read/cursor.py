@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from ingest.errors import DataLossError, RefusedError
-from ingest.model import Split
-from ingest.read.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
-from ingest.read.identity import LOG, denied, said, turned_away, unreachable
+from ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
+from ingest.kafka.identity import LOG, denied, said, turned_away, unreachable
+from ingest.model.plan import Split
 from ingest.read.loglimits import LogLimits, believed, log_limits
 
 _AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built

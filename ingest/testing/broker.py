@@ -1,4 +1,4 @@
-"""An in-memory Kafka cluster for tests, with the answers of the real one: `ports.Broker`, and methods that write to its logs.
+"""An in-memory Kafka cluster for tests, with the answers of the real one: `ports.broker.Broker`, and methods that write to its logs.
 
     broker = MemoryBroker()
     broker.create_topic("orders", partitions=2)
@@ -27,9 +27,9 @@ from typing import NoReturn, Self
 import numpy as np
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model import TopicPartition
-from ingest.ports import Position, Stamps, TopicInfo
-from ingest.source import Isolation
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Isolation
+from ingest.ports.broker import Position, Stamps, TopicInfo
 from ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
 
 _FIRST_CHUNK, _CHUNK = 64, 1000
@@ -85,61 +85,61 @@ class MemoryBroker:
     # ------------------------------------------------------------------------------------------------ what planning asks: ports.Broker
 
     def cluster_id(self) -> str:
-        """See `ports.Broker.cluster_id`."""
+        """See `ports.broker.Broker.cluster_id`."""
         return self._cluster_id
 
     def topic(self, name: str) -> TopicInfo:
-        """See `ports.Broker.topic`."""
+        """See `ports.broker.Broker.topic`."""
         with self._lock:
             found = self._topic(name)
             return TopicInfo(name, found.topic_id, len(found.logs), found.compacted, found.retention_ms, found.append_time)
 
     def names(self) -> list[str]:
-        """See `ports.Broker.names`."""
+        """See `ports.broker.Broker.names`."""
         with self._lock:
             return sorted(self._topics.keys() - _INTERNAL)
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """See `ports.Broker.topics`."""
+        """See `ports.broker.Broker.topics`."""
         with self._lock:
             return {name: self.topic(name) for name in names if name in self._topics}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """See `ports.Broker.log_starts`."""
+        """See `ports.broker.Broker.log_starts`."""
         with self._lock:
             return {tp: self._log(tp).start for tp in tps}
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        """See `ports.Broker.stable_ends`."""
+        """See `ports.broker.Broker.stable_ends`."""
         with self._lock:
             return {tp: Position(self._log(tp).limit(self._isolation), self._log(tp).epoch) for tp in tps}
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """See `ports.Broker.ends`."""
+        """See `ports.broker.Broker.ends`."""
         with self._lock:
             return {tp: self._log(tp).end for tp in tps}
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """See `ports.Broker.committed`."""
+        """See `ports.broker.Broker.committed`."""
         with self._lock:
             return {tp: self._groups.get(group, {}).get(tp) for tp in tps}
 
     def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
-        """See `ports.Broker.publish`."""
+        """See `ports.broker.Broker.publish`."""
         with self._lock:
             told = {tp: self._refusing.get(group) or self._unknown(tp) for tp in offsets}
             self.commit_group(group, {tp: offset for tp, offset in offsets.items() if told[tp] is None})
             return told
 
     def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, Position | None]:
-        """See `ports.Broker.first_at_or_after`."""
+        """See `ports.broker.Broker.first_at_or_after`."""
         with self._lock:
             logs = {tp: self._log(tp) for tp in tps}
             found = {tp: log.first_at_or_after(_milliseconds(moment), log.limit(self._isolation)) for tp, log in logs.items()}
             return {tp: None if e is None else Position(e.offset, e.epoch) for tp, e in found.items()}
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """See `ports.Broker.stamps`; in chunks that grow, as the real one's do."""
+        """See `ports.broker.Broker.stamps`; in chunks that grow, as the real one's do."""
         size = _FIRST_CHUNK
         while start < stop:
             entries, start = self.fetch(tp, start, stop, size)

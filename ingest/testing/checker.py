@@ -13,9 +13,11 @@ from itertools import pairwise
 import msgspec
 import pyarrow as pa
 
-from ingest.metacolumns import DEFAULT
-from ingest.model import Boundary, Plan, Receipt, TopicPartition, covered
-from ingest.tiling import between
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Plan, covered
+from ingest.model.receipt import Receipt
+from ingest.schema.metadata import DEFAULT
+from ingest.windows.tiling import between
 
 Place = tuple[TopicPartition, int]
 """A message: its topic-partition and offset."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ingest.model import Split
-from ingest.ports import Staged
+from ingest.model.plan import Split
+from ingest.model.staged import Staged
 
 
 class LocalEngine:
-    """`ports.Engine` in this process."""
+    """`ports.engine.Engine` in this process."""
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
-        """See `ports.Engine.run`."""
+        """See `ports.engine.Engine.run`."""
         return [task(split) for split in splits]

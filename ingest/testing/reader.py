@@ -1,4 +1,4 @@
-"""The in-memory broker's reader: `ports.Reader` on a `MemoryBroker`, in the same process only."""
+"""The in-memory broker's reader: `ports.reader.Reader` on a `MemoryBroker`, in the same process only."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from ingest.errors import DataLossError, IdentityError, SpecError
-from ingest.messages import MESSAGES, TIMESTAMP_TYPES
-from ingest.model import Split
-from ingest.ports import ReadPlan, ReadSummary
+from ingest.model.plan import Split
+from ingest.ports.reader import ReadPlan, ReadSummary
+from ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP, Entry
 
@@ -42,7 +42,7 @@ class MemoryReader:
         return _find, (self._name,)
 
     def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """See `ports.Reader.batches`."""
+        """See `ports.reader.Reader.batches`."""
         self._summary = None
         self._check_identity(split)
         position, read, size, aborted, skipped = split.start, 0, 0, 0, 0
@@ -74,7 +74,7 @@ class MemoryReader:
         self._summary = ReadSummary(position, read, size, aborted, skipped, regrown)
 
     def summary(self) -> ReadSummary:
-        """See `ports.Reader.summary`."""
+        """See `ports.reader.Reader.summary`."""
         if self._summary is None:
             msg = "summary() before a split was read to its end"
             raise RuntimeError(msg)

@@ -1,4 +1,4 @@
-"""A table in memory: `ports.Sink` without files, with the outcomes that a real one has on bad days."""
+"""A table in memory: `ports.sink.Sink` without files, with the outcomes that a real one has on bad days."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from ingest.checksum import checksum, text
 from ingest.crashpoints import crash_point
 from ingest.errors import BindingError, GridError, RefusedError, SchemaChangedError
-from ingest.metacolumns import DEFAULT
-from ingest.model import Checksums, Committed, Plan, Receipt, Split, Window, to_json
-from ingest.ports import AlreadyDone, Done, Outcome, Staged, Unknown, Unreadable
-from ingest.write.columns import DEAD_FILE, check_rows, file_schema
-from ingest.write.decision import adjacent, refuse_overlap, refuse_torn, settled
-from ingest.write.metadata import columns as metadata_columns
-from ingest.write.metadata import dead_columns, in_files
-from ingest.write.table import Binding
+from ingest.model.codec import to_json
+from ingest.model.plan import Plan, Split
+from ingest.model.receipt import Checksums, Committed, Receipt
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown, Unreadable
+from ingest.schema.checksum import checksum, text
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.columns import DEAD_FILE, file_schema
+from ingest.sinks.decision import adjacent, refuse_overlap, refuse_torn, settled
+from ingest.sinks.delta.columns import check_rows
+from ingest.sinks.delta.table import Binding
+from ingest.sinks.metadata import columns as metadata_columns
+from ingest.sinks.metadata import dead_columns, in_files
 
 Fault = Literal["conflict", "unknown", "lost"]
 """The next commit: loses against another one first; arrives and isn't answered; neither arrives nor is answered."""
@@ -55,66 +60,66 @@ class MemorySink:
         return f"memory:{self._name}"
 
     def is_at(self, identity: str) -> bool:
-        """See `ports.Sink.is_at`; it has one name."""
+        """See `ports.sink.Sink.is_at`; it has one name."""
         return identity == self.identity
 
     def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
-        """See `ports.Sink.refuse_other`."""
+        """See `ports.sink.Sink.refuse_other`."""
         if self._state.bound is not None:
             self._refuse_other(pipeline, ledger, grid)
 
     def prepare(self, ledger: str, pipeline: str, grid: str) -> None:
-        """See `ports.Sink.prepare`; the columns are those of the constructor, and so never differ."""
+        """See `ports.sink.Sink.prepare`; the columns are those of the constructor, and so never differ."""
         with self._lock:
             if self._state.bound is None:
                 self._state = msgspec.structs.replace(self._state, bound=(pipeline, ledger, grid))
         self._refuse_other(pipeline, ledger, grid)
 
     def binding(self) -> Binding | None:
-        """See `ports.Sink.binding`."""
+        """See `ports.sink.Sink.binding`."""
         return None if self._state.bound is None else Binding(*self._state.bound)
 
     def look(self, window: Window) -> Committed | None:
-        """See `ports.Sink.look`."""
+        """See `ports.sink.Sink.look`."""
         return self._state.held.get(window)
 
     def receipts(self) -> Iterator[Committed]:
-        """See `ports.Sink.receipts`."""
+        """See `ports.sink.Sink.receipts`."""
         held = self._state.held
         return iter([held[w] for w in sorted(held)])
 
     def inspect(self) -> Iterator[Committed | Unreadable]:
-        """See `ports.Sink.inspect`; in memory nothing gets damaged."""
+        """See `ports.sink.Sink.inspect`; in memory nothing gets damaged."""
         return self.receipts()
 
     def written(self, receipt: Receipt) -> str:
-        """See `ports.Sink.written`."""
+        """See `ports.sink.Sink.written`."""
         return to_json(receipt)
 
     def restore(self, window: Window, written: str, *, dry_run: bool = False) -> None:  # noqa: ARG002 - nothing is ever lost here
-        """See `ports.Sink.restore`."""
+        """See `ports.sink.Sink.restore`."""
         held = self.look(window)
         if held is None or to_json(held.receipt) != written:
             raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> MemoryStagerFactory:
-        """See `ports.Sink.stager`."""
+        """See `ports.sink.Sink.stager`."""
         return MemoryStagerFactory(self.schema, self.metadata, plan.window, generation, attempt)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        """See `ports.Sink.commit_dead`."""
+        """See `ports.sink.Sink.commit_dead`."""
         with self._lock:
             self._dead.setdefault((plan.window, attempt), tuple(_table(word) for s in staged for word in s.dead))
 
     def read_dead(self, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
-        """See `ports.Sink.read_dead`."""
+        """See `ports.sink.Sink.read_dead`."""
         held = self.look(window) if attempt is None else None
         pieces = self._dead.get((window, (attempt or "") if held is None else held.receipt.attempt), ())
         every = pa.concat_tables([DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string())).empty_table(), *pieces])
         return every if limit is None else every.slice(0, limit)
 
     def refused(self) -> dict[str, str]:
-        """See `ports.Sink.refused`."""
+        """See `ports.sink.Sink.refused`."""
         return {window.key: attempt for (window, attempt), pieces in self._dead.items() if pieces and window not in self._state.held}
 
     def pieces(self) -> list[pa.Table]:
@@ -122,7 +127,7 @@ class MemorySink:
         return [piece for pieces in self._state.rows.values() for piece in pieces]
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """See `ports.Sink.commit`."""
+        """See `ports.sink.Sink.commit`."""
         while True:
             seen = self._state
             self._refuse_other(receipt.window.pipeline, receipt.ledger, receipt.grid)
@@ -175,7 +180,7 @@ class MemoryStager:
         self._dead: list[pa.RecordBatch] = []
 
     def rows(self, messages: pa.RecordBatch, columns: pa.RecordBatch) -> None:
-        """See `ports.Stager.rows`."""
+        """See `ports.sink.Stager.rows`."""
         if columns.schema.names != self._made_by.schema.names:
             what = f"rows of {columns.schema.names} were to be staged; the table has {self._made_by.schema.names}"
             raise SchemaChangedError(what, "stage", "The rows must be exactly the table's columns.")
@@ -184,24 +189,24 @@ class MemoryStager:
         self._add(self._rows, [*columns.columns, *beside], file_schema(made.schema, made.metadata))
 
     def dead(self, messages: pa.RecordBatch, stage: pa.Array, reason: pa.Array, detail: pa.Array) -> None:
-        """See `ports.Stager.dead`."""
+        """See `ports.sink.Stager.dead`."""
         made = self._made_by
         self._add(
             self._dead, dead_columns(messages, (stage, reason, detail), made.attempt, made.generation, made.window.pipeline), DEAD_FILE
         )
 
     def finish(self) -> tuple[int, int, tuple[str, ...], tuple[str, ...]]:
-        """See `ports.Stager.finish`."""
+        """See `ports.sink.Stager.finish`."""
         counts = sum(b.num_rows for b in self._rows), sum(b.num_rows for b in self._dead)
         crash_point("write.after")
         return *counts, self._word(self._rows, self._made_by.metadata["window"]), self._word(self._dead, DEFAULT["window"])
 
     def checksums(self) -> Checksums:
-        """See `ports.Stager.checksums`."""
+        """See `ports.sink.Stager.checksums`."""
         return Checksums(*(text(sum(map(checksum, held))) for held in (self._rows, self._dead)))
 
     def discard(self) -> None:
-        """See `ports.Stager.discard`: nothing was written anywhere."""
+        """See `ports.sink.Stager.discard`: nothing was written anywhere."""
 
     def _add(self, held: list[pa.RecordBatch], arrays: list[pa.Array], schema: pa.Schema) -> None:
         cast = [a.cast(f.type) for a, f in zip(arrays, schema, strict=True)]

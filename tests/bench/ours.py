@@ -16,9 +16,9 @@ from meter import Meter
 from ingest.assemble import assemble
 from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
-from ingest.model import Window
-from ingest.pipeline import Request, run
-from ingest.spec import parse_spec
+from ingest.model.window import Window
+from ingest.run.pipeline import Request, run
+from ingest.spec.load import parse_spec
 from tests.bench.orders import FIRST_MS
 
 HERE = Path(__file__).parent

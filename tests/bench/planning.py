@@ -16,14 +16,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
 
-from ingest.decode.columns import Columns
-from ingest.decode.json import JsonDecoder
-from ingest.decode.load import load_model
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.ledger.sql import open_ledger
-from ingest.model import TopicPartition, Window
-from ingest.parts import Pipeline, ignore
-from ingest.pipeline import _freeze_plan
-from ingest.spec import parse_spec
+from ingest.model.boundary import TopicPartition
+from ingest.model.window import Window
+from ingest.run.context import Pipeline, ignore
+from ingest.run.pipeline import _freeze_plan
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
+from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.sink import MemorySink

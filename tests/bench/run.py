@@ -14,7 +14,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from ingest.broker.embedded import EmbeddedBroker, find_jars
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from tests.bench.orders import fill
 
 HERE = Path(__file__).parent

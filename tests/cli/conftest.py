@@ -15,10 +15,12 @@ from typer.testing import CliRunner, Result
 from ingest.assemble import assemble, assemble_to_look
 from ingest.cli import doctor, looking, running, showing
 from ingest.cli.main import app
-from ingest.model import TopicPartition, instant
-from ingest.parts import Pipeline
-from ingest.ports import Engine, Reader, ReadPlan
-from ingest.spec import PipelineSpec
+from ingest.model.boundary import TopicPartition
+from ingest.model.label import instant
+from ingest.ports.engine import Engine
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.run.context import Pipeline
+from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader

@@ -14,7 +14,7 @@ import pytest
 
 from ingest.cli import running
 from ingest.errors import UnreachableError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from tests.cli.conftest import START, Stage, hour
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ import pytest
 from ingest.cli import doctor
 from ingest.cli.doctor import Check, clashes, exit_code, java, pins, sink_check
 from ingest.errors import UnreachableError
-from ingest.model import TopicPartition
-from ingest.write.table import Binding
+from ingest.model.boundary import TopicPartition
+from ingest.sinks.delta.table import Binding
 from tests.cli.conftest import Stage, hour
 
 

@@ -29,7 +29,7 @@ import typer
 from ingest.cli.output import telling
 from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
-from ingest.model import Split
+from ingest.model.plan import Split
 from tests.engine.tasks import WaitsForEver
 
 try:
@@ -75,7 +75,7 @@ def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
-        patched.setattr("ingest.pipeline.refuse_too_many_dead", interrupt)
+        patched.setattr("ingest.run.pipeline.refuse_too_many_dead", interrupt)
         try:
             assert stage.call("run", stage.spec, "--window", hour(0)).exit_code == 130
         finally:

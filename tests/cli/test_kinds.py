@@ -11,9 +11,10 @@ from rich.progress import Progress as Bars
 
 from ingest.cli.output import Output
 from ingest.cli.running import _bar
-from ingest.model import TopicPartition, instant
-from ingest.parts import Progress
-from ingest.source import OnRemoved
+from ingest.model.boundary import TopicPartition
+from ingest.model.label import instant
+from ingest.model.source import OnRemoved
+from ingest.run.context import Progress
 from tests.cli.conftest import START, TOPIC, Stage, hour
 
 TP0 = TopicPartition("shop.things", 0)

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.messages import MESSAGES
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.schema.messages import MESSAGES
 from tests.cli.conftest import START, TOPIC, Stage, hour
 
 TP0, TP1 = TopicPartition("shop.things", 0), TopicPartition("shop.things", 1)

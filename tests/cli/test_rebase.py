@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.testing.broker import MemoryBroker
 from tests.cli.conftest import START, Stage, hour
 

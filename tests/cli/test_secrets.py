@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ingest.broker.kafka import KafkaBroker
 from ingest.errors import SpecError, UnreachableError, WindrowError
+from ingest.kafka.broker import KafkaBroker
 from ingest.ledger.sql import open_ledger
-from ingest.model import TopicPartition
-from ingest.spec import fill_spec, load_spec
-from ingest.write.place import normal
+from ingest.model.boundary import TopicPartition
+from ingest.sinks.delta.place import normal
+from ingest.spec.load import fill_spec, load_spec
 from tests.cli.conftest import Stage, hour
 from tests.spec.test_settings import FIELDS
 

@@ -30,7 +30,7 @@ LOOK = """
 import json, sys
 
 import ingest.assemble
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.testing.broker import MemoryBroker
 
 topic_id, *arguments = sys.argv[1:]
@@ -143,5 +143,6 @@ def test_show_opens_no_ledger(seen: Stage) -> None:
 
 def test_a_batch_of_messages_is_needed_before_pandas_is(tmp_path: Path) -> None:
     """The modules that read, plan and commit make no Arrow array at their top: the first one that is made loads pandas."""
-    script = "import ingest.read.kafka, ingest.write.delta, ingest.task, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    named = "ingest.read.confluent, ingest.sinks.delta.sink, ingest.run.task"
+    script = f"import {named}, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     assert "pandas" not in foreign(loaded(script)[1])

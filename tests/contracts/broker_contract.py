@@ -1,4 +1,4 @@
-"""What every `ports.Broker` must answer.
+"""What every `ports.broker.Broker` must answer.
 
 The module of an implementation's suite supplies the fixtures `broker`, `logs`, and `dirty`: the same cluster under read_uncommitted.
 """
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model import TopicPartition
-from ingest.ports import Broker
+from ingest.model.boundary import TopicPartition
+from ingest.ports.broker import Broker
 from tests.contracts.logs import T0, Logs, Sent, at
 
 

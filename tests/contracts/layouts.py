@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from ingest.batches import run_batch
-from ingest.model import TopicPartition, Window
-from ingest.parts import Pipeline, Request
-from ingest.pipeline import run
+from ingest.model.boundary import TopicPartition
+from ingest.model.window import Window
+from ingest.run.context import Pipeline, Request
+from ingest.run.micro_batches import run_batch
+from ingest.run.pipeline import run
 from ingest.testing.broker import MemoryBroker
 from tests.contracts.logs import MemoryCluster, OpenTransaction
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk

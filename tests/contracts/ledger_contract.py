@@ -13,8 +13,12 @@ import msgspec
 import pytest
 
 from ingest.errors import IdentityError, RefusedError, UnreachableError
-from ingest.ledgerport import Ledger
-from ingest.model import Boundary, Counts, How, Label, Mark, Plan, Receipt, Split, SplitCounts, TopicSeen, Window
+from ingest.model.boundary import Boundary, How, Mark, TopicSeen
+from ingest.model.label import Label
+from ingest.model.plan import Plan, Split
+from ingest.model.receipt import Counts, Receipt, SplitCounts
+from ingest.model.window import Window
+from ingest.ports.ledger import Ledger
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
 PIPELINE = "things"

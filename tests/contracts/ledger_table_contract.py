@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from ingest.errors import RefusedError
-from ingest.ledgerport import Ledger
-from ingest.model import to_json
+from ingest.model.codec import to_json
+from ingest.ports.ledger import Ledger
 from tests.contracts.ledger_contract import PIPELINE, plan, receipt, window
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.testing.broker import MemoryBroker, MemoryTransaction
 
 T0 = 1_767_322_800_000

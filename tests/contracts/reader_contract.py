@@ -1,4 +1,4 @@
-"""What every `ports.Reader` must give.
+"""What every `ports.reader.Reader` must give.
 
 The module of an implementation's suite supplies the fixtures `broker` and `logs`; the suite itself, the method `make`.
 """
@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 from ingest.errors import DataLossError, IdentityError, UnreachableError
-from ingest.messages import MESSAGES
-from ingest.model import Split, TopicPartition
-from ingest.ports import Broker, Reader, ReadPlan, ReadSummary
-from ingest.source import OnLoss
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import OnLoss
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary
+from ingest.schema.messages import MESSAGES
 from tests.contracts.logs import Logs, Seen, Sent
 
 MIB = 1024 * 1024

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.deep import summed
-from ingest.metacolumns import DEFAULT
-from ingest.model import Checksums, Receipt
+from ingest.model.receipt import Checksums, Receipt
+from ingest.operate.deep import summed
+from ingest.schema.metadata import DEFAULT
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.write.things import ROWS, plan, stage_split, window
+from tests.sinks.delta.things import ROWS, plan, stage_split, window
 
 
 class SinkChecksumsContract(SinkUnderTest):

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
-from ingest.model import Committed, Receipt, from_json
-from ingest.ports import AlreadyDone, Done, Sink, Unknown
+from ingest.model.codec import from_json
+from ingest.model.receipt import Committed, Receipt
+from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.write.things import (
+from tests.sinks.delta.things import (
     PER_WINDOW,
     ROWS,
     plan,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ingest.errors import IdentityError, RefusedError
-from ingest.grid import batch_at, window_at
-from ingest.model import TopicSeen
-from ingest.ports import Done
+from ingest.model.boundary import TopicSeen
+from ingest.ports.sink import Done
+from ingest.windows.grid import batch_at, window_at
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.write.things import (
+from tests.sinks.delta.things import (
     FIRST,
     ROWS,
     TOPIC,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import SpecError
-from ingest.metacolumns import DEFAULT, TYPES
-from ingest.ports import Done
+from ingest.ports.sink import Done
+from ingest.schema.metadata import DEFAULT, TYPES
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.write.things import (
+from tests.sinks.delta.things import (
     FIRST,
     ROWS,
     TOPIC,

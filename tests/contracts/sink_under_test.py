@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.metacolumns import DEFAULT
-from ingest.model import Plan
+from ingest.model.plan import Plan
+from ingest.schema.metadata import DEFAULT
 from ingest.testing.checker import Report, check
-from tests.write.things import (
+from tests.sinks.delta.things import (
     ROWS,
     produced,
     receipt,

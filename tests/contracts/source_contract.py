@@ -11,10 +11,11 @@ from datetime import timedelta
 import pytest
 
 from ingest.errors import DataLossError, IdentityError, NotClosedError
-from ingest.model import TopicPartition, Window
-from ingest.pipeline import Request, preview, run
-from ingest.rebase import propose, rebase
-from ingest.source import Earliest
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Earliest
+from ingest.model.window import Window
+from ingest.operate.rebase import propose, rebase
+from ingest.run.pipeline import Request, preview, run
 from tests.contracts.logs import at
 from tests.contracts.source_desk import FIRST, HOUR, DyingEngine, InterruptedRunError, SourceDesk, hour, minutes
 

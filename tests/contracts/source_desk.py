@@ -11,17 +11,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.batches import run_batch
-from ingest.decode.columns import Columns
-from ingest.decode.json import Decoded, JsonDecoder
-from ingest.decode.load import load_model
+from ingest.decode.json.decoder import Decoded, JsonDecoder
 from ingest.ledger.sql import open_ledger
-from ingest.model import Split, TopicPartition, Window
-from ingest.parts import Pipeline, Request, Result
-from ingest.pipeline import run
-from ingest.ports import Broker, Engine, Reader, ReadPlan, Staged
-from ingest.source import Isolation
-from ingest.spec import PipelineSpec, parse_spec
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import Isolation
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.ports.broker import Broker
+from ingest.ports.engine import Engine
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.run.context import Pipeline, Request, Result
+from ingest.run.micro_batches import run_batch
+from ingest.run.pipeline import run
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
+from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.sink import MemorySink
@@ -55,7 +61,7 @@ class DyingEngine:
     died: bool = False
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
-        """See `ports.Engine.run`."""
+        """See `ports.engine.Engine.run`."""
         done = []
         for split in splits:
             if len(done) == self.after and not self.died:

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from ingest.errors import CutOffError, DataLossError
-from ingest.model import Split, TopicPartition, Window
-from ingest.parts import Pipeline, Request, Result
-from ingest.pipeline import preview, run
-from ingest.ports import Broker, Reader, ReadPlan, ReadSummary
-from ingest.source import OnLoss
-from ingest.verify import Finding, Rows, verify
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import OnLoss
+from ingest.model.window import Window
+from ingest.operate.verify import Finding, Rows, verify
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary
+from ingest.run.context import Pipeline, Request, Result
+from ingest.run.pipeline import preview, run
 from tests.contracts.logs import CuttableCluster, Sent
 from tests.contracts.source_desk import SourceDesk, hour, minutes
 

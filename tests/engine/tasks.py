@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from ingest.errors import DataLossError
-from ingest.model import Split, SplitCounts
-from ingest.ports import Staged
+from ingest.model.plan import Split
+from ingest.model.receipt import SplitCounts
+from ingest.model.staged import Staged
 
 
 def staged(split: Split, word: str) -> Staged:

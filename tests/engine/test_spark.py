@@ -13,7 +13,7 @@ import pytest
 
 from ingest.engine.spark import SparkEngine
 from ingest.errors import DataLossError, UnreachableError
-from ingest.model import Split
+from ingest.model.plan import Split
 from tests.engine.tasks import Breaks, KillsItsWorkerOnce, Name, Panics, Refuses
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ import sys
 from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
 from ingest.errors import UnreachableError
-from ingest.model import Split
+from ingest.model.plan import Split
 
 try:
     SparkEngine(local_session).run(print, [Split("t", 0, 0, 1)])
@@ -39,7 +39,7 @@ except UnreachableError as error:
 QUIET = """
 from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
-from ingest.model import Split
+from ingest.model.plan import Split
 from tests.engine.tasks import Name
 
 print(len(SparkEngine(lambda: local_session("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)])))

@@ -22,19 +22,22 @@ from pyarrow.dataset import get_partition_keys
 
 from ingest.assemble import assemble
 from ingest.errors import WindrowError
-from ingest.model import TopicPartition, Window, from_json, to_json
-from ingest.pipeline import Pipeline, Request, Result, run
-from ingest.spec import PipelineSpec, parse_spec
+from ingest.model.boundary import TopicPartition
+from ingest.model.codec import from_json, to_json
+from ingest.model.window import Window
+from ingest.run.pipeline import Pipeline, Request, Result, run
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
-from ingest.write.delta import DeltaSink
 
 HERE = Path(__file__).parent
 MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)
 
 # Children come from a server process that has imported everything once: a run in a process of its own then costs no start-up.
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.integration.harness", "ingest.decode.json", "ingest.ledger.sql", "ingest.read.kafka"])
+_SERVER.set_forkserver_preload(["tests.integration.harness", "ingest.decode.json.decoder", "ingest.ledger.sql", "ingest.read.confluent"])
 
 
 def hour(n: int) -> datetime:

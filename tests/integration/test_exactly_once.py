@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from ingest.crashpoints import CRASH_POINTS, CrashPoint
-from ingest.pipeline import Request
-from tests.broker.produce import Put, create_topic, produce, transaction
+from ingest.run.pipeline import Request
 from tests.integration.harness import Place, judge, millis, result_of, start_run, version, visible, wait_until_stopped
+from tests.kafka.produce import Put, create_topic, produce, transaction
 
 pytestmark = pytest.mark.broker
 

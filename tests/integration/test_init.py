@@ -13,8 +13,8 @@ from ingest.assemble import assemble
 from ingest.cli import running
 from ingest.cli.main import app
 from ingest.testing.engine import LocalEngine
-from tests.broker.produce import Put, create_topic, produce
 from tests.integration.harness import millis
+from tests.kafka.produce import Put, create_topic, produce
 
 pytestmark = pytest.mark.broker
 

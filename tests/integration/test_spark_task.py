@@ -13,9 +13,9 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.broker.produce import Put, create_topic, produce
 from tests.integration.harness import judge, millis, visible
 from tests.integration.user import User
+from tests.kafka.produce import Put, create_topic, produce
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

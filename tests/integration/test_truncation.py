@@ -10,19 +10,19 @@ from itertools import count
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from ingest.broker.client import consumer_properties
-from ingest.broker.embedded import EmbeddedBroker, find_jars
-from ingest.broker.kafka import KafkaBroker
 from ingest.errors import DataLossError
-from ingest.ports import ReadPlan
-from ingest.read.codes import is_truncation
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.client import consumer_properties
+from ingest.kafka.codes import is_truncation
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from ingest.model.source import Isolation
+from ingest.ports.reader import ReadPlan
+from ingest.read.confluent import KafkaReader
 from ingest.read.cursor import Cursor
-from ingest.read.kafka import KafkaReader
-from ingest.source import Isolation
-from tests.broker.cutting import CuttableKafka
 from tests.contracts.logs import Logs
 from tests.contracts.source_desk import SourceDesk
 from tests.contracts.truncation_contract import Cut, TruncationContract
+from tests.kafka.cutting import CuttableKafka
 
 pytestmark = pytest.mark.broker
 

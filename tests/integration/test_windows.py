@@ -21,12 +21,12 @@ from ingest.errors import (
     SpecError,
     WindrowError,
 )
-from ingest.pipeline import Request, run
-from ingest.rebuild import rebuild
-from ingest.tablerows import delta_rows
-from ingest.verify import verify
-from tests.broker.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
+from ingest.operate.rebuild import rebuild
+from ingest.operate.verify import verify
+from ingest.run.pipeline import Request, run
+from ingest.sinks.delta.rows import delta_rows
 from tests.integration.harness import Place, judge, millis, version, visible
+from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
 
 pytestmark = pytest.mark.broker
 

@@ -20,8 +20,9 @@ from sqlalchemy.engine import make_url
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.ledger import SqlLedger, open_ledger
 from ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
-from ingest.model import Boundary, to_json
-from ingest.tiling import clamped
+from ingest.model.boundary import Boundary
+from ingest.model.codec import to_json
+from ingest.windows.tiling import clamped
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 from tests.contracts.ledger_table_contract import LedgerTableContract
 

@@ -8,14 +8,15 @@ from itertools import accumulate
 
 from hypothesis import strategies as st
 
-from ingest.grid import window_at
 from ingest.ledger import SqlLedger
-from ingest.model import Boundary, Plan, TopicPartition
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Plan
+from ingest.model.source import Source, Topics
 from ingest.plan.resolve import resolve
 from ingest.plan.splits import make_plan
-from ingest.ports import Stamps
-from ingest.source import Source, Topics
+from ingest.ports.broker import Stamps
 from ingest.testing.broker import MemoryBroker
+from ingest.windows.grid import window_at
 
 HOUR = 3_600_000
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)

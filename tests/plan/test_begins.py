@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.ledger import SqlLedger, open_ledger
-from ingest.model import Boundary, Plan, TopicPartition
-from ingest.source import AtLabel, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Plan
+from ingest.model.source import AtLabel, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
 from ingest.testing.broker import MemoryBroker
-from ingest.tiling import between, clamped
+from ingest.windows.tiling import between, clamped
 from tests.plan.logs import HOUR, LABELS, START, TOPIC, Event, ShortChunks, alone, by_definition, freeze, logs, offset, plan, write
 
 HOURS = range(len(LABELS) - 1)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ingest.errors import DataLossError, OpenTransactionError, SpecError, WindrowError
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import AtTime, Committed, Earliest, Given, Initializer, Latest, Reset
 from ingest.plan.positions import positions
-from ingest.source import AtTime, Committed, Earliest, Given, Initializer, Latest, Reset
 from ingest.testing.broker import MemoryBroker
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

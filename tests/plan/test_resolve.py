@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import IdentityError, OpenTransactionError
-from ingest.model import Boundary, TopicPartition
+from ingest.model.boundary import Boundary, TopicPartition
 from ingest.plan.resolve import resolve
 from ingest.testing.broker import MemoryBroker
 from tests.plan.logs import (

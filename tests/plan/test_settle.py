@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.plan.settle import settle, would_settle_before
-from ingest.ports import Stamps
+from ingest.ports.broker import Stamps
 
 HOUR = 3_600_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model import TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.plan.share import fair
 
 TPS = [TopicPartition("t", i) for i in range(9)]

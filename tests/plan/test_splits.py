@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import DataLossError, IdentityError
-from ingest.model import Boundary, How, Mark, Plan, Split, TopicPartition, TopicSeen, Window
+from ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
+from ingest.model.plan import Plan, Split
+from ingest.model.window import Window
 from ingest.plan.splits import doubts, make_plan, refuse_lost, refuse_other_identity
 
 A = datetime(2026, 1, 2, 3, tzinfo=UTC)

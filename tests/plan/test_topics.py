@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ingest.errors import DataLossError, IdentityError, SpecError, UnreachableError
-from ingest.model import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics
 from ingest.plan.topics import Found, discover, refuse_other
-from ingest.source import OnRemoved, Partitions, Pattern, Selection, Topics
 from ingest.testing.broker import MemoryBroker
 
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from ingest.errors import DataLossError
 from ingest.ledger import open_ledger
-from ingest.model import Plan, TopicPartition
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Plan
 from ingest.plan.splits import refuse_lost
 from ingest.testing.broker import MemoryBroker
-from ingest.tiling import between
+from ingest.windows.tiling import between
 from tests.plan.logs import FIRST, LABELS, TOPIC, Event, ShortChunks, healthy, logs, offset, plan, write
 
 HOURS = range(len(LABELS) - 1)

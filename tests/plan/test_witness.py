@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import CutOffError
-from ingest.model import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.plan.batches import first_boundary, next_batch
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.source import AtLabel, Committed, Earliest, Given, Initializer, Latest, OnLoss, Source, Topics
+from ingest.plan.ends import first_boundary, next_batch
 from ingest.plan.positions import positions
-from ingest.source import AtLabel, Committed, Earliest, Given, Initializer, Latest, OnLoss, Source, Topics
 from ingest.testing.broker import MemoryBroker
-from ingest.tiling import clamped
+from ingest.windows.tiling import clamped
 from tests.plan.logs import FIRST, LABELS, START, alone
 
 T0 = TopicPartition("things", 0)

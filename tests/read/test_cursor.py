@@ -11,13 +11,13 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from ingest.broker.properties import ALLOWED
 from ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
-from ingest.model import Split
-from ingest.ports import ReadPlan
+from ingest.kafka.identity import _refusal, check_identity
+from ingest.kafka.properties import ALLOWED
+from ingest.model.plan import Split
+from ingest.ports.reader import ReadPlan
+from ingest.read.confluent import KafkaReader
 from ingest.read.cursor import Cursor
-from ingest.read.identity import _refusal, check_identity
-from ingest.read.kafka import KafkaReader
 from ingest.read.loglimits import LogLimits
 
 SPLIT = Split("t", 0, 10, 20)
@@ -267,7 +267,7 @@ def test_the_clients_log_stays_in_a_worker() -> None:
     code = """
 import logging
 logging.basicConfig()
-from ingest.read.kafka import KafkaReader
+from ingest.read.confluent import KafkaReader
 logging.getLogger("windrow.librdkafka").error("failed with hunter2")
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

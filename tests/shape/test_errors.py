@@ -14,7 +14,7 @@ import ingest
 from ingest import errors
 from ingest.cli.main import app
 from ingest.engine.spark import _Failure
-from ingest.model import from_json, to_json
+from ingest.model.codec import from_json, to_json
 
 
 def _kinds() -> list[type[errors.WindrowError]]:

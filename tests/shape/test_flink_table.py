@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from ingest.cli.main import app
-from ingest.spec import METADATA
+from ingest.spec.metadata import METADATA
 from tests.shape.test_modules import PACKAGES, modules
 from tests.spec.test_settings import FIELDS
 

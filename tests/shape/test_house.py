@@ -16,8 +16,8 @@ from typer.main import get_command
 from ingest import errors
 from ingest.cli.main import app
 from ingest.cli.output import BUG, INTERRUPTED
-from ingest.spec import load_spec
-from tests.orchestration.test_demo import COMMAND
+from ingest.spec.load import load_spec
+from tests.assets.test_demo import COMMAND
 from tests.shape.readme import README, blocks, section
 
 ROOT = Path(__file__).parents[2]

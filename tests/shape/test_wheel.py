@@ -48,7 +48,9 @@ def test_wheel_is_complete(files: dict[str, str]) -> None:
         if p.is_file() and p.parent.name != "__pycache__"
     }
     assert ours <= set(files)
-    assert {f"{package}/py.typed" for package in PACKAGES} | {"ingest/broker/kafka-pom.xml", "assets/defs/orders/defs.yaml"} <= set(files)
+    assert {f"{package}/py.typed" for package in PACKAGES} | {"ingest/kafka/embedded/kafka-pom.xml", "assets/defs/orders/defs.yaml"} <= set(
+        files
+    )
 
 
 def test_wheel_refuses_to_be_uploaded(files: dict[str, str]) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from ingest import metacolumns
 from ingest.errors import SpecError
-from ingest.spec import METADATA, METADATA_DEFAULT, PipelineSpec, parse_spec
+from ingest.schema import metadata as metacolumns
+from ingest.spec.load import parse_spec
+from ingest.spec.metadata import METADATA, METADATA_DEFAULT
+from ingest.spec.pipeline import PipelineSpec
 from tests.spec.test_window import attributes
 
 

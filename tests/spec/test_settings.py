@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ingest.spec import METADATA, METADATA_DEFAULT, PipelineSpec
+from ingest.spec.metadata import METADATA, METADATA_DEFAULT
+from ingest.spec.pipeline import PipelineSpec
 
 SECTION = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").partition("## Settings\n")[2].partition("\n## ")[0]
 ROWS = {name: cells.split(" | ") for name, cells in re.findall(r"^\| `([a-z_.]+)` \| (.+) \|$", SECTION, re.MULTILINE)}

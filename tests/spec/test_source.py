@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.broker.properties import Tuning
 from ingest.errors import SpecError
-from ingest.model import TopicPartition
-from ingest.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Selection, Topics
-from ingest.spec import PipelineSpec, load_spec
+from ingest.kafka.properties import Tuning
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import AtLabel, AtTime, Committed, Earliest, Given, Initializer, Latest, Partitions, Pattern, Selection, Topics
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
 
 TEXT = """\
 id: orders

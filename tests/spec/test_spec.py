@@ -13,9 +13,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from ingest.errors import SpecError
-from ingest.grid import parse_windows
-from ingest.source import parse_initializer
-from ingest.spec import PipelineSpec, SourceSpec, load_spec, parse_spec
+from ingest.model.source import parse_initializer
+from ingest.spec.load import load_spec, parse_spec
+from ingest.spec.pipeline import PipelineSpec, SourceSpec
+from ingest.windows.grid import parse_windows
 
 ROOT = Path(__file__).parents[2]
 
@@ -346,6 +347,6 @@ def test_no_field_is_ignored() -> None:
 
 def test_a_spec_is_read_without_the_heavy_libraries() -> None:
     """Whoever only reads specs loads neither librdkafka nor Arrow."""
-    asked = "import sys, ingest.spec; print({'confluent_kafka', 'pyarrow', 'pyspark'} & set(sys.modules))"
+    asked = "import sys, ingest.spec.pipeline; print({'confluent_kafka', 'pyarrow', 'pyspark'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ingest.errors import SpecError
-from ingest.spec import PipelineSpec, parse_spec
+from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
 
 START = "2026-01-01T00:00:00Z"
 TIMED = {"start": START, "delay": "5m", "max_wait": "5m", "idle": "wait"}

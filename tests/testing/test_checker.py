@@ -8,11 +8,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from ingest.metacolumns import DEFAULT
-from ingest.model import Counts, Receipt, TopicPartition, TopicSeen, Window
+from ingest.model.boundary import TopicPartition, TopicSeen
+from ingest.model.receipt import Counts, Receipt
+from ingest.model.window import Window
+from ingest.schema.metadata import DEFAULT
 from ingest.testing.checker import Report, check
 from ingest.testing.sink import MemorySink
-from tests.write.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
+from tests.sinks.delta.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
 
 
 class State:

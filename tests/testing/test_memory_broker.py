@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.model import Split, TopicPartition
-from ingest.ports import Broker, Reader, ReadPlan
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP
 from ingest.testing.reader import MemoryReader

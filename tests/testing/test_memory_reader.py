@@ -8,9 +8,10 @@ from itertools import count
 import pytest
 
 from ingest.errors import DataLossError
-from ingest.model import Split, TopicPartition
-from ingest.ports import ReadPlan, ReadSummary
-from ingest.source import OnLoss
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import OnLoss
+from ingest.ports.reader import ReadPlan, ReadSummary
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
 from tests.contracts.logs import Logs, MemoryCluster

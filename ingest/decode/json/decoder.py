@@ -1,0 +1,229 @@
+"""JSON messages -> rows and dead letters."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest.decode.json.bounded import Bounded
+from ingest.decode.json.fast import Fast, Taken
+from ingest.decode.json.strict import Strict, Unknown
+from ingest.decode.json.values import RefusedValueError
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model, source_digest
+from ingest.transform.validate import Rules
+
+OnNull = Literal["dead", "drop"]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Every message of a batch exactly once: in `row_index`, in `dead_index`, or counted in `dropped`.
+
+    `rows` is of the columns' Arrow schema, `row_index` (int64, ascending) says which message each row came from, `dead_index` (int64,
+    ascending) which messages were refused: at which stage (`decode` or `validate`), for which short reason to count by, and with which
+    detail, free of payload.
+    """
+
+    rows: pa.RecordBatch
+    row_index: pa.Int64Array
+    dead_index: pa.Int64Array
+    dead_stage: pa.StringArray
+    dead_reason: pa.StringArray
+    dead_detail: pa.StringArray
+    dropped: int
+
+
+@dataclass(frozen=True)
+class JsonDecoder:
+    """A picklable recipe; each thread of an executor builds what it needs once, and again when the schema's file changed.
+
+    `on_null`: what a message without a value becomes; `unknown`: what becomes of a message with fields that the schema doesn't name.
+    """
+
+    reference: str
+    folder: Path
+    on_null: OnNull = "dead"
+    unknown: Unknown = "ignore"
+
+    def decode(self, messages: pa.RecordBatch) -> Decoded:
+        """The verdict on each message of a `MESSAGES` batch of at most some 65,536 messages.
+
+        Raises:
+            SpecError: if the model can't be loaded or used, or a check fails as a whole.
+        """
+        return self._machine().decode(messages.column("value"), self.on_null)
+
+    def _machine(self) -> Machine:
+        machines: dict[JsonDecoder, tuple[str, Machine]] = _LOCAL.__dict__.setdefault("machines", {})
+        digest = source_digest(self.reference, self.folder)
+        known = machines.get(self)
+        if known is None or known[0] != digest:
+            known = machines[self] = (digest, Machine(load_model(self.reference, self.folder), self.unknown))
+        return known[1]
+
+
+_CHUNK = 1 << 20
+"""Bytes of messages whose rows wait as Python's objects."""
+_LOCAL = threading.local()  # a DuckDB connection serves one thread
+
+
+class Machine:
+    """What a recipe builds. Not for several threads at once."""
+
+    def __init__(self, model: type, unknown: Unknown) -> None:
+        columns = Columns.of(model)
+        self._schema = columns.arrow_schema
+        self._strict = Strict(columns, unknown)
+        self._fast = Bounded(columns, unknown) if Fast.covers(columns) else None
+        self._rules = Rules(model)
+
+    def decode(self, values: pa.BinaryArray, on_null: OnNull) -> Decoded:
+        """Decode, then validate what was decoded."""
+        dead = _Dead()
+        rows, index, dropped = self._rows(values, on_null, dead)
+        for failure in self._rules.failures(rows):
+            dead.add("validate", index[failure.rows].tolist(), failure.reason, failure.detail)
+        refused = dead.indices("validate")
+        if refused:
+            keep = ~np.isin(index, refused)
+            rows, index = rows.filter(pa.array(keep)), index[keep]
+        return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped)
+
+    def _rows(self, values: pa.BinaryArray, on_null: OnNull, dead: _Dead) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], int]:
+        """The decoded rows, which messages they came from, and how many messages were dropped."""
+        taken = self._taken(values)
+        slow, dropped = _Slow(self._schema, dead), 0
+        for i in np.flatnonzero(~_bools(taken.mask)).tolist():
+            message = values[i].as_py()
+            if message is None and on_null == "drop":
+                dropped += 1
+                continue
+            try:
+                slow.add(i, self._decoded(message), len(message or b""))
+            except RefusedValueError as refusal:
+                dead.add("decode", [i], refusal.reason, refusal.detail)
+        rows, index = self._merged(taken, *slow.arrays())
+        return rows, index, dropped
+
+    def _decoded(self, message: bytes | None) -> list[object]:
+        if message is None:
+            raise RefusedValueError("tombstone", "Expected a value, got none", "")
+        try:
+            return self._strict.decode(message)
+        except RefusedValueError:
+            raise
+        except Exception as error:  # noqa: BLE001  # no message may stop a window, not even one that shows a bug
+            raise _undecodable(error) from None
+
+    def _taken(self, values: pa.BinaryArray) -> Taken:
+        if self._fast is None or not len(values):
+            return Taken(pa.array([False] * len(values), pa.bool_()), [pa.nulls(len(values), f.type) for f in self._schema])
+        return self._fast.decode(_text(values))
+
+    def _merged(self, taken: Taken, slow: list[pa.Array], slow_index: list[int]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """The rows of both ways in the order of the messages."""
+        mask = _bools(taken.mask)
+        fast_index = np.flatnonzero(mask).astype(np.int64)
+        columns = taken.columns if mask.all() else [c.filter(taken.mask) for c in taken.columns]
+        if slow_index:
+            index = np.concatenate([fast_index, np.array(slow_index, np.int64)])
+            order = np.argsort(index, kind="stable")
+            columns = [pa.concat_arrays([c, m]).take(pa.array(order)) for c, m in zip(columns, slow, strict=True)]
+            fast_index = index[order]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema), fast_index
+
+
+class _Slow:
+    """Rows of the strict way: as Python's objects, which take many times the memory of the message, only until there are some."""
+
+    def __init__(self, schema: pa.Schema, dead: _Dead) -> None:
+        self._schema = schema
+        self._dead = dead
+        self._rows: list[list[object]] = []
+        self._waiting: list[int] = []  # their messages
+        self._bytes = 0
+        self._chunks: list[list[pa.Array]] = [[pa.array([], f.type) for f in schema]]
+        self._index: list[int] = []
+
+    def add(self, index: int, row: list[object], size: int) -> None:
+        self._rows.append(row)
+        self._waiting.append(index)
+        self._bytes += size
+        if self._bytes > _CHUNK:
+            self._flush()
+
+    def arrays(self) -> tuple[list[pa.Array], list[int]]:
+        """The columns, and which messages they came from."""
+        self._flush()
+        return [pa.concat_arrays(column) for column in zip(*self._chunks, strict=True)], self._index
+
+    def _flush(self) -> None:
+        rows, waiting = self._rows, self._waiting
+        self._rows, self._waiting, self._bytes = [], [], 0
+        try:
+            self._convert(rows, waiting)
+        except Exception:  # noqa: BLE001  # one of them is a value that its column can't hold after all: only that one is refused
+            for row, index in zip(rows, waiting, strict=True):
+                try:
+                    self._convert([row], [index])
+                except Exception as error:  # noqa: BLE001  # as above
+                    refusal = _undecodable(error)
+                    self._dead.add("decode", [index], refusal.reason, refusal.detail)
+
+    def _convert(self, rows: list[list[object]], index: list[int]) -> None:
+        if rows:
+            self._chunks.append([pa.array(v, f.type) for v, f in zip(zip(*rows, strict=True), self._schema, strict=True)])
+            self._index += index
+
+
+def _undecodable(error: Exception) -> RefusedValueError:
+    """A dead letter with the type of what was raised; its text may hold values."""
+    if isinstance(error, MemoryError):
+        return RefusedValueError("too_large", "Expected a message that fits into the memory of the task", "")
+    return RefusedValueError("undecodable", f"The decoder failed with {type(error).__name__}: report a bug, with the message", "")
+
+
+class _Dead:
+    """Dead letters as they are found."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[int, str, str, str]] = []
+
+    def add(self, stage: str, indices: list[int], reason: str, detail: str) -> None:
+        self._found += [(i, stage, reason, detail) for i in indices]
+
+    def indices(self, stage: str) -> list[int]:
+        return [i for i, found_at, _, _ in self._found if found_at == stage]
+
+    def arrays(self) -> tuple[pa.Int64Array, pa.StringArray, pa.StringArray, pa.StringArray]:
+        """Index, stage, reason and detail, in the order of the messages."""
+        self._found.sort()
+        index, stage, reason, detail = list(zip(*self._found, strict=True)) or [(), (), (), ()]
+        return pa.array(index, pa.int64()), pa.array(stage, pa.string()), pa.array(reason, pa.string()), pa.array(detail, pa.string())
+
+
+def _bools(mask: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _text(values: pa.BinaryArray) -> pa.StringArray:
+    """The values as text; null where they are not UTF-8."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([v if v is not None and _is_utf8(v) else None for v in values.to_pylist()], pa.binary()).cast(pa.string())
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,157 @@
+"""The truth about one message: strict JSON by the columns, or a precise refusal. Simple, and slow.
+
+The standard library parses, because it alone hands over every number's literal and every key of an object, duplicates too; msgspec, whose
+wording the refusals keep, takes the last of two equal keys and an integer of any size for a float. `fast.py` may only take what this module
+takes too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Literal, NoReturn
+
+import pyarrow as pa
+
+from ingest.decode.json.values import Convert, RefusedValueError, converter, integer, wrong_type
+from ingest.schema.columns import Column, Columns
+
+MAX_DEPTH = 100
+"""Objects and arrays in one another; deep enough for people, shallow enough for every parser's stack."""
+
+Unknown = Literal["ignore", "dead"]
+
+_BRACKETS = re.compile(r"[\[\]{}]")
+_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""The last one may lack its end: else each quote in it would be tried as a beginning, in quadratic time."""
+_WHOLE_PAIRS = re.compile(r"(?:[^\\]++|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!u[dD][89a-fA-F]).))*+", re.DOTALL)
+"""JSON in which escaped halves of surrogate pairs stand in pairs only. Over the text: a document of small values takes much more memory."""
+_BOM = "\ufeff"
+
+
+class Strict:
+    """Decodes one message at a time."""
+
+    def __init__(self, columns: Columns, unknown: Unknown) -> None:
+        self._fields: list[tuple[Column, Convert]] = [(c, converter(c.type, c.epoch)) for c in columns.columns]
+        self._kind = pa.struct([pa.field(c.name, c.type) for c in columns.columns])
+        self._unknown = unknown
+        self._names = _names(self._kind)
+        self._repeated: list[tuple[object, str]] = []
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._object, parse_int=integer, parse_float=str.encode, parse_constant=_constant
+        )
+
+    def decode(self, message: bytes) -> list[Any]:
+        """The values of the columns, in order, as pyarrow takes them.
+
+        Raises:
+            RefusedValueError: with the reason.
+        """
+        document = self._parse(message)
+        if type(document) is not dict:
+            raise wrong_type("object", document, "$")
+        if self._unknown == "dead":
+            _only_known(document, self._kind, "$")
+        return [_field(document, column, convert) for column, convert in self._fields]
+
+    def _parse(self, message: bytes) -> Any:
+        try:
+            text = message.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", "") from None
+        if text.startswith(_BOM):
+            raise RefusedValueError("not_json", "Expected JSON, got a byte-order mark", "")
+        if _depth(text) > MAX_DEPTH:
+            raise RefusedValueError("too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", "")
+        self._repeated.clear()
+        try:
+            document = self._decoder.decode(text)
+        except json.JSONDecodeError as error:
+            raise RefusedValueError("not_json", f"JSON is malformed: {error.msg} (character {error.pos})", "") from None
+        if self._repeated:
+            raise self._duplicate(document)
+        if "\\u" in text and _WHOLE_PAIRS.fullmatch(text) is None:  # UTF-8 can't hold a half
+            raise RefusedValueError("not_json", "JSON is malformed: half a surrogate pair in a string", "")
+        return document
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Called from the innermost object outwards, without a path: an object with a key twice is remembered, and looked for later."""
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            self._repeated.append((found, twice))
+        return found
+
+    def _duplicate(self, document: Any) -> RefusedValueError:
+        """The first object with a key twice, with its path as far as the schema names it: any other name is data."""
+        holder, key = self._repeated[0]
+        name = f" `{key}`" if key in self._names else ""
+        path = self._path_of(holder, document)
+        return RefusedValueError("duplicate_key", f"Object holds the key{name} more than once", "$..." if path is None else f"${path}")
+
+    def _path_of(self, wanted: object, value: Any) -> str | None:
+        """Where an object is, unless a later duplicate has replaced it. Names and numbers are put together only where it was found."""
+        if value is wanted:
+            return ""
+        inner: Iterable[tuple[Any, Any]] = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+        for step, item in inner:
+            below = self._path_of(wanted, item)
+            if below is not None:
+                return (f"[{step}]" if type(value) is list else f".{step}" if step in self._names else "[...]") + below
+        return None
+
+
+def _field(document: dict[str, Any], column: Column, convert: Convert) -> Any:
+    value = document.get(column.name)
+    path = f"$.{column.name}"
+    if value is not None:
+        return convert(value, path)
+    if column.nullable:
+        return None
+    if column.name in document:
+        raise RefusedValueError("missing", "Expected a value, got null", path)
+    raise RefusedValueError("missing", "Object misses a required field", path)
+
+
+def _constant(_: str) -> NoReturn:
+    raise RefusedValueError("not_json", "JSON is malformed: it has no NaN and no Infinity", "")
+
+
+def _depth(text: str) -> int:
+    """How deep objects and arrays lie in one another; an upper bound where that is shallow enough anyway. Never recursive."""
+    most = text.count("[") + text.count("{")
+    if most <= MAX_DEPTH:
+        return most
+    depth = deepest = 0
+    for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):
+        depth += 1 if bracket.group() in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _names(kind: pa.DataType) -> set[str]:
+    """Every name that the schema knows, at any depth."""
+    if pa.types.is_struct(kind):
+        return {f.name for f in kind} | {name for f in kind for name in _names(f.type)}
+    if pa.types.is_map(kind):
+        return _names(kind.item_type)
+    return _names(kind.value_type) if pa.types.is_list(kind) else set()
+
+
+def _only_known(value: Any, kind: pa.DataType, path: str) -> None:
+    """Refuse objects with fields that the schema doesn't name. Values of a wrong type are left to their conversion."""
+    if pa.types.is_struct(kind) and type(value) is dict:
+        known = {f.name for f in kind}
+        if not value.keys() <= known:
+            raise RefusedValueError("unknown_field", "Object holds a field that the schema doesn't name", path)
+        for field in kind:
+            _only_known(value.get(field.name), field.type, f"{path}.{field.name}")
+    elif pa.types.is_map(kind) and type(value) is dict:
+        for item in value.values():
+            _only_known(item, kind.item_type, f"{path}[...]")
+    elif pa.types.is_list(kind) and type(value) is list:
+        for i, item in enumerate(value):
+            _only_known(item, kind.value_type, f"{path}[{i}]")

@@ -1,0 +1,264 @@
+"""One JSON value -> one value of a column, exactly or not at all. No digit of a number is lost before it is judged.
+
+An integer comes as an int if its literal is short, else as a `LongInteger`; a number with a fraction or an exponent comes as its literal in
+bytes, which JSON has none of. A message may hold millions of numbers, so they are of the smallest types that say it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.schema.dtypes import EPOCH_UNITS
+
+
+class LongInteger(str):
+    """An integer literal of more characters than 64 bits have: turning it into an int could take quadratic time."""
+
+    __slots__ = ()
+
+
+def integer(literal: str) -> int | LongInteger:
+    """An integer, as it comes from JSON."""
+    return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
+
+
+class RefusedValueError(ValueError):
+    """A short reason to count by, and what was expected where. Never a value: a path holds names of the schema and positions only."""
+
+    def __init__(self, reason: str, what: str, path: str = "$") -> None:
+        super().__init__(reason, what, path)
+        self.reason = reason
+        self.detail = f"{what} - at {path}" if path else what
+
+
+Convert = Callable[[Any, str], Any]
+"""(JSON value that is not null, its path) -> what pyarrow takes for the column's type; raises RefusedValueError."""
+
+_KINDS: dict[type, str] = {
+    int: "int",
+    LongInteger: "int",
+    bytes: "float",
+    str: "str",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_INSTANT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # arithmetic on UTC without the cost of zones
+_MICROSECOND = timedelta(microseconds=1)
+MIN_MICROS = (datetime(1, 1, 1) - _EPOCH) // _MICROSECOND  # noqa: DTZ001
+MAX_MICROS = (datetime.max - _EPOCH) // _MICROSECOND  # noqa: DTZ901
+_LONGEST_INT = 20  # a sign and the 19 digits of 2**63
+_LONGEST_DECIMAL = 1_000  # characters; far more than any column holds, and short enough to compute with
+_MICROS_DIGITS = 6
+
+
+def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
+    """In msgspec's words: `Expected int, got str - at $.amount`."""
+    return RefusedValueError("wrong_type", f"Expected {expected}, got {_KINDS[type(value)]}", path)
+
+
+def converter(kind: pa.DataType, epoch: str | None = None) -> Convert:
+    """The conversion to a column's type."""
+    if pa.types.is_integer(kind):
+        return _to_int(kind.bit_width)
+    if pa.types.is_floating(kind):
+        return _to_float(kind.bit_width)
+    if pa.types.is_decimal(kind):
+        return _to_decimal(kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind):
+        return _to_instant if epoch is None else _to_epoch(EPOCH_UNITS[epoch])
+    if pa.types.is_struct(kind):
+        return _to_struct(kind)
+    if pa.types.is_map(kind):
+        return _to_map(kind)
+    if pa.types.is_list(kind):
+        return _to_list(kind)
+    return {pa.string(): _to_str, pa.bool_(): _to_bool, pa.date32(): _to_day}[kind]
+
+
+def nested(convert: Convert) -> Convert:
+    """The same for a place that may hold null."""
+    return lambda value, path: None if value is None else convert(value, path)
+
+
+def _to_str(value: Any, path: str) -> str:
+    if type(value) is not str:
+        raise wrong_type("str", value, path)
+    return value
+
+
+def _to_bool(value: Any, path: str) -> bool:
+    if type(value) is not bool:
+        raise wrong_type("bool", value, path)
+    return value
+
+
+def _integer(value: Any, path: str) -> int:
+    if type(value) is LongInteger:
+        raise RefusedValueError("out_of_range", "Expected an integer of 64 bits", path)
+    if type(value) is not int:
+        raise wrong_type("int", value, path)
+    return value
+
+
+def _to_int(bits: int) -> Convert:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def convert(value: Any, path: str) -> int:
+        number = _integer(value, path)
+        if not low <= number <= high:
+            raise RefusedValueError("out_of_range", f"Expected an integer of {bits} bits", path)
+        return number
+
+    return convert
+
+
+def _to_float(bits: int) -> Convert:
+    digits = 53 if bits == 64 else 24  # the integers that a double, or a single, all holds
+
+    def convert(value: Any, path: str) -> float:
+        if type(value) is LongInteger or (type(value) is int and abs(value) > 1 << digits):
+            raise RefusedValueError("out_of_range", f"Expected an integer of at most 2**{digits} for a float", path)
+        if type(value) not in (int, bytes):
+            raise wrong_type("float", value, path)
+        number = float(value)
+        if math.isinf(number) or (bits < 64 and _beyond_single(number)):
+            raise RefusedValueError("out_of_range", f"Expected a float of {bits} bits", path)
+        return number
+
+    return convert
+
+
+def _beyond_single(number: float) -> bool:
+    try:
+        struct.pack("<f", number)
+    except OverflowError:
+        return True
+    return False
+
+
+def _to_decimal(precision: int, scale: int) -> Convert:
+    """From the literal's or the string's digits; trailing zeros beyond the scale lose nothing and are taken."""
+    what = f"Expected a decimal of {precision} digits, {scale} of them after the point"
+
+    def convert(value: Any, path: str) -> Decimal:
+        if type(value) not in (str, int, LongInteger, bytes):
+            raise wrong_type("decimal", value, path)
+        text = value.decode() if type(value) is bytes else str(value)
+        if len(text) > _LONGEST_DECIMAL:
+            raise RefusedValueError("out_of_range", what, path)
+        if _NUMBER.fullmatch(text) is None:
+            raise RefusedValueError("wrong_format", "Expected a decimal number", path)
+        return _fitting(text, precision, scale, what, path)
+
+    return convert
+
+
+def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Decimal:
+    """Pure integer arithmetic on the digits: an exponent of any size costs nothing."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    significant = digits.rstrip("0")
+    if not significant:
+        return Decimal(0)
+    if len(exponent) > _LONGEST_INT:
+        raise RefusedValueError("out_of_range", what, path)
+    power = int(exponent or 0) - len(fraction) + len(digits) - len(significant)
+    if power < -scale or len(significant) + power > precision - scale:
+        raise RefusedValueError("out_of_range", what, path)
+    return Decimal((int(mantissa.startswith("-")), tuple(map(int, significant)), power))
+
+
+def _to_instant(value: Any, path: str) -> int:
+    """RFC 3339 with an offset -> microseconds since 1970."""
+    if type(value) is not str:
+        raise wrong_type("str", value, path)
+    match = _INSTANT.fullmatch(value)
+    if match is None:
+        raise RefusedValueError("wrong_format", "Expected an RFC 3339 timestamp with an offset", path)
+    day, clock, fraction, sign, hours, minutes = match.groups(default="")
+    if fraction[_MICROS_DIGITS:].strip("0"):
+        raise RefusedValueError("out_of_range", "Expected a timestamp of at most 6 digits after the second", path)
+    try:
+        local = datetime.fromisoformat(f"{day}T{clock}.{fraction[:_MICROS_DIGITS]:0<6}")
+        shift = timedelta() if not sign else _offset(int(hours), int(minutes))
+    except ValueError:
+        raise RefusedValueError("out_of_range", "Expected a timestamp that the calendar has", path) from None
+    micros = (local - _EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
+    return _in_calendar(micros, path)
+
+
+def _offset(hours: int, minutes: int) -> timedelta:
+    if hours > 23 or minutes > 59:  # RFC 3339, time-numoffset
+        raise ValueError
+    return timedelta(hours=hours, minutes=minutes)
+
+
+def _in_calendar(micros: int, path: str) -> int:
+    if not MIN_MICROS <= micros <= MAX_MICROS:
+        raise RefusedValueError("out_of_range", "Expected a timestamp in the years 1 to 9999", path)
+    return micros
+
+
+def _to_epoch(factor: int) -> Convert:
+    def convert(value: Any, path: str) -> int:
+        return _in_calendar(_integer(value, path) * factor, path)
+
+    return convert
+
+
+def _to_day(value: Any, path: str) -> date:
+    if type(value) is not str:
+        raise wrong_type("str", value, path)
+    if _DAY.fullmatch(value) is None:
+        raise RefusedValueError("wrong_format", "Expected an ISO 8601 date", path)
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        raise RefusedValueError("out_of_range", "Expected a date that the calendar has", path) from None
+
+
+def _to_struct(kind: pa.DataType) -> Convert:
+    fields = [(f.name, nested(converter(f.type))) for f in kind]
+
+    def convert(value: Any, path: str) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise wrong_type("object", value, path)
+        return {name: to(value.get(name), f"{path}.{name}") for name, to in fields}
+
+    return convert
+
+
+def _to_list(kind: pa.DataType) -> Convert:
+    to = nested(converter(kind.value_type))
+
+    def convert(value: Any, path: str) -> list[Any]:
+        if type(value) is not list:
+            raise wrong_type("array", value, path)
+        return [to(item, f"{path}[{i}]") for i, item in enumerate(value)]
+
+    return convert
+
+
+def _to_map(kind: pa.DataType) -> Convert:
+    to = nested(converter(kind.item_type))
+
+    def convert(value: Any, path: str) -> list[tuple[str, Any]]:
+        if type(value) is not dict:
+            raise wrong_type("object", value, path)
+        return [(key, to(item, f"{path}[...]")) for key, item in value.items()]  # a map's keys are data
+
+    return convert

@@ -1,0 +1,116 @@
+"""Client properties in three tiers: what windrow forces, what it defaults to, and what the user chose.
+
+The user chooses by typed settings (`Tuning`) or out of the allow-list, never one property by both.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+import msgspec
+
+from ingest.errors import SpecError
+from ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
+from ingest.model.source import Isolation
+
+_QUEUE = TUNED["queue_bytes"]
+_UNTUNED = Tuning()
+
+
+def problems(user: Mapping[str, object], tuning: Tuning = _UNTUNED) -> list[str]:
+    """All that is wrong with what a user wrote, each in one sentence that begins with the property or setting and names no value."""
+    wrong = [text for name, value in user.items() if (text := _problem(name, value)) is not None]
+    return wrong + _conflicts(user) + _tuning_problems(user, tuning)
+
+
+def consumer_properties(
+    bootstrap: str, user: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED
+) -> dict[str, Value]:
+    """What a consumer is made with.
+
+    Raises:
+        SpecError: with all `problems` at once.
+    """
+    forced = {name: value for name, (value, _why) in FORCED.items()}
+    own = {"bootstrap.servers": bootstrap, "isolation.level": isolation}
+    return dict(DEFAULTS) | _parsed(user, tuning) | forced | own
+
+
+def admin_properties(bootstrap: str, user: Mapping[str, object], *, tuning: Tuning = _UNTUNED) -> dict[str, Value]:
+    """What an AdminClient is made with: the same without what only consumers know.
+
+    Raises:
+        SpecError: with all `problems` at once.
+    """
+    chosen = dict(DEFAULTS) | _parsed(user, tuning)
+    return {"bootstrap.servers": bootstrap} | {name: value for name, value in chosen.items() if not ALLOWED[name].consumer}
+
+
+def scrubbed(text: str, properties: Mapping[str, Value]) -> str:
+    """A text of librdkafka without the secrets that it might quote."""
+    for name, value in properties.items():
+        if name in ALLOWED and ALLOWED[name].secret:
+            text = text.replace(str(value), "***")
+    return text
+
+
+def _parsed(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value]:
+    found = problems(user, tuning)
+    if found:
+        do = "Mend them under source.client and source.tuning."
+        raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", do)
+    return {name: ALLOWED[name].parse(value) for name, value in (*user.items(), *((n, v) for _, n, v in _tuned(tuning)))}
+
+
+def _tuned(tuning: Tuning) -> list[tuple[str, str, object]]:
+    """The settings that were chosen, as a user writes them; their properties, and the values in those's units."""
+    chosen = [(f"tuning.{field.removesuffix('_ms')}", TUNED[field], value) for field, value in msgspec.structs.asdict(tuning).items()]
+    return [(name, p, -(-value // 1024) if p == _QUEUE else value) for name, p, value in chosen if value is not None]
+
+
+def _tuning_problems(user: Mapping[str, object], tuning: Tuning) -> list[str]:
+    found = []
+    for setting, name, value in _tuned(tuning):
+        if name in user:
+            found.append(f"{name} is set by {setting} too: leave one of them out")
+        try:
+            ALLOWED[name].parse(value)
+        except ValueError as wrong:
+            found.append(f"{setting} ({name}) {wrong}")
+    return found
+
+
+def _problem(name: str, value: object) -> str | None:
+    if name in FORCED:
+        needed, why = FORCED[name]
+        return f"{name} is always {str(needed).lower() if isinstance(needed, bool) else needed}: {why}"
+    if name in ALLOWED:
+        try:
+            ALLOWED[name].parse(value)
+        except ValueError as wrong:
+            return f"{name} {wrong}"
+        return None
+    refused = REFUSED.get(name) or next((why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
+    if refused:
+        return f"{name} is refused: {refused}"
+    near = difflib.get_close_matches(name, ALLOWED, n=1)
+    return f"{name} is not among the properties that may be set" + (f" (is {near[0]} meant?)" if near else "")
+
+
+def _conflicts(user: Mapping[str, object]) -> list[str]:
+    """Properties that are right each by itself, and together would be ignored, fail to connect, or send a password in clear."""
+    protocol = str(user.get("security.protocol", "PLAINTEXT")).upper()
+    mechanism = str(user.get("sasl.mechanism", "")).upper()
+    sasl, ssl = protocol.startswith("SASL_"), protocol.endswith("SSL")
+    found = []
+    for prefix, used, needed in (("sasl.", sasl, "SASL_SSL or SASL_PLAINTEXT"), ("ssl.", ssl, "SSL or SASL_SSL")):
+        names = sorted(name for name in user if name.startswith(prefix) and name in ALLOWED)
+        if names and not used:
+            found.append(f"{', '.join(names)} would be ignored: security.protocol must be {needed}")
+    missing = [name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name not in user]
+    if sasl and missing:
+        found.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
+    if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
+        found.append("sasl.mechanism PLAIN over SASL_PLAINTEXT sends the password in clear: use SASL_SSL, or SCRAM")
+    return found

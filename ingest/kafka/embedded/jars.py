@@ -1,0 +1,95 @@
+"""Java, and the jars of the embedded broker: found in a cache, fetched once by Maven where they are missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ingest.errors import SpecError, UnreachableError
+
+KAFKA = "4.3.0"
+JAVA_MAJORS = (17, 21)
+"""What Kafka's server and Spark both run on."""
+
+POM = Path(__file__).with_name("kafka-pom.xml")
+_MAVEN_SECONDS = 600
+_INSTALL = "apt-get install -y openjdk-17-jdk-headless maven"
+
+
+def java_command() -> str | None:
+    """The java that Spark would take too: JAVA_HOME's, else the one on the path."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+
+
+def java_problem() -> str | None:
+    """What is wrong with this machine's Java, in one sentence that ends with the cure; None if nothing is."""
+    wanted = " or ".join(map(str, JAVA_MAJORS))
+    java = java_command()
+    if java is None:
+        return f"Java {wanted} is needed and there is no java in JAVA_HOME or on the path: {_INSTALL}"
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    except (OSError, subprocess.TimeoutExpired) as why:
+        return f"Java {wanted} is needed and {java} does not run ({type(why).__name__}): {_INSTALL}"
+    major = re.search(r'version "(?:1\.)?(\d+)', said)
+    if major is None or int(major[1]) not in JAVA_MAJORS:
+        return f"Java {wanted} is needed and {java} is {major[1] if major else 'of an unknown version'}: {_INSTALL}, or set JAVA_HOME"
+    return None
+
+
+def find_jars() -> Path:
+    """The folder with Kafka's jars: $WINDROW_KAFKA_JARS, else the project's cache, which Maven fills on first use.
+
+    Raises:
+        SpecError: $WINDROW_KAFKA_JARS names a folder without Kafka in it.
+        UnreachableError: Maven is missing, or could not bring the jars.
+    """
+    named = os.environ.get("WINDROW_KAFKA_JARS")
+    if named:
+        if not any(Path(named).glob("kafka_2.13-*.jar")):
+            what = f"WINDROW_KAFKA_JARS is {named}, which holds no kafka_2.13 jar"
+            raise SpecError(what, "setup", "Name a folder with Kafka's jars, or unset it.")
+        return Path(named)
+    cache = _root() / ".windrow" / f"kafka-{KAFKA}"
+    return cache if cache.is_dir() else _fetch(cache)
+
+
+def _root() -> Path:
+    """The checkout if this is one, else where the user stands: nothing is written beside installed packages."""
+    checkout = Path(__file__).parents[3]
+    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+
+
+def _fetch(cache: Path) -> Path:
+    """Bring the jars beside the cache, then rename: a cache that exists is complete."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise UnreachableError("Maven is needed to fetch Kafka's jars, and there is no mvn on the path", "setup", f"Type: {_INSTALL}")
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kafka-", dir=cache.parent) as work:
+        pom = shutil.copy(POM, Path(work) / "pom.xml")
+        jars = Path(work) / "jars"
+        _maven([maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"])
+        try:
+            jars.rename(cache)
+        except OSError:
+            if not cache.is_dir():  # else another process was first, and its copy is as good
+                raise
+    return cache
+
+
+def _maven(command: list[str]) -> None:
+    typed = " ".join(command)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_MAVEN_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(f"Maven took longer than {_MAVEN_SECONDS} s", "setup", f"Try by hand: {typed}") from None
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        do = f"Look at Maven's settings and the network; by hand: {typed}"
+        raise UnreachableError(f"Maven could not fetch Kafka's jars:\n{tail}\n", "setup", do)

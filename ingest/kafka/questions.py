@@ -1,0 +1,194 @@
+"""How a question is put to the cluster: bounded tries, and what each failure means to a user.
+
+An answer that failed is never an answer: each result is taken out of its own future, whose error is either worth another try (the leader
+moves, the network broke) or named at once (no such topic, no right to see it).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+import stamina
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.client import scrubbed
+from ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
+from ingest.kafka.properties import Value
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+_log = logging.getLogger("windrow.librdkafka")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False  # each lost connection is several lines of noise; what matters is in the errors. Attach a handler to see it all
+
+_REQUEST_SECONDS = 10.0
+_HEAR_SECONDS = 0.05
+_AGAIN_SECONDS = 0.1
+_NEWS_SECONDS = 1.0
+"""How long the news of a topic that was just made may take to reach the broker that is asked."""
+
+_OTHERS_SECONDS = 2.0
+"""How long other brokers have to answer once the certificate of one was not accepted."""
+
+
+class Questions:
+    """An AdminClient, and the patience with it. Used by one thread."""
+
+    def __init__(self, bootstrap: str, properties: Mapping[str, Value], secrets: Mapping[str, Value], patience: float) -> None:
+        """Connects lazily.
+
+        Args:
+            bootstrap: the cluster's address, for errors.
+            properties: those of the AdminClient.
+            secrets: properties whose secrets no error may quote.
+            patience: how long one question is asked again before giving up, in seconds.
+
+        Raises:
+            SpecError: the client properties can't be used.
+        """
+        self.patience = patience
+        self.heard: str | None = None
+        self._bootstrap = bootstrap
+        self._secrets = secrets
+        self._news = False
+        self._login: str | None = None
+        self._untrusted: tuple[float, str] | None = None
+        self.admin = self.made(AdminClient, properties)
+
+    @property
+    def seconds(self) -> float:
+        """How long one request may take."""
+        return min(_REQUEST_SECONDS, self.patience)
+
+    def made(self, client: Callable[[Any], T], properties: Mapping[str, Value]) -> T:
+        """A client whose own errors and log lines are heard here.
+
+        Raises:
+            SpecError: the properties can't be used.
+        """
+        try:
+            return client(dict(properties) | {"error_cb": self._listen, "logger": _log})
+        except KafkaException as why:
+            text = self.scrub(why.args[0].str())
+            raise SpecError(f"The client properties can't be used: {text}", "spec", "Mend them under source.client.") from None
+
+    def each(self, futures: Mapping[K, Future[Any]]) -> dict[K, Any]:
+        """Per key its answer, or the KafkaException that says why this one can't be had; any other failure is raised, and is of all."""
+        found: dict[K, Any] = {}
+        for key, future in futures.items():
+            try:
+                found[key] = self.result(future)
+            except KafkaException as why:
+                if self.again(why.args[0]) or why.args[0].code() not in UNSEEN:
+                    raise
+                found[key] = why
+        return found
+
+    def result(self, future: Future[T]) -> T:
+        """The future's value. While it is waited for, the client's errors are heard: a refused login is not waited out.
+
+        librdkafka times the request out itself; the deadline here is for a future that is never answered.
+        """
+        deadline = time.monotonic() + self.seconds + 5
+        while True:
+            wait([future], _HEAR_SECONDS)
+            self.admin.poll(0)  # serves errors and logs, which else would pile up
+            if future.done() or self._turned_away or time.monotonic() > deadline:
+                break
+        if not future.done() and self._turned_away:
+            raise KafkaException(KafkaError(KafkaError._SSL if self._login is None else KafkaError.SASL_AUTHENTICATION_FAILED))  # noqa: SLF001  # public
+        return future.result(0)
+
+    def again(self, error: KafkaError) -> bool:
+        """Whether it is worth another try."""
+        return not self._turned_away and (error.code() in AGAIN or (error.code() in UNKNOWN and self._news))
+
+    def ask(self, what: str, topic: str | None, question: Callable[[], T]) -> T:
+        """The answer, after bounded tries.
+
+        Raises:
+            SpecError: it can't be had, and asking again won't help.
+            UnreachableError: no answer for all the patience.
+        """
+
+        def again(why: Exception) -> bool:
+            return self.again(why.args[0]) if isinstance(why, KafkaException) else isinstance(why, TimeoutError)
+
+        self._login = self.heard = self._untrusted = None
+        began = time.monotonic()
+        try:
+            for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, wait_initial=0.1, wait_max=2.0):
+                with attempt:
+                    return self._with_news(question, began)
+        except TimeoutError:
+            raise self.unreachable(what, topic, "no answer") from None
+        except KafkaException as why:
+            raise self.named(what, topic, why.args[0]) from None
+        raise AssertionError("stamina returns or raises")
+
+    def _with_news(self, question: Callable[[], T], began: float) -> T:
+        """The answer. For a moment "no such topic" may only mean that the news is on its way: no reason to say that nobody answers."""
+        while True:
+            self._news = time.monotonic() - began < _NEWS_SECONDS
+            try:
+                return question()
+            except KafkaException as why:
+                if not self._news or why.args[0].code() not in UNKNOWN:
+                    raise
+            time.sleep(_AGAIN_SECONDS)
+
+    def named(self, what: str, topic: str | None, error: KafkaError) -> SpecError | UnreachableError:
+        """What an error of the client means to a user."""
+        code = error.code()
+        if code in UNKNOWN:
+            do = "Check source.topic and source.bootstrap_servers, or create the topic."
+            return SpecError(f"There is no such topic or partition on {self._bootstrap}", "plan", do, topic)
+        if code in FORBIDDEN:
+            group = code == KafkaError.GROUP_AUTHORIZATION_FAILED
+            do = "Grant Read on the group to it." if group else "Grant Describe, DescribeConfigs and Read on the topic to it."
+            return SpecError(f"The cluster does not let this client ask for {what}", "plan", do, topic)
+        if code == KafkaError.TOPIC_EXCEPTION:
+            return SpecError("Kafka does not take this for a topic's name", "plan", "Mend source.topic.", topic)
+        if code in LOGIN or self._login is not None:
+            text = self._login or self.scrub(error.str())
+            do = "Check the sasl.* and ssl.* properties under source.client."
+            return SpecError(f"The cluster refused the login: {text}", "plan", do, topic)
+        if self._untrusted is not None:
+            do = (
+                "See that ssl.ca.location (or ssl.ca.pem) under source.client names the CA of the brokers' certificates, these are for "
+                "the host names that clients use and have not expired, and that the brokers accept the client's own, if they want one."
+            )
+            return SpecError(f"The TLS certificate is not accepted: {self._untrusted[1]}", "plan", do, topic)
+        return self.unreachable(what, topic, self.heard or self.scrub(error.str()))
+
+    def unreachable(self, what: str, topic: str | None, why: str) -> UnreachableError:
+        """No answer, and the reason as far as it is known."""
+        text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
+        do = "Check that the broker runs, can be reached, and speaks source.client's security.protocol (else PLAINTEXT); then try again."
+        return UnreachableError(text, "plan", do, topic)
+
+    def scrub(self, text: str) -> str:
+        """A text of librdkafka without the secrets that it might quote."""
+        return scrubbed(text, self._secrets)
+
+    def _listen(self, error: KafkaError) -> None:
+        """The client's own errors: the reason behind a timeout, and a refused login, which no further try would mend."""
+        if self.heard is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  # which only counts the reasons
+            self.heard = self.scrub(error.str())
+        if error.code() in LOGIN:
+            self._login = self.heard
+        if self._untrusted is None and untrusted(error.str()):
+            self._untrusted = time.monotonic(), self.scrub(error.str())
+
+    @property
+    def _turned_away(self) -> bool:
+        """Whether no further try would help: the login was refused, or a certificate was not accepted and no other broker answers."""
+        rejected = self._untrusted is not None and time.monotonic() - self._untrusted[0] > _OTHERS_SECONDS
+        return self._login is not None or rejected

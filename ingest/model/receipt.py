@@ -1,0 +1,141 @@
+"""Receipts: what the sink itself says happened to a window, and the counts and checksums that it is made of. Kept for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from ingest.model.plan import Plan
+from ingest.model.window import Window
+
+RECEIPT_VERSION = 2  # the form that is written now; 1: without a version, and without checksums
+
+
+Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]  # of the sum that `ingest.schema.checksum` defines
+
+
+class Checksums(msgspec.Struct, frozen=True):
+    """Of one split's rows and dead letters, every column of each as it stands in a staged file; of nothing it is 0."""
+
+    rows: Checksum = "0" * 16
+    dead: Checksum = "0" * 16
+
+
+class SplitCounts(msgspec.Struct, frozen=True):
+    """What one task counted, by independent hands: the reader messages and bytes, the decoder verdicts, the stager rows.
+
+    `next_offset` is where the reader stood at the end; `missing` offsets of the range held no visible message, `aborted` of them were
+    seen to be messages of aborted transactions, the rest are transaction markers or were compacted away. `skipped` offsets were not in the
+    log any more (retention, truncation, a topic that is gone): nobody knows what they held. `reasons` counts dead letters by stage and
+    reason, `first_dead` gives offset and reason of the first few. `late` and `early` messages are stamped before and after the window's
+    hours; `late_by` says of the late ones which windows' hours they are stamped in (its key; the earliest stands for all before it too).
+    `regrown`: below `start` the log was cut off after that was frozen, and grew again before `stop` was: what is new there is in no window.
+    `checksums` are the stager's; unset in receipts from before there were any.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    next_offset: int
+    read: int
+    bytes: int
+    valid: int
+    dead: int
+    dropped: int
+    rows_staged: int
+    dead_staged: int
+    aborted: int
+    skipped: int = 0
+    reasons: tuple[tuple[str, int], ...] = ()
+    first_dead: tuple[tuple[int, str], ...] = ()
+    late: int = 0
+    early: int = 0
+    late_by: tuple[tuple[str, int], ...] = ()
+    min_timestamp: datetime | None = None
+    max_timestamp: datetime | None = None
+    regrown: bool = False
+    checksums: Checksums | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def missing(self) -> int:
+        """Offsets of the range that were there and held no visible message."""
+        return self.stop - self.start - self.read - self.skipped
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The window's totals: `read = valid + dead + dropped`, and `read + invisible + skipped` is the length of the ranges."""
+
+    read: int = 0
+    bytes: int = 0
+    valid: int = 0
+    dead: int = 0
+    dropped: int = 0
+    invisible: int = 0
+    aborted: int = 0
+    skipped: int = 0
+    late: int = 0
+    early: int = 0
+
+    @classmethod
+    def total(cls, splits: Iterable[SplitCounts]) -> Counts:
+        """The sum over splits."""
+        parts = list(splits)
+        return cls(
+            read=sum(s.read for s in parts),
+            bytes=sum(s.bytes for s in parts),
+            valid=sum(s.valid for s in parts),
+            dead=sum(s.dead for s in parts),
+            dropped=sum(s.dropped for s in parts),
+            invisible=sum(s.missing for s in parts),
+            aborted=sum(s.aborted for s in parts),
+            skipped=sum(s.skipped for s in parts),
+            late=sum(s.late for s in parts),
+            early=sum(s.early for s in parts),
+        )
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
+
+    `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window. `version`: the receipt's form
+    (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again.
+    """
+
+    plan: Plan
+    digest: str
+    generation: int
+    attempt: str
+    request: str
+    ledger: str
+    grid: str
+    counts: Counts
+    splits: tuple[SplitCounts, ...]
+    schema: tuple[tuple[str, str], ...]
+    code: str
+    staged_at: datetime
+    seconds: float
+    warnings: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
+    version: int | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        """The digest is the plan's."""
+        if self.digest != self.plan.digest:
+            msg = f"receipt of window {self.plan.window.key}: its digest is not its plan's"
+            raise ValueError(msg)
+
+    @property
+    def window(self) -> Window:
+        """The window it is of."""
+        return self.plan.window
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A receipt as the sink holds it: with the sink's own version of the commit where that is still known."""
+
+    receipt: Receipt
+    version: int | None

@@ -1,0 +1,140 @@
+"""Holds what a table holds, value by value, against the checksums of its receipts: every row and dead letter is read back. Reads only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.errors import RefusedError, UnreachableError
+from ingest.model.boundary import TopicPartition
+from ingest.model.receipt import Checksums, Receipt, SplitCounts
+from ingest.model.window import Window
+from ingest.operate.findings import Finding
+from ingest.schema.checksum import row_hashes, text
+from ingest.schema.metadata import DEFAULT
+
+Kind = Literal["rows", "dead letters"]
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The questions to a table: all rows of a window, and all dead letters of every attempt at it, in batches of bounded size.
+
+    `metadata` says what the columns that windrow adds to the rows are called. Both raise, when they are asked or while they are read on,
+    RefusedError if data is gone or damaged, UnreachableError if it can't be got at.
+    """
+
+    rows: Callable[[Window], Iterator[pa.RecordBatch]]
+    dead: Callable[[Window], Iterator[pa.RecordBatch]]
+    metadata: Mapping[str, str]
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """What was read back: per split the number of rows and their checksum, and how many rows lie in none of them."""
+
+    counts: tuple[int, ...]
+    checksums: tuple[str, ...]
+    outside: int
+
+
+def compare_contents(receipts: Sequence[Receipt], read: Contents) -> list[Finding]:
+    """Each window's rows and dead letters against its receipt, split by split; one window, and of it one batch, at a time."""
+    findings = []
+    for receipt in receipts:
+        for kind in ("rows", "dead letters"):
+            findings += _compared(receipt, kind, read)
+    old = sum(any(not isinstance(s.checksums, Checksums) for s in r.splits) for r in receipts)
+    if old:
+        what = f"{old} of {len(receipts)} windows were committed before there were checksums: what they hold was read and counted only"
+        findings.append(Finding("info", "table", what, "A replay of such a window gives it checksums."))
+    return findings
+
+
+def _compared(receipt: Receipt, kind: Kind, read: Contents) -> list[Finding]:
+    key = receipt.window.key
+    again = f"windrow replay SPEC --window {key} reads the window again from the same offsets."
+    try:
+        if kind == "rows":
+            found = summed(receipt.splits, read.rows(receipt.window), read.metadata)
+        else:
+            found = summed(receipt.splits, read.dead(receipt.window), DEFAULT, receipt.attempt)
+    except UnreachableError as error:
+        return [Finding("unchecked", "table", f"the {kind} can't be read: {error.what}", error.do, key)]
+    except RefusedError as error:
+        return [Finding("wrong", "table", f"the {kind} can't be read: {error.what}", f"{error.do} Or: {again}", key)]
+    return [Finding("wrong", "table", what, f"Something changed the table. {again}", key) for what in differences(receipt, kind, found)]
+
+
+def differences(receipt: Receipt, kind: Kind, found: Summed) -> list[str]:
+    """Where rows, or dead letters, are not those that were committed, one sentence per split. Pure."""
+    problems = []
+    for split, count, checksum in zip(receipt.splits, found.counts, found.checksums, strict=True):
+        where = f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop} (exclusive)"
+        wanted = split.valid if kind == "rows" else split.dead
+        sums = split.checksums if isinstance(split.checksums, Checksums) else None
+        known = checksum if sums is None else sums.rows if kind == "rows" else sums.dead
+        if count != wanted:
+            problems.append(f"{where}: {count} {kind} were read back, {wanted} are in the receipt")
+        elif checksum != known:
+            problems.append(f"{where}: the {kind} are not those that were committed (checksum {checksum}, in the receipt {known})")
+    return problems + ([f"{found.outside} {kind} lie in none of its splits"] if found.outside else [])
+
+
+def summed(
+    splits: Sequence[SplitCounts], batches: Iterable[pa.RecordBatch], names: Mapping[str, str], attempt: str | None = None
+) -> Summed:  # fmt: skip
+    """Count and sum up rows by the split that holds their offset; of dead letters, those of one attempt. Pure; holds one batch.
+
+    Raises:
+        RefusedError: a batch has no such columns, or holds types that no table of windrow has.
+    """
+    places = _Places(splits)
+    sums, counts = np.zeros(len(splits) + 1, np.uint64), np.zeros(len(splits) + 1, np.int64)
+    for batch in batches:
+        try:
+            where = places.of(*(batch.column(names[name]) for name in ("topic", "partition", "offset")))
+            hashes = row_hashes(batch, leave_out=(names["window"],))
+            if attempt is not None:
+                mine = pc.equal(batch.column("attempt").cast(pa.string()), attempt).fill_null(False)
+                where, hashes = (found[mine.to_numpy(zero_copy_only=False)] for found in (where, hashes))
+        except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            what = f"a file has other columns than windrow wrote ({type(error).__name__})"
+            raise RefusedError(what, "commit", "Restore the file from a backup.") from error
+        np.add.at(sums, where, hashes)
+        np.add.at(counts, where, 1)
+    return Summed(tuple(counts[:-1].tolist()), tuple(text(int(s)) for s in sums[:-1]), int(counts[-1]))
+
+
+class _Places:
+    """Which split holds an offset of a topic-partition."""
+
+    def __init__(self, splits: Sequence[SplitCounts]) -> None:
+        self._nowhere = len(splits)
+        held: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+        for place, split in enumerate(splits):
+            held[split.topic, split.partition].append((split.start, split.stop, place))
+        self._ranges = {tp: np.array(sorted(ranges), np.int64).T for tp, ranges in held.items()}
+
+    def of(self, topic: pa.Array, partition: pa.Array, offset: pa.Array) -> npt.NDArray[np.int64]:
+        """Per row the number of its split; the number of splits, where none holds it."""
+        topics = topic.cast(pa.string()).dictionary_encode()
+        codes = topics.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+        partitions, offsets = (column.cast(pa.int64()).fill_null(-1).to_numpy() for column in (partition, offset))
+        places = np.full(len(codes), self._nowhere)
+        pairs = np.stack([codes, partitions], axis=1)
+        for code, number in np.unique(pairs, axis=0).tolist():
+            ranges = None if code < 0 else self._ranges.get((topics.dictionary[code].as_py(), number))
+            if ranges is None:
+                continue
+            rows = np.flatnonzero((codes == code) & (partitions == number))
+            starts, stops, numbers = ranges
+            at = np.searchsorted(starts, offsets[rows], side="right") - 1
+            held = (at >= 0) & (offsets[rows] < stops[at])
+            places[rows[held]] = numbers[at[held]]
+        return places

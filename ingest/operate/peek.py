@@ -1,0 +1,206 @@
+"""A look into the topics that touches neither ledger nor table: messages between two positions, to the screen or to a file of one's own.
+
+Both ends become integers once, before the first message is read, and an end beyond what is decided is moved there: a look at a live topic
+ends (Flink's bounded source waits for a stopping offset that nobody may ever write, FLINK-33466).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from base64 import b64encode
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingest.errors import SpecError
+from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import AtLabel, Given, Initializer, Source
+from ingest.plan.positions import positions
+from ingest.plan.topics import Found, discover
+from ingest.ports.broker import Broker, Position
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.schema.messages import MESSAGES, in_calendar
+
+PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
+"""What `printable` gives of each message."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN = 200
+
+
+def peek(
+    broker: Broker, reader_of: Callable[[ReadPlan], Reader], source: Source, start: Initializer, stop: Initializer, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The messages from `start` to `stop`, one topic-partition after the other in order, as `MESSAGES` batches.
+
+    Asks the cluster when it is called, reads when it is iterated; close it to end early. What is visible is for broker and reader, which
+    must have the same isolation level, to say.
+
+    Args:
+        broker: where the positions are asked.
+        reader_of: makes the reader of a split.
+        source: its selection says what is read; its own start doesn't matter.
+        start: where each topic-partition begins.
+        stop: where each ends, exclusive. Offsets that are given outside the log mean its nearer end; one at or below the start, nothing.
+        limit: at most so many messages in all, the first ones in order; no batch is read beyond the one that holds the last. None: all.
+
+    Raises:
+        SpecError: there is no such topic, or no answer for a position; or a position is `AtLabel`, which is for windows.
+        OpenTransactionError: a start, or a group's committed offset, lies behind a transaction that is still open.
+        DataLossError: a start lies below the log start; while reading, retention came first.
+    """
+    if isinstance(start, AtLabel) or isinstance(stop, AtLabel):
+        raise SpecError("A label is no position to look from", "plan", "Use earliest, latest, a timestamp, a group or offsets.")
+    found = discover(broker, source.selection, None, source.on_removed)
+    plan = ReadPlan(found.cluster_id, {name: info.topic_id for name, info in found.topics.items()}, "fail")
+    return _first(_read(reader_of, plan, _splits(broker, found, start, stop)), limit)
+
+
+def _splits(broker: Broker, found: Found, start: Initializer, stop: Initializer) -> list[Split]:
+    begins = positions(broker, start, found.tps)
+    ends = broker.stable_ends(found.tps)
+    stops = positions(broker, _inside(broker, stop, ends), found.tps)
+    ranges = [(tp, begins[tp], min(stops[tp].offset, ends[tp].offset)) for tp in found.tps]
+    return [Split(tp.topic, tp.partition, begin.offset, end, begin.leader_epoch) for tp, begin, end in ranges if begin.offset < end]
+
+
+def _inside(broker: Broker, stop: Initializer, ends: dict[TopicPartition, Position]) -> Initializer:
+    """Given offsets moved into the log: as a start those outside are a mistake or a loss, as a stop they say enough."""
+    if not isinstance(stop, Given):
+        return stop
+    asked = [(tp, offset) for tp, offset in stop.offsets if tp in ends]
+    starts = broker.log_starts([tp for tp, _ in asked])
+    return msgspec.structs.replace(stop, offsets=tuple((tp, min(max(offset, starts[tp]), ends[tp].offset)) for tp, offset in asked))
+
+
+def _read(reader_of: Callable[[ReadPlan], Reader], plan: ReadPlan, splits: Sequence[Split]) -> Generator[pa.RecordBatch]:
+    for split in splits:
+        batches = cast("Generator[pa.RecordBatch]", reader_of(plan).batches(split))
+        with closing(batches):
+            yield from batches
+
+
+def _first(batches: Generator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first `limit` messages; then the reader lets go."""
+    left = limit
+    with closing(batches):
+        while left is None or left > 0:
+            batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch if left is None else batch.slice(0, left)
+            left = None if left is None else left - batch.num_rows
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- files
+
+
+def write_messages(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    """Write messages to a file that is there whole or not at all, replacing one of that name; how many.
+
+    `.parquet` has the columns of `MESSAGES`. `.jsonl` has one of `documents` a line.
+
+    Raises:
+        SpecError: the name ends otherwise, or its folder isn't there.
+    """
+    writers: dict[str, Callable[[Iterable[pa.RecordBatch], Path], int]] = {".parquet": _write_parquet, ".jsonl": _write_jsonl}
+    writer = writers.get(path.suffix)
+    if writer is None:
+        raise SpecError(f"{path.name} is neither a .parquet nor a .jsonl file", "stage", "Name one of the two: the ending says the form.")
+    if not path.parent.is_dir():
+        raise SpecError(f"There is no folder {path.parent}", "stage", "Make it, or name another.")
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        count = writer(batches, part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _write_parquet(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    count = 0
+    with pq.ParquetWriter(path, MESSAGES, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def _write_jsonl(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    count = 0
+    with path.open("x", encoding="utf-8") as file:
+        for batch in batches:
+            file.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents(batch))
+            count += batch.num_rows
+    return count
+
+
+def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Messages as JSON has them, under the names of `MESSAGES`.
+
+    The timestamp is an ISO instant with milliseconds, outside the years 1 to 9999 epoch milliseconds; headers are a list of `{"key",
+    "value"}` in order; keys and values are text where the bytes are UTF-8, else `{"base64": "..."}`, which no text can be taken for; null
+    where there is none.
+    """
+    return [_document(message) for message in _messages(batch)]
+
+
+def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """As Python values; timestamps as text, for a datetime doesn't hold all that Kafka does."""
+    stamps = batch.column("timestamp")
+    plain = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", stamps.cast(pa.int64()))
+    return [
+        message | {"timestamp": _instant(message["timestamp"]) if inside else message["timestamp"]}
+        for message, inside in zip(plain.to_pylist(), in_calendar(stamps).to_pylist(), strict=True)
+    ]
+
+
+def _instant(millis: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _document(message: dict[str, Any]) -> dict[str, Any]:
+    headers = [{"key": header["key"], "value": _json(header["value"])} for header in message["headers"]]
+    return message | {"key": _json(message["key"]), "value": _json(message["value"]), "headers": headers}
+
+
+def _json(value: bytes | None) -> str | dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- people
+
+
+def printable(batch: pa.RecordBatch) -> list[tuple[str, ...]]:
+    """Per message the texts of `PRINTED`, for people: long ones cut, and escaped, so that no control character reaches a terminal."""
+    return [
+        (
+            f"{m['topic']}[{m['partition']}]", str(m["offset"]), "none" if m["timestamp"] is None else str(m["timestamp"]),
+            _shown(m["key"]), _shown(m["value"]), ", ".join(f"{_shown(h['key'])}: {_shown(h['value'])}" for h in m["headers"]),
+        )
+        for m in _messages(batch)
+    ]  # fmt: skip
+
+
+def _shown(value: bytes | str | None) -> str:
+    """Text where it is printable text, else escaped."""
+    if value is None:
+        return "null"
+    cut = value[:_SHOWN]
+    text = cut if isinstance(cut, str) else cut.decode(errors="backslashreplace")
+    escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return escaped + ("..." if len(value) > _SHOWN else "")

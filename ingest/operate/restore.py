@@ -1,0 +1,44 @@
+"""Receipts that are missing or damaged, put back from the ledger's copies: nobody else keeps them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ingest.errors import RefusedError
+from ingest.operate.findings import Finding
+from ingest.ports.ledger import Ledger
+from ingest.ports.sink import Sink, Unreadable
+
+_BACKUP = "Restore the table's _windrow directory from a backup."
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """The keys of windows whose receipts are back, or would be (`dry_run`), and those that the ledger can't help with."""
+
+    windows: tuple[str, ...]
+    failed: tuple[Finding, ...]
+    dry_run: bool
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a receipt can't be restored."""
+        return 1 if self.failed else 0
+
+
+def restore(pipeline: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> Restored:
+    """Restore what can be restored. A receipt that can be read is never touched, and only the very text that was committed is put back."""
+    windows = {r.window.key: r.window for r in ledger.recorded(pipeline)}
+    done, failed = [], []
+    for lost in [found for found in sink.inspect() if isinstance(found, Unreadable)]:
+        window = windows.get(lost.key)
+        written = None if window is None else ledger.written(window)
+        if window is None or written is None:
+            failed.append(Finding("wrong", "receipts", f"{lost.what}; the ledger has no copy of it", _BACKUP, lost.key))
+            continue
+        try:
+            sink.restore(window, written, dry_run=dry_run)
+        except RefusedError as error:
+            failed.append(Finding("wrong", "receipts", error.what, error.do, lost.key))
+        else:
+            done.append(lost.key)
+    return Restored(tuple(done), tuple(failed), dry_run)

@@ -1,0 +1,178 @@
+"""How long what is not in the table yet will still be in the topics. What decides is pure; `headroom` fetches.
+
+Of windows in time it is the oldest open one that counts, by the hours it begins at; of micro-batches the first unread message of each
+topic-partition, by its age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from ingest.errors import DataLossError
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.label import instant
+from ingest.model.window import Window
+from ingest.operate.lag import PartitionLag, lag
+from ingest.plan.topics import discover
+from ingest.ports.broker import TopicInfo
+from ingest.run.context import Pipeline
+from ingest.windows.grid import after, batch_at, is_closed, window_at
+
+NEAR = 4
+"""Retention is near when only a quarter of it is left, or, of windows in time, no more than two windows' length."""
+
+_FIX = "Run it soon, or raise the topics' retention.ms."
+_FIX_START = "Run it soon, raise the topics' retention.ms, or move window.start if its data isn't wanted."
+_FEW = 10
+
+
+class Headroom(msgspec.Struct, frozen=True):
+    """The judgement. fail: something is gone. warn: it will be soon.
+
+    `left`: until the first unread message expires; None: never, or it is gone.
+    """
+
+    level: Literal["ok", "warn", "fail"]
+    what: str
+    do: str = ""
+    left: timedelta | None = None
+
+
+def headroom(pipeline: Pipeline) -> Headroom:
+    """How long a pipeline may still wait. Writes nothing.
+
+    Raises:
+        SpecError, RefusedError, UnreachableError: what was to be asked for gave no answer.
+    """
+    return _of_batches(pipeline) if pipeline.spec.window.is_batch else _of_windows(pipeline)
+
+
+def _of_windows(pipeline: Pipeline) -> Headroom:
+    spec, now = pipeline.spec, pipeline.now()
+    committed = {c.receipt.window.hours[0] for c in pipeline.sink.receipts() if c.receipt.window.hours is not None}
+    oldest = None if spec.window.start is None else oldest_open(spec.window.start, spec.window.grid, committed)
+    if oldest is None or not is_closed(oldest, timedelta(0), now):
+        return Headroom("ok", "every window that is over is committed")
+    start = pipeline.ledger.opening(spec.id, oldest.start)
+    topics, gone = _held(pipeline, start)
+    return of_window(oldest, topics, gone, now)
+
+
+def _held(pipeline: Pipeline, start: Boundary | None) -> tuple[Collection[TopicInfo], list[TopicPartition]]:
+    """The topics that are read, and which topic-partitions have lost what comes after a boundary."""
+    source = pipeline.spec.source
+    try:
+        found = discover(pipeline.broker, source.selection(), start, source.on_removed)
+    except DataLossError as error:
+        return (), [
+            TopicPartition(error.topic or "", m.partition) for m in (() if start is None else start.marks) if m.topic == error.topic
+        ]
+    if start is None:
+        return found.topics.values(), []
+    cuts, log_starts = start.cuts(found.tps), pipeline.broker.log_starts(found.tps)
+    return found.topics.values(), [tp for tp, mark in cuts.items() if mark.offset < log_starts[tp]]
+
+
+def _of_batches(pipeline: Pipeline) -> Headroom:
+    spec, ledger = pipeline.spec, pipeline.ledger
+    reached = _reached(pipeline)
+    found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
+    names = sorted({p.topic for p in found.partitions})
+    begun = reached is not None or bool(ledger.newest(spec.id))
+    return of_unread([msgspec.structs.replace(p, lost=p.lost if begun else 0) for p in found.partitions], pipeline.broker.topics(names))
+
+
+def _reached(pipeline: Pipeline) -> Boundary | None:
+    """Where the first batch begins that isn't committed; None before the first one was cut."""
+    spec, ledger = pipeline.spec, pipeline.ledger
+    newest = ledger.newest(spec.id)
+    if not newest:
+        return None
+    number = int(str(newest[-1].label))
+    if number > 0 and pipeline.sink.look(batch_at(spec.id, number - 1)) is None:
+        number -= 1
+    return ledger.opening(spec.id, number)
+
+
+def oldest_open(start: datetime, grid: str, committed: Iterable[datetime]) -> Window:
+    """The first window from `start` on that is not among the committed starts; it may not be over yet. Pure."""
+    wanted = start
+    for there in sorted(committed):
+        if there > wanted:
+            break
+        if there == wanted:
+            wanted = after(grid, wanted)
+    return window_at("", grid, wanted)
+
+
+def of_window(oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicPartition], now: datetime) -> Headroom:
+    """Whether the topics still hold the oldest open window, and for how long. Pure.
+
+    Args:
+        oldest: a window in time that is over.
+        topics: those that are read.
+        gone: the topic-partitions whose log begins above the window's frozen start.
+        now: the time.
+    """
+    assert oldest.hours is not None
+    start, end = oldest.hours
+    window = f"the oldest open window, {instant(start)},"
+    if gone:
+        return Headroom("fail", f"{window} has lost its beginning in {_named(gone)}", _FIX_START)
+    expiring = {t.topic: timedelta(milliseconds=t.retention_ms) for t in topics if t.retention_ms is not None}
+    if not expiring:
+        return Headroom("ok", f"{window} does not expire by time")
+    topic = min(expiring, key=lambda name: (expiring[name], name))
+    left = start + expiring[topic] - now
+    if left < timedelta(0):
+        return Headroom("warn", f"{window} is older than the retention of {topic}; messages may be gone", _FIX_START, left)
+    if left < max(2 * (end - start), expiring[topic] / NEAR):
+        return Headroom("warn", f"{window} begins to expire in {topic} in {_hours(left)}", _FIX_START, left)
+    return Headroom("ok", f"{window} is there for {_hours(left)} more", left=left)
+
+
+def of_unread(partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo]) -> Headroom:
+    """Whether the topics still hold what no micro-batch has read, and for how long. Pure.
+
+    Args:
+        partitions: the lag behind the last committed batch.
+        topics: what the cluster says of them, by name.
+    """
+    parts = list(partitions)
+    gone = [TopicPartition(p.topic, p.partition) for p in parts if p.lost]
+    if gone:
+        return Headroom("fail", f"unread offsets are gone from {_named(gone)}", "Set source.on_loss: skip to go on without them.")
+    waiting = [p for p in parts if p.records]
+    if not waiting:
+        return Headroom("ok", "nothing is unread")
+    lives = [(_life(p, topics[p.topic].retention_ms), p) for p in waiting if p.topic in topics]
+    ends = [(left, share, p) for (left, share), p in ((life, p) for life, p in lives if life is not None)]
+    if not ends:
+        return Headroom("ok", "what is unread does not expire by time")
+    left, share, first = min(ends, key=lambda e: e[0])
+    place = f"the first unread message, in {first.topic}[{first.partition}]@{first.start},"
+    if left < timedelta(0):
+        return Headroom("warn", f"{place} is older than its topic's retention", _FIX, left)
+    if share * NEAR < 1:
+        return Headroom("warn", f"{place} expires in {_hours(left)}", _FIX, left)
+    return Headroom("ok", f"{place} is there for {_hours(left)} more", left=left)
+
+
+def _life(part: PartitionLag, retention_ms: int | None) -> tuple[timedelta, float] | None:
+    """How long the first unread message is still there, and which share of the retention that is."""
+    if retention_ms is None:
+        return None
+    left = timedelta(milliseconds=retention_ms) - timedelta(seconds=part.seconds)
+    return left, left / timedelta(milliseconds=max(retention_ms, 1))
+
+
+def _named(tps: Sequence[TopicPartition]) -> str:
+    return ", ".join(map(str, tps[:_FEW])) + (f" and {len(tps) - _FEW} more" if len(tps) > _FEW else "")
+
+
+def _hours(span: timedelta) -> str:
+    return f"{span / timedelta(hours=1):.1f} h"

@@ -1,0 +1,59 @@
+"""What reads one split of a topic-partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from ingest.model.plan import Split
+from ingest.model.source import OnLoss
+
+
+class ReadSummary(msgspec.Struct, frozen=True):
+    """What a reader counted when its split was read to the end. `aborted`: offsets in gaps that were seen to hold aborted messages.
+
+    `skipped`: offsets of the split that were not in the log any more, and that the reader was told to go on without. `regrown`: told so, it
+    went on although the log had been cut off below the split's start, and had grown again, before the split was planned.
+    """
+
+    next_offset: int
+    read: int
+    bytes: int
+    aborted: int
+    skipped: int = 0
+    regrown: bool = False
+
+
+class ReadPlan(msgspec.Struct, frozen=True):
+    """What a reader is made for: the cluster and the topic ids (by name) that the plan was made on, and what to do where messages are gone.
+
+    `on_loss` "skip": what retention, or a truncation of the log's end, has removed is counted as skipped instead of raised.
+    """
+
+    cluster_id: str
+    topics: dict[str, str]
+    on_loss: OnLoss
+
+
+class Reader(Protocol):
+    """Reads one split to its end. Picklable before `batches` is called; used on executors."""
+
+    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The visible messages of the split, in offset order, as `MESSAGES` batches bounded by bytes and rows; never an empty batch.
+
+        Ends when the position reached `split.stop`, over markers, aborted messages and compaction gaps; an empty poll is never the end.
+        Resources are released when the iterator ends, fails or is closed.
+
+        Raises:
+            DataLossError: if retention removed the start, or truncation the end, also where the log has grown again since: the split's
+                epochs tell. It names what was wanted and what is there. Not if the reader was told to skip: then it reads what is left
+                of what was planned, and `summary` says how many offsets were skipped.
+            IdentityError: if cluster or topic id are not those of the plan.
+            UnreachableError: if nothing arrives for the stall limit.
+        """
+
+    def summary(self) -> ReadSummary:
+        """The counts of the split that `batches` has just read to its end."""

@@ -1,0 +1,115 @@
+"""One split of real Kafka into Arrow batches, through confluent-kafka: `ports.reader.Reader`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.errors import DataLossError
+from ingest.kafka.identity import check_identity
+from ingest.model.plan import Split
+from ingest.ports.reader import ReadPlan, ReadSummary
+from ingest.read.arrow import byte_ends, first_later, to_batch
+from ingest.read.batching import Gatherer
+from ingest.read.cursor import Cursor
+from ingest.read.gaps import Gaps
+
+ROWS_MAX = 32_768
+BYTES_MAX = 16 * 1024 * 1024
+STALL_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0  # for who the cluster is, however long a read may stall: the client takes no hours here
+
+_FORCED = {
+    "enable.partition.eof": True,  # else the end behind a compacted batch is never noticed
+    "auto.offset.reset": "error",  # else a start that is gone is skipped in silence
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "check.crcs": True,
+}
+"""What this reader's promises stand on, whatever the properties say."""
+
+_COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
+_LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
+
+
+@dataclass
+class KafkaReader:
+    """Reads splits with plain consumers that belong to no group's life: assigned, never subscribed, nothing committed.
+
+    `properties` are librdkafka's for a consumer, with the isolation level; `stall_seconds` is how long nothing may come. Memory is bounded
+    by `rows_max` and `bytes_max` (keys and values of one batch, held twice for a moment) and by librdkafka's queue.
+    """
+
+    properties: Mapping[str, Any] = field(repr=False)
+    plan: ReadPlan
+    stall_seconds: float = STALL_SECONDS
+    rows_max: int = ROWS_MAX
+    bytes_max: int = BYTES_MAX
+    _summary: ReadSummary | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """An isolation level that nobody chose would be librdkafka's own."""
+        if self.properties.get("isolation.level") not in {_COMMITTED, _UNCOMMITTED}:
+            msg = f"isolation.level must be {_COMMITTED} or {_UNCOMMITTED}"
+            raise ValueError(msg)
+
+    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """See `ports.reader.Reader.batches`.
+
+        Raises:
+            SpecError: the cluster refuses this client.
+            RefusedError: the client met something in the log that it can't read, such as a wrong checksum.
+        """
+        self._summary = None
+        seconds = min(self.stall_seconds, _ANSWER_SECONDS)
+        check = partial(check_identity, self.properties, split, self.plan.cluster_id, self.plan.topics[split.topic], seconds)
+        check()
+        gatherer, gaps = Gatherer(self.rows_max, self.bytes_max), Gaps(split.start)
+        read = size = 0
+        skip = gaps.skip if self.plan.on_loss == "skip" else None
+        with closing(Cursor({**self.properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
+            for messages in cursor.messages():
+                batch = to_batch(split.tp, messages)
+                later = first_later(batch, split.stop_epoch)
+                planned = batch if later is None else batch.slice(0, later)
+                if planned.num_rows:
+                    ends = byte_ends(planned)
+                    gaps.note(planned.column("offset").to_numpy())
+                    read += planned.num_rows
+                    size += int(ends[-1])
+                    yield from gatherer.add(planned, ends)
+                if later is not None:
+                    cursor.lose_from(batch.column("offset")[later].as_py())
+        yield from gatherer.rest()
+        gaps.note_end(split.stop)
+        aborted = self._aborted(split, gaps, check) if self.properties["isolation.level"] == _COMMITTED else 0
+        self._summary = ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
+
+    def summary(self) -> ReadSummary:
+        """See `ports.reader.Reader.summary`."""
+        if self._summary is None:
+            msg = "summary() before a split was read to its end"
+            raise RuntimeError(msg)
+        return self._summary
+
+    def _aborted(self, split: Split, gaps: Gaps, check: partial[None]) -> int:
+        """How many messages lie in the gaps for one who looks at undecided and aborted ones too.
+
+        Everything below the split's stop is decided, so what is seen there, and was not seen before, was aborted. What retention has
+        removed since the read is not counted, the read itself was whole: from the last gap to the first, as retention goes the other way.
+        """
+        properties = {**self.properties, **_FORCED, **_LOOK}
+        count = 0
+        for start, stop in reversed(gaps.found):
+            gap = Split(split.topic, split.partition, start, stop)
+            with closing(Cursor(properties, gap, self.stall_seconds, check)) as cursor:
+                try:
+                    count += sum(map(len, cursor.messages()))
+                except DataLossError:
+                    return count
+        return count

@@ -1,0 +1,133 @@
+"""Pure judgements over what the tasks counted: do independent hands agree, and are there too many dead letters?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ingest.errors import AccountingError, DeadLetterLimitError
+from ingest.model.label import label_text
+from ingest.model.plan import Plan
+from ingest.model.receipt import Counts, SplitCounts
+from ingest.model.refusals import TOLD, bounded
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.plan.splits import doubts
+from ingest.windows.tiling import between
+
+SHOWN = 20
+"""How many dead letters' coordinates a receipt keeps per split."""
+
+
+def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
+    """The identity `read = valid + dead + dropped` per split, reader against stager, every split of the plan once and read to its end.
+
+    Raises:
+        AccountingError: names the split and the numbers that disagree.
+    """
+    if tuple(s.split for s in staged) != plan.splits:
+        raise AccountingError(
+            f"The tasks brought back {len(staged)} results that are not the plan's {len(plan.splits)} splits", "check",
+            "Nothing was committed. Run the window again; if it happens again, report a bug.",
+        )  # fmt: skip
+    for result in staged:
+        _refuse_split(result.counts)
+
+
+def _refuse_split(c: SplitCounts) -> None:
+    problems = [
+        text
+        for wrong, text in (
+            (c.read != c.valid + c.dead + c.dropped, f"read {c.read} is not valid {c.valid} + dead {c.dead} + dropped {c.dropped}"),
+            (c.rows_staged != c.valid, f"{c.rows_staged} rows were staged for {c.valid} valid messages"),
+            (c.dead_staged != c.dead, f"{c.dead_staged} dead letters were staged for {c.dead} refused messages"),
+            (c.next_offset < c.stop, f"the reader stood at {c.next_offset}, before the stop {c.stop}"),
+            (c.missing < 0, f"{c.read} messages were read and {c.skipped} offsets skipped of {c.stop - c.start}"),
+        )
+        if wrong
+    ]
+    if problems:
+        raise AccountingError(
+            "The counters disagree: " + "; ".join(problems), "check",
+            "Nothing was committed. Run the window again; if it happens again, report a bug.", c.topic, c.partition, c.start,
+        )  # fmt: skip
+
+
+def refuse_too_many_dead(
+    window: Window, staged: Sequence[Staged], max_ratio: float | None, max_count: int | None, way_to_see: str
+) -> None:  # fmt: skip
+    """Hold the window's dead letters against its limits; None sets no limit.
+
+    Raises:
+        DeadLetterLimitError: says what was wrong where in the documents, how often, and where the first one lies; never a payload.
+    """
+    total = Counts.total(s.counts for s in staged)
+    over_ratio = max_ratio is not None and total.dead > max_ratio * total.read
+    over_count = max_count is not None and total.dead > max_count
+    if not over_ratio and not over_count:
+        return
+    limit = f"limits.max_dead_ratio {max_ratio}" if over_ratio else f"limits.max_dead_count {max_count}"
+    kinds: Counter[str] = Counter()
+    for one in staged:
+        kinds.update(dict(one.refused))
+    told = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, TOLD))
+    first = next((f" First: {s.split.tp}@{offset}." for s in staged for offset, _ in s.counts.first_dead), "")
+    raise DeadLetterLimitError(
+        f"Window {window.key}: {total.dead} of {total.read} refused: {told}.{first} That is more than {limit} allows", "check",
+        f"No row was committed. Look at them ({way_to_see}), mend the schema or the producer, or raise the limit, and run it again.",
+    )  # fmt: skip
+
+
+def unexplained(plan: Plan, splits: Sequence[SplitCounts], compacted: frozenset[str]) -> tuple[str, ...]:
+    """Warnings about offsets without a message that neither markers nor aborted messages explain.
+
+    Each transaction marker ends a transaction that wrote at least one message to the topic-partition; so on a topic that is not compacted
+    a range can't hold many more markers than messages. (Not a proof: transactions may have begun before the range.)
+    """
+    found = []
+    for s in splits:
+        markers = s.missing - s.aborted
+        if s.topic not in compacted and markers > 2 * (s.read + s.aborted) + 100:
+            found.append(
+                f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {markers} offsets hold neither a visible nor an aborted message, "
+                f"more than transaction markers explain on a topic that is not compacted (window {plan.window.key})"
+            )
+    return tuple(found)
+
+
+def losses(plan: Plan, splits: Sequence[SplitCounts]) -> tuple[str, ...]:
+    """What a window has lost, or may have lost, one sentence each: for the receipt of a window that went on without it."""
+    found = [
+        f"{s.topic}[{s.partition}] {s.start}..{s.stop}: {s.skipped} offsets were not in the log any more and were skipped"
+        for s in splits
+        if s.skipped
+    ]
+    found += [
+        f"{s.topic}[{s.partition}] {s.start}..{s.stop}: the log was cut off below offset {s.start} and has grown again; what was written "
+        "there before that offset is in no window"
+        for s in splits
+        if s.regrown
+    ]
+    found += [f"{tp} {words}" for tp, (_, words) in doubts(plan).items()]
+    return tuple(found)
+
+
+def held_back(plan: Plan) -> tuple[str, ...]:
+    """Warnings about a window that ends before an open transaction, because it had waited long enough."""
+    return tuple(
+        f"{m.topic}[{m.partition}]: a transaction was still open at offset {m.offset} when {label_text(plan.stop.label)} was resolved; "
+        "its messages are in a later window"
+        for m in plan.stop.marks
+        if m.how == "open"
+    )
+
+
+def unwitnessed(plan: Plan) -> tuple[str, ...]:
+    """Warnings about where a window begins without a leader epoch: a boundary of an older version, or a cluster that names none."""
+    read = {s.tp for s in plan.splits}
+    return tuple(
+        f"{tp}: where the window begins, offset {low.offset}, was frozen without a leader epoch: had the log been cut off below it and "
+        f"grown again before {label_text(plan.stop.label)} was frozen, nothing would have shown it"
+        for tp, (low, _) in between(plan.start, plan.stop).items()
+        if tp in read and low.offset > 0 and low.leader_epoch is None
+    )

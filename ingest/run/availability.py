@@ -1,0 +1,172 @@
+"""What of a plan can still be read, and what was let go of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from ingest.errors import CutOffError, IdentityError, UnreachableError
+from ingest.model.boundary import Mark
+from ingest.model.label import Label
+from ingest.model.plan import Plan, Split
+from ingest.model.receipt import Checksums, Committed, SplitCounts
+from ingest.model.source import OnLoss
+from ingest.model.staged import Staged
+from ingest.plan.cutoff import APART_SECONDS, TIMES, cut_off_error, described, surely_cut_off
+from ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
+from ingest.run.context import Pipeline, Request
+
+T = TypeVar("T")
+
+_TIMES, _APART_SECONDS = 2, 1.5
+"""How often a topic that seems gone is asked for again before it is let go of."""
+
+
+def loss_policy(pipeline: Pipeline, request: Request, found: Committed | None) -> OnLoss:
+    """The loss policy is for the first reading; whoever replaces rows says for himself whether fewer will do."""
+    if found is not None:
+        return "skip" if request.accept_fewer else "fail"
+    return pipeline.spec.source.on_loss
+
+
+def readable_splits(pipeline: Pipeline, plan: Plan, on_loss: OnLoss, found: Committed | None) -> tuple[Split, ...]:
+    """The splits that can still be read: the topics must be those that were planned, and hold what was planned.
+
+    Whether the log's end was cut off is for the reader to find out where something is to be read; where nothing is, it is asked here.
+
+    Raises:
+        CutOffError, DataLossError, IdentityError, UnreachableError: they are not, or don't.
+    """
+    names = sorted({s.topic for s in plan.splits})
+    cluster, ids = asked(pipeline, names)
+    gone = _let_go(pipeline, plan, names, ids, on_loss) if found is None else frozenset[str]()
+    if len(ids) + len(gone) < len(names):
+        cluster, ids = asked(pipeline, names)  # what was missing may have come back while it was asked for again
+    readable = tuple(s for s in plan.splits if s.topic not in gone)
+    left = msgspec.structs.replace(plan, splits=readable)
+    refuse_other_identity(left, cluster, ids)
+    if on_loss == "fail":
+        way_out = WAY_OUT if found is None else "Replay with --accept-fewer if fewer is what you want."
+        refuse_lost(left, pipeline.broker.log_starts(sorted({s.tp for s in readable})), way_out)
+    if on_loss == "fail" and found is None:
+        for mark, end in _cut_short(pipeline, plan):
+            raise cut_off_error(mark, end, plan.stop.label)
+    return readable
+
+
+def refuse_back(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
+    """Before the commit once more: the topics that were read are those that were planned, and those that were let go of are still gone.
+
+    Raises:
+        IdentityError: a topic that was read is another one now.
+        UnreachableError: a topic that was let go of is there again.
+    """
+    splits = tuple(read)
+    cluster, ids = asked(pipeline, sorted({s.topic for s in plan.splits}))
+    refuse_other_identity(msgspec.structs.replace(plan, splits=splits), cluster, ids)
+    planned = plan.stop.by_topic()
+    for topic in sorted({s.topic for s in plan.splits} - {s.topic for s in splits}):
+        if cluster == plan.stop.cluster_id and ids.get(topic) == planned[topic].topic_id:
+            what = f"The topic was not there when window {plan.window.key} was read, and is there again"
+            raise UnreachableError(what, "check", "Nothing was committed. Run the window again.", topic)
+
+
+def asked(pipeline: Pipeline, names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The cluster's id, and the ids of those topics that are there."""
+    return pipeline.broker.cluster_id(), {name: info.topic_id for name, info in pipeline.broker.topics(names).items()}
+
+
+def asked_until_believed(pipeline: Pipeline, question: Callable[[], T]) -> T:
+    """An answer; that a log was cut off is believed only when it is told again and again, some time apart (`cutoff.TIMES`).
+
+    Raises:
+        CutOffError: it was told each time.
+    """
+    for _ in range(TIMES - 1):
+        try:
+            return question()
+        except CutOffError:
+            pipeline.sleep(APART_SECONDS)
+    return question()
+
+
+def cut_short(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
+    """What the receipt of a window says of logs that end below where it ends, and of which it reads nothing, one sentence each.
+
+    Nothing where the source doesn't say to go on: then such a window is refused (`readable_splits`).
+    """
+    if pipeline.spec.source.on_loss == "fail":
+        return ()
+    return tuple(
+        f"{mark.tp}: {described(mark, end, plan.stop.label)}; what is written there until it has grown back is in no window"
+        for mark, end in _cut_short(pipeline, plan)
+    )
+
+
+def _cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int]]:
+    """Of a topic that is another one now, or gone, nothing is asked."""
+    read, planned = {s.tp for s in plan.splits}, plan.stop.by_topic()
+    marks = [m for m in plan.stop.marks if m.tp not in read and m.offset > 0 and m.how != "removed"]
+    if not marks:
+        return []
+    cluster, ids = asked(pipeline, sorted({m.topic for m in marks}))
+    same = [m for m in marks if cluster == plan.stop.cluster_id and ids.get(m.topic) == planned[m.topic].topic_id]
+    return surely_cut_off(pipeline.broker, same, pipeline.sleep)
+
+
+def _let_go(pipeline: Pipeline, plan: Plan, names: Sequence[str], ids: Mapping[str, str], on_loss: OnLoss) -> frozenset[str]:
+    """Topics of the plan that are not there any more, and that somebody has said to go on without.
+
+    Said by `on_removed: drop` of a topic that is gone; by a rebase, with `on_loss: skip`, of one that was made anew.
+
+    Raises:
+        IdentityError: there was a rebase, and the spec doesn't say to go on.
+    """
+    replaced = _replaced(pipeline, plan, names) if any(ids.get(n) != plan.stop.by_topic()[n].topic_id for n in names) else set()
+    if replaced and on_loss == "fail":
+        what = f"Window {plan.window.key} was planned before a rebase, and its messages are gone with the old topic"
+        do = "Set source.on_loss: skip to commit it without them, as partial."
+        raise IdentityError(what, "plan", do, min(replaced))
+    missing = [name for name in names if name not in ids]
+    return frozenset({*replaced, *(_surely_gone(pipeline, missing) if pipeline.spec.source.on_removed == "drop" else ())})
+
+
+def _surely_gone(pipeline: Pipeline, missing: Sequence[str]) -> list[str]:
+    """Those that are still missing when asked again, some time apart: what is let go of is never read again."""
+    gone = list(missing)
+    for _ in range(_TIMES if gone else 0):
+        pipeline.sleep(_APART_SECONDS)
+        there = pipeline.broker.topics(gone)
+        gone = [name for name in gone if name not in there]
+    return gone
+
+
+def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
+    """Topics of the plan in whose place a rebase at its end, or later, has put others."""
+    planned, gone = plan.stop.by_topic(), set[str]()
+    for opening in pipeline.ledger.rebased(pipeline.spec.id):
+        now = opening.by_topic()
+        if _not_before(opening.label, plan.window.end):
+            moved = opening.cluster_id != plan.stop.cluster_id
+            gone |= {n for n in names if moved or n not in now or now[n].topic_id != planned[n].topic_id}
+    return gone
+
+
+def _not_before(label: Label, end: Label) -> bool:
+    return label >= end  # type: ignore[operator]  # both of one pipeline, so of one kind
+
+
+def with_the_gone(plan: Plan, read: Sequence[Staged]) -> list[Staged]:
+    """One result per split of the plan, in its order: of a topic that is gone all offsets are skipped."""
+    results = {r.split: r for r in read}
+    return [results.get(split) or _skipped(split) for split in plan.splits]
+
+
+def _skipped(split: Split) -> Staged:
+    nothing = SplitCounts(
+        topic=split.topic, partition=split.partition, start=split.start, stop=split.stop, next_offset=split.stop, read=0, bytes=0,
+        valid=0, dead=0, dropped=0, rows_staged=0, dead_staged=0, aborted=0, skipped=split.stop - split.start, checksums=Checksums(),
+    )  # fmt: skip
+    return Staged(split, nothing, (), ())

@@ -1,0 +1,83 @@
+"""A pipeline with everything it stands on, and the small values that go into and come out of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ingest.model.receipt import Committed
+from ingest.ports.broker import Broker
+from ingest.ports.engine import Engine
+from ingest.ports.ledger import Ledger
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.ports.sink import Sink
+from ingest.run.publish import Published
+from ingest.spec.pipeline import PipelineSpec
+
+if TYPE_CHECKING:
+    from ingest.decode.json.decoder import JsonDecoder
+    from ingest.schema.columns import Columns
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Who asks, and for what: to have the window committed, or (`replace`) to have a committed one replaced from the same offsets.
+
+    `id` stays the same over the retries of one request (Dagster's root run id, or one made by the command). `accept_fewer` lets a
+    replacement go on although it sees fewer messages than the generation before.
+    """
+
+    id: str
+    replace: bool = False
+    accept_fewer: bool = False
+
+
+class Result(msgspec.Struct, frozen=True):
+    """The receipt as the sink holds it; `recovered` if this run found it there and wrote nothing.
+
+    `published`: what came of telling a consumer group, where the spec names one and the window is the newest.
+    """
+
+    committed: Committed
+    recovered: bool
+    published: Published | None = None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a run is, by `step`.
+
+    "boundary": `done` messages looked at, `total` unknown (0). "transaction": seconds waited for an open one, of at most `total`. "split":
+    done of total.
+    """
+
+    step: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A spec with everything it stands on.
+
+    `columns` and `decoder` are what the user's schema says. It may be loaded only when one of them is called, which takes seconds: what
+    looks at a pipeline and writes nothing calls neither.
+    """
+
+    spec: PipelineSpec
+    columns: Callable[[], Columns]
+    decoder: Callable[[], JsonDecoder]
+    broker: Broker
+    reader: Callable[[ReadPlan], Reader]
+    ledger: Ledger
+    sink: Sink
+    engine: Engine
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], None] = time.sleep
+
+
+def ignore(_: Progress) -> None:
+    """Progress that nobody watches."""

@@ -1,0 +1,148 @@
+"""Micro-batches: from where the last one stopped to what is stable now; the next is cut only when the last one is committed.
+
+    died                              the next run finds                                   and does
+    before the boundary froze         the newest boundary, its batch committed             cuts the same batch, perhaps longer
+    before the request was assigned   a newest boundary whose batch is not committed       takes that batch
+    while the batch ran               the batch assigned to its request, or the newest     as for any window: see `pipeline`
+
+Two runs at once:  1 A and B find batch 6 committed.  2 A freezes boundary 8.  3 B's boundary 8 is not taken, A's is there.  4 Both run
+batch 7; one commits, the other reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+
+import msgspec
+
+from ingest.crashpoints import crash_point
+from ingest.errors import GridError
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Plan
+from ingest.plan.ends import first_boundary, next_batch
+from ingest.plan.splits import make_plan
+from ingest.plan.topics import discover
+from ingest.run.availability import asked_until_believed
+from ingest.run.binding import refuse_other_table, refuse_wrong_place
+from ingest.run.context import Pipeline, Progress, Request, Result, ignore
+from ingest.run.freezing import refuse_changed_grid
+from ingest.run.pipeline import preview, run
+from ingest.windows.grid import batch_at
+from ingest.windows.tiling import clamped
+
+
+def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Result | None:
+    """Run the micro-batch of a request: the one that was assigned to it, else the newest that isn't committed, else a new one.
+
+    None if fewer than `min_records` offsets are waiting: then nothing is frozen and nothing committed.
+
+    Raises:
+        GridError: the pipeline's windows are not micro-batches.
+        RefusedError, UnreachableError: as `pipeline.run`; a refused batch is in the way of all later ones until it is committed.
+    """
+    spec = pipeline.spec
+    _refuse_windows_in_time(pipeline)
+    refuse_changed_grid(pipeline)
+    refuse_wrong_place(pipeline)
+    number = pipeline.ledger.assigned(spec.id, request.id)
+    if number is None:
+        number = _next(pipeline)
+        if number is None:
+            return None
+        number = pipeline.ledger.assign(spec.id, request.id, number)
+    return run(pipeline, batch_at(spec.id, number), request, progress)
+
+
+def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Iterator[Result]:
+    """Micro-batches one after the other, until what was stable after the first is committed: bounded, also on a topic that never rests.
+
+    The n-th has the request id `<id>/n`, so that a retry reports those that are there and goes on.
+    """
+    goal: tuple[Boundary, dict[TopicPartition, int]] | None = None
+    for n in count():
+        result = run_batch(pipeline, msgspec.structs.replace(request, id=f"{request.id}/{n}"), progress)
+        if result is None:
+            return
+        reached = result.committed.receipt.plan.stop
+        if goal is None and not result.recovered:
+            goal = reached, _stable_now(pipeline, reached)
+        yield result
+        if goal is not None and _is_reached(*goal, reached):
+            return
+
+
+def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Boundary) -> bool:
+    """What was removed or made anew since the goal was set is not waited for; nor is what no boundary knew by then."""
+    before, now = then.by_topic(), reached.by_topic()
+    same = [
+        tp for tp in goal if tp.topic in before and now.get(tp.topic) is not None and now[tp.topic].topic_id == before[tp.topic].topic_id
+    ]
+    moved = then.cluster_id != reached.cluster_id
+    return moved or all(mark.how == "removed" or mark.offset >= goal[tp] for tp, mark in reached.cuts(same).items())
+
+
+def preview_next(pipeline: Pipeline) -> Plan | None:
+    """The plan of the micro-batch that a new request would run now; None if fewer than `min_records` offsets are waiting. Freezes nothing.
+
+    Raises:
+        GridError: the pipeline's windows are not micro-batches.
+        RefusedError, SpecError, UnreachableError: as `run_batch`.
+    """
+    spec, ledger = pipeline.spec, pipeline.ledger
+    _refuse_windows_in_time(pipeline)
+    refuse_other_table(pipeline)
+    source = spec.source.origin(spec.window.grid)
+    newest = (ledger.newest(spec.id) or [first_boundary(pipeline.broker, source, 0)])[-1]
+    label = int(str(newest.label))
+    if _is_uncommitted(pipeline, label - 1):
+        return preview(pipeline, batch_at(spec.id, label - 1))
+    lower = ledger.opening(spec.id, label) or newest
+    cut = _waiting(pipeline, lower, label + 1)
+    if cut is None:
+        return None
+    return make_plan(batch_at(spec.id, label), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
+
+
+def _refuse_windows_in_time(pipeline: Pipeline) -> None:
+    spec = pipeline.spec
+    if not spec.window.is_batch:
+        raise GridError(f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches", "plan", "Name the window to run.")
+
+
+def _waiting(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None:
+    """The end of the batch that begins at the newest boundary; None if too little is waiting."""
+    window, source = pipeline.spec.window, pipeline.spec.source.origin(pipeline.spec.window.grid)
+    return asked_until_believed(
+        pipeline, lambda: next_batch(pipeline.broker, source, lower, label, window.max_records, window.min_records)
+    )  # fmt: skip
+
+
+def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
+    return number >= 0 and pipeline.sink.look(batch_at(pipeline.spec.id, number)) is None
+
+
+def _next(pipeline: Pipeline) -> int | None:
+    """The newest batch if it isn't committed (all before it are), else a new one, cut now."""
+    spec, ledger = pipeline.spec, pipeline.ledger
+    source = spec.source.origin(spec.window.grid)
+    newest = ledger.newest(spec.id)
+    if not newest:
+        newest = ledger.freeze(spec.id, [first_boundary(pipeline.broker, source, 0)])
+    label = int(str(newest[-1].label))
+    if _is_uncommitted(pipeline, label - 1):
+        return label - 1
+    lower = ledger.opening(spec.id, label) or newest[-1]
+    cut = _waiting(pipeline, lower, label + 1)
+    if cut is None:
+        return None
+    crash_point("boundary.before")
+    ledger.freeze(spec.id, [cut])
+    crash_point("boundary.after")
+    return label
+
+
+def _stable_now(pipeline: Pipeline, lower: Boundary) -> dict[TopicPartition, int]:
+    source = pipeline.spec.source
+    found = discover(pipeline.broker, source.selection(), lower, source.on_removed)
+    return {tp: end.offset for tp, end in pipeline.broker.stable_ends(found.tps).items()}

@@ -1,0 +1,45 @@
+"""Where a pipeline stands, told to the tools that watch consumer groups. windrow itself never reads it back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.ports.broker import Broker
+
+
+class Published(msgspec.Struct, frozen=True):
+    """How many topic-partitions' offsets a group took or didn't; each reason once, with a topic-partition to look at."""
+
+    group: str
+    succeeded: int
+    failed: int
+    why: tuple[str, ...]
+
+
+def publish(broker: Broker, group: str, committed: Boundary) -> Published:
+    """Commit where the newest window ends to a consumer group. Never raises: what is published is a courtesy, the window is committed.
+
+    Topics that are not read any more, or were made anew since, are left out.
+    """
+    offsets = {m.tp: m.offset for m in committed.marks if m.how != "removed"}
+    try:
+        offsets = _of_the_same(broker, committed, offsets)
+        answers = broker.publish(group, offsets)
+    except Exception as error:  # noqa: BLE001 - told, not swallowed: nothing that a committed window still does may fail it
+        answers = dict.fromkeys(offsets, f"{type(error).__name__}: {error}")
+    refused = {tp: why for tp, why in answers.items() if why is not None}
+    first = {why: tp for tp, why in sorted(refused.items(), reverse=True)}
+    count = Counter(refused.values())
+    why = tuple(f"{reason} ({first[reason]}" + (f" and {n - 1} more)" if n > 1 else ")") for reason, n in count.most_common())
+    return Published(group, len(offsets) - len(refused), len(refused), why)
+
+
+def _of_the_same(broker: Broker, committed: Boundary, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Those of topics that are still the same."""
+    if broker.cluster_id() != committed.cluster_id:
+        return {}
+    now, seen = broker.topics(sorted({tp.topic for tp in offsets})), committed.by_topic()
+    return {tp: o for tp, o in offsets.items() if tp.topic in now and now[tp.topic].topic_id == seen[tp.topic].topic_id}

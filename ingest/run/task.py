@@ -1,0 +1,141 @@
+"""What an executor does with one split: read -> decode and validate -> stage. Beside `pipeline.py`, the only place that knows an order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.model.plan import Split
+from ingest.model.receipt import Checksums, SplitCounts
+from ingest.model.refusals import Refusals
+from ingest.model.staged import Staged
+from ingest.ports.reader import Reader
+from ingest.ports.sink import Stager, StagerFactory
+from ingest.run.accounting import SHOWN
+from ingest.schema.messages import in_calendar
+
+if TYPE_CHECKING:
+    from ingest.decode.json.decoder import Decoded, JsonDecoder
+
+
+@dataclass(frozen=True)
+class Hours:
+    """The hours of a window and of those before it.
+
+    `edges` (epoch milliseconds, ascending) are their starts, the last two the window's own start and end; `keys` name the windows that
+    start at all edges but the last.
+    """
+
+    edges: tuple[int, ...]
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names.
+
+    `hours`: what the messages' timestamps are held against; None for a micro-batch, which has none.
+    """
+
+    reader: Reader
+    decoder: JsonDecoder
+    stager: StagerFactory
+    hours: Hours | None = None
+
+    def __call__(self, split: Split) -> Staged:
+        """Read, decode and stage one split in batches, so that memory doesn't grow with the window."""
+        stager = self.stager(split)
+        tally = _Tally(self.hours)
+        try:
+            for messages in self.reader.batches(split):
+                decoded = self.decoder.decode(messages)
+                _stage(stager, messages, decoded)
+                tally.add(messages, decoded)
+        except BaseException:
+            stager.discard()
+            raise
+        rows_staged, dead_staged, rows, dead = stager.finish()
+        counts = tally.counts(split, self.reader, rows_staged, dead_staged, stager.checksums())
+        return Staged(split, counts, rows, dead, tally.refusals.kinds())
+
+
+def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
+    if decoded.rows.num_rows:
+        whole = decoded.rows.num_rows == messages.num_rows
+        stager.rows(messages if whole else messages.take(decoded.row_index), decoded.rows)
+    if len(decoded.dead_index):
+        stager.dead(messages.take(decoded.dead_index), decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
+
+
+@dataclass
+class _Tally:
+    """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after."""
+
+    hours: Hours | None
+    stamped: npt.NDArray[np.int64] = field(init=False)
+    valid: int = 0
+    dead: int = 0
+    dropped: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    refusals: Refusals = field(default_factory=Refusals)
+    first_dead: list[tuple[int, str]] = field(default_factory=list)
+    earliest: datetime | None = None
+    latest: datetime | None = None
+
+    def __post_init__(self) -> None:
+        edges = () if self.hours is None else self.hours.edges
+        self.stamped = np.zeros(len(edges) + 1, np.int64)
+
+    def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
+        self.valid += decoded.rows.num_rows
+        self.dead += len(decoded.dead_index)
+        self.dropped += decoded.dropped
+        reasons = decoded.dead_reason.to_pylist()
+        self.reasons.update(reasons)
+        self.refusals.add(reasons, decoded.dead_detail.to_pylist())
+        room = SHOWN - len(self.first_dead)
+        if reasons and room > 0:
+            offsets = messages.column("offset").take(decoded.dead_index.slice(0, room)).to_pylist()
+            self.first_dead += zip(offsets, reasons[:room], strict=True)
+        self._stamps(messages.column("timestamp"))
+
+    def _stamps(self, stamps: pa.Array) -> None:
+        least, most = (cast("datetime | None", v.as_py()) for v in pc.min_max(stamps.filter(in_calendar(stamps))).values())
+        if least is not None and (self.earliest is None or least < self.earliest):
+            self.earliest = least
+        if most is not None and (self.latest is None or most > self.latest):
+            self.latest = most
+        if self.hours is not None:
+            millis = stamps.drop_null().cast(pa.int64()).to_numpy()
+            bins = np.searchsorted(np.asarray(self.hours.edges, np.int64), millis, side="right")
+            self.stamped += np.bincount(bins, minlength=len(self.stamped))
+
+    def _outside(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+        """Late, early, and late by the window whose hours they are stamped in; what is older than all of them counts to the first."""
+        if self.hours is None:
+            return 0, 0, ()
+        before = self.stamped[:-2].copy()  # [older than the first edge, in the first window, ..., in the window right before]
+        late = int(before.sum())
+        if len(before) > 1:
+            before[1] += before[0]
+        by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
+        return late, int(self.stamped[-1]), tuple(by)
+
+    def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int, checksums: Checksums) -> SplitCounts:
+        summary = reader.summary()
+        late, early, late_by = self._outside()
+        return SplitCounts(
+            topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
+            next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted, skipped=summary.skipped,
+            regrown=summary.regrown,
+            valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
+            reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
+            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest, checksums=checksums,
+        )  # fmt: skip

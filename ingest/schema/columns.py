@@ -1,0 +1,163 @@
+"""The columns of a table, read from one pandera.polars DataFrameModel.
+
+It is the only source for decoding, Arrow, the table and Dagster's view of it.
+
+What the model may say: supported types, `nullable`, `alias`, checks, descriptions, and in a field's metadata
+
+    {"epoch": "s" | "ms" | "us"}   a Datetime column arrives as an integer, in that unit, and not as RFC 3339 text
+    {"map": True}                  a List(Struct({"key": String, "value": T})) column arrives as a JSON object and becomes an Arrow map
+
+(pandera can't hold polars' own Map type.) Whatever else would be accepted and then change data silently, or hold per batch
+only, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from ingest.errors import SpecError
+from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `epoch`: the unit of an integer timestamp, None: RFC 3339 text. `constraints`: its checks, for people."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+    epoch: str | None = None
+    description: str | None = None
+    constraints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns in their order. Immutable and picklable."""
+
+    columns: tuple[Column, ...]
+    constraints: tuple[str, ...] = ()  # of whole rows
+
+    @classmethod
+    def of(cls, model: type[Any]) -> Columns:
+        """The columns of a pandera.polars DataFrameModel.
+
+        Raises:
+            SpecError: with everything that is wrong with it, at once.
+        """
+        try:
+            written = _written(model)
+            schema = model.to_schema()
+        except Exception as error:  # whatever pandera, polars or the model's own code raises, it is the model that must be mended
+            raise _refusal(model, [f"pandera can't read it: {type(error).__name__}: {error}"]) from error
+        wrong = [*_schema_problems(schema), *_names_problems(list(schema.columns))]
+        columns = []
+        for name, column in schema.columns.items():
+            kind, problems = _typed(column, written.get(name))
+            wrong += [f"{name}: {problem}" for problem in (*_column_problems(column), *problems)]
+            if kind is not None:
+                epoch = (column.metadata or {}).get("epoch")
+                columns.append(Column(name, kind, column.nullable, epoch, column.description, tuple(_text(c) for c in column.checks)))
+        if wrong:
+            raise _refusal(model, wrong)
+        return cls(tuple(columns), tuple(_text(c) for c in schema.checks))
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The Arrow schema of rows, with nullability."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+
+    def described(self) -> tuple[tuple[str, str], ...]:
+        """(name, type) for receipts: `("amount", "double not null")`."""
+        return tuple((c.name, str(c.type) if c.nullable else f"{c.type} not null") for c in self.columns)
+
+
+def _refusal(model: type[Any], wrong: list[str]) -> SpecError:
+    return SpecError(
+        f"The schema {getattr(model, '__name__', model)} can't be used: " + "; ".join(wrong), "spec", "Mend the schema; nothing was read."
+    )
+
+
+def _written(model: type[Any]) -> dict[str, object]:
+    """The annotation of each column as it was written: of a Decimal without digits pandera makes one with 28."""
+    return {str(field.name): annotation.raw_annotation for annotation, field in model._collect_fields().values()}  # noqa: SLF001  # no public way
+
+
+def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
+    """The Arrow type of a pandera column, or what is wrong with its type and metadata."""
+    if column.dtype is None:
+        return None, ["it has no type"]
+    try:
+        kind = arrow_type(pl.Decimal if isinstance(written, type) and written in {pl.Decimal, Decimal} else column.dtype.type)
+    except UnsupportedTypeError as error:
+        return None, [str(error)]
+    metadata = column.metadata or {}
+    wrong = []
+    if "epoch" in metadata:
+        if kind != TIMESTAMP:
+            wrong.append("metadata epoch is for Datetime('us', 'UTC') columns")
+        if metadata["epoch"] not in EPOCH_UNITS:
+            wrong.append(f"metadata epoch must be one of {', '.join(EPOCH_UNITS)}")
+    if metadata.get("map", False):
+        entries = map_type(kind)
+        if entries is None:
+            wrong.append("metadata map is for List(Struct({'key': String, 'value': ...})) columns")
+        return entries, wrong
+    return kind, wrong
+
+
+def _names_problems(names: list[str]) -> Iterator[str]:
+    yield from name_problems(names)
+    if not names:
+        yield "it has no columns"
+
+
+def _schema_problems(schema: Any) -> Iterator[str]:
+    if schema.unique:
+        yield "unique holds per batch only, not for the table: check it after the table"
+    if schema.coerce:
+        yield "coerce changes data silently: state the type that arrives"
+    if schema.parsers:
+        yield "parsers change data before it is checked, and pandera's polars backend doesn't run them: use a transform"
+    if schema.dtype is not None:
+        yield "a type for all columns at once is not supported: give each field its own"
+    if schema.add_missing_columns:
+        yield "add_missing_columns invents values: make the column nullable"
+    if schema.drop_invalid_rows:
+        yield "drop_invalid_rows hides rows: refused rows become dead letters"
+    yield from _check_problems(schema.checks)
+
+
+def _column_problems(column: Any) -> Iterator[str]:
+    if column.unique:
+        yield "unique holds per batch only, not for the table: check it after the table"
+    if column.coerce:
+        yield "coerce changes data silently: state the type that arrives"
+    if column.parsers:
+        yield "parsers change data before it is checked, and pandera's polars backend doesn't run them: use a transform"
+    if column.regex:
+        yield "a regex names no column: list the columns"
+    if not column.required:
+        yield "every column is in every row: not Optional, but Field(nullable=True)"
+    if column.default is not None:
+        yield "a default invents values: make the column nullable"
+    if column.drop_invalid_rows:
+        yield "drop_invalid_rows hides rows: refused rows become dead letters"
+    yield from _check_problems(column.checks)
+
+
+def _check_problems(checks: list[Any]) -> Iterator[str]:
+    for check in checks:
+        if check.raise_warning:
+            yield f"check {_text(check)}: raise_warning would be lost on an executor: let it refuse the row, or take it out"
+
+
+def _text(check: Any) -> str:
+    """A check in words: `in_range(1, 100)`, or the name of a user's own."""
+    return str(check.error or check.name or "check")

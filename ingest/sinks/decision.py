@@ -1,0 +1,118 @@
+"""What a commit may do, given what the table holds. Pure: the same decisions for every sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ingest.errors import BindingError, OverlapError, RefusedError
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.label import label_text
+from ingest.model.plan import Plan, covered
+from ingest.model.receipt import Committed, Receipt
+from ingest.windows.grid import neighbours
+from ingest.windows.seams import same_source
+
+
+def settled(receipt: Receipt, held: Committed | None) -> Committed | None:
+    """What the table already holds in place of this receipt, or None if it is to be committed now.
+
+    Raises:
+        RefusedError: if the window is there under another plan, or generations were left out.
+    """
+    key, proposed = receipt.window.key, receipt.generation
+    if held is None:
+        if proposed == 0:
+            return None
+        what = f"window {key}: generation {proposed} was to replace generation {proposed - 1}, but the table doesn't hold this window"
+        raise RefusedError(what, "commit", "Was the table replaced meanwhile? Run the window without replacing.")
+    there = held.receipt.generation
+    if held.receipt.digest != receipt.digest:
+        what = (
+            f"window {key} is committed already (generation {there}) under another plan: "
+            f"digest {held.receipt.digest[:12]} in the table, {receipt.digest[:12]} here"
+        )
+        do = "The plan changed after the commit. Restore the frozen plan from the table: windrow doctor SPEC --rebuild-ledger."
+        raise RefusedError(what, "commit", do)
+    if there >= proposed:
+        return held
+    if there + 1 < proposed:
+        what = f"window {key}: the table holds generation {there}, so the next one is {there + 1}, not {proposed}"
+        raise RefusedError(what, "commit", "Run the replay again: it looks first.")
+    return None
+
+
+def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
+    """Refuse a plan that shares an offset with another window's receipt.
+
+    Raises:
+        OverlapError: naming that window, and where.
+    """
+    mine = covered(plan)
+    for other in others:
+        if other.window == plan.window:
+            continue
+        for theirs in covered(other.plan):
+            hit = next((m for m in mine if m.overlaps(theirs)), None)
+            if hit is not None:
+                split = next(s for s, c in zip(plan.splits, mine, strict=True) if c == hit)
+                first = max(hit.start, theirs.start)
+                what = (
+                    f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window {plan.window.key} "
+                    f"are already committed under window {other.window.key}"
+                )
+                do = "Windows of one table never share messages; was the ledger lost? Run windrow doctor SPEC --rebuild-ledger."
+                raise OverlapError(what, "commit", do, split.topic, split.partition, first)
+
+
+def adjacent(receipt: Receipt) -> tuple[str | None, str]:
+    """The keys of the windows right before, where the grid has one, and right after."""
+    before, _ = neighbours(receipt.grid, receipt.window.start)
+    return None if before is None else label_text(before), label_text(receipt.window.end)
+
+
+def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -> None:
+    """Refuse a plan that doesn't join on to the committed windows beside it: what lies between would be in no window.
+
+    One ledger never makes such a plan. Two do:  1 A freezes a boundary at 60 and stops.  2 The ledger is restored from an older backup.
+    3 B freezes the same label at 90 and commits the window behind it.  4 A wakes and would commit up to 60: nobody would read 60 to 90.
+
+    After a rebase the window behind it starts at another boundary than the one before it ends at: what has another id there has other
+    offsets too, and what is gone has none, so those are not compared.
+
+    Raises:
+        BindingError: naming that window, and where.
+    """
+    if before is not None:
+        _refuse_gap(plan, before.receipt, before.receipt.plan.stop, plan.start)
+    if after is not None:
+        _refuse_gap(plan, after.receipt, plan.stop, after.receipt.plan.start)
+
+
+def _refuse_gap(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> None:
+    tps = _comparable(stop, start)
+    stops, starts = ({tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start))
+    cuts, other_cuts = (stops, starts) if stop.label == plan.window.end else (starts, stops)
+    for tp in tps:
+        here, there = cuts.get(tp), other_cuts.get(tp)
+        if here != there:
+            what = (
+                f"window {plan.window.key} is cut {_at(here)} where the committed window {other.window.key} is cut {_at(there)}: "
+                "they were planned by two ledgers"
+            )
+            do = "Nothing was committed. Run the window again; if it is refused again: windrow doctor SPEC --rebuild-ledger."
+            raise BindingError(what, "commit", do, tp.topic, tp.partition, here)
+
+
+def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
+    """What two boundaries under one label must cut alike: all that either cuts, but after a rebase only topics with the same id in both."""
+    if stop.cluster_id != start.cluster_id:
+        return []
+    every = sorted(stop.by_tp().keys() | start.by_tp().keys())
+    if same_source(stop, start):
+        return every
+    stayed = {seen.topic for seen in stop.topics if (now := start.by_topic().get(seen.topic)) and now.topic_id == seen.topic_id}
+    return [tp for tp in every if tp.topic in stayed]
+
+
+def _at(offset: int | None) -> str:
+    return "nowhere" if offset is None else f"at offset {offset}"

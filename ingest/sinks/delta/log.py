@@ -1,0 +1,56 @@
+"""All application transactions of a snapshot at once.
+
+deltalake answers for one id at a time and reads the log for each: seconds for the receipts of 1,000 windows, where this takes a
+tenth of one. It reads what the Delta protocol lays down: the newest checkpoint at or below the version, and the commits behind it.
+Anything unexpected is no answer, and the caller asks deltalake instead.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingest.sinks.delta.place import Place
+
+_LOG = "_delta_log"
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+class _Txn(msgspec.Struct):
+    app: str = msgspec.field(name="appId")
+    version: int
+
+
+class _Action(msgspec.Struct):
+    txn: _Txn | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Action)
+
+
+def transactions(place: Place, version: int) -> dict[str, int] | None:
+    """Application id -> version, as of a table version; None if the log is not of the plain kind, or changes under our hands."""
+    names = place.names(_LOG)
+    starts = [int(found[1]) for found in map(_CHECKPOINT.fullmatch, names) if found is not None and int(found[1]) <= version]
+    start = max(starts, default=-1)
+    latest: dict[str, int] = {}
+    try:
+        if start >= 0:
+            latest |= _checkpoint(place.get(f"{_LOG}/{start:020d}.checkpoint.parquet"))
+        for number in range(start + 1, version + 1):
+            for line in place.get(f"{_LOG}/{number:020d}.json").splitlines():
+                action = _DECODER.decode(line)
+                if action.txn is not None:
+                    latest[action.txn.app] = action.txn.version
+    except (OSError, msgspec.DecodeError, pa.ArrowException, KeyError):
+        return None
+    return latest
+
+
+def _checkpoint(content: bytes) -> dict[str, int]:
+    column = pq.read_table(io.BytesIO(content), columns=["txn"])["txn"]
+    return {t["appId"]: t["version"] for t in column.drop_null().to_pylist() if t["appId"] is not None}

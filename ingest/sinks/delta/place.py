@@ -1,0 +1,205 @@
+"""Files in the table's directory that Delta itself doesn't know yet, or never will: staged Parquet files and receipts."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+import pyarrow as pa
+from pyarrow import fs
+
+from ingest.config.places import WAY_OUT, home, is_url, secret_part, shown
+from ingest.errors import SpecError, UnreachableError
+
+_STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
+"""The schemes that Arrow, which stages, and Delta, which commits, both know."""
+
+_FORMS = "Write a path, or a URI that begins with one of " + ", ".join(f"{s}://" for s in ("file", *_STORES)) + "."
+_RENAME = "Delta would take it for an escape and look under another name: give the table a path without it."
+_CHECK = "Check the storage: that it answers, that it has room and that you may write there; then run this again."
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A file under the place: its relative path, its size in bytes, when it was last written."""
+
+    path: str
+    size: int
+    modified: datetime
+
+
+def normal(uri: str) -> str:
+    """The one spelling of a table's place: an absolute path where it is local, else the URI; no slash at the end. No I/O.
+
+    Raises:
+        SpecError: no table can lie there, or the URI holds what may be secret: this spelling goes into plans and receipts.
+    """
+    secret = secret_part(uri)
+    if secret is not None:
+        raise SpecError(f"sink.path is {shown(uri)}, and holds {secret}", "spec", f"Leave it out: {WAY_OUT}.")
+    scheme, _, remote = uri.partition("://")
+    if remote and scheme != "file":
+        if scheme not in _STORES:
+            raise SpecError(f"sink.path is {uri}: no table can lie in {scheme}", "spec", _FORMS)
+        return uri.rstrip("/")
+    try:
+        path = _local(uri) if remote else str(home(uri).absolute())
+    except ValueError as error:
+        raise SpecError(f"sink.path {error}", "spec", _FORMS) from None
+    if "%" in path:
+        raise SpecError(f"sink.path is {path}, with a % in it", "spec", _RENAME)
+    return path.rstrip("/")
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two places, spelt as `normal` does, are one: local paths may go through links. Looks at those."""
+    return one == other or (not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other))
+
+
+def _local(uri: str) -> str:
+    try:
+        return str(fs.FileSystem.from_uri(uri)[1])
+    except pa.ArrowInvalid as error:
+        raise SpecError(f"sink.path is {uri}: {error}", "spec", _FORMS) from error
+
+
+class Place:
+    """A directory, local or in an object store, by `pyarrow.fs`. All paths are relative to it. Opened at the first question.
+
+    All methods raise SpecError if there can't be such a place, and UnreachableError if it fails.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def filesystem(self) -> fs.FileSystem:
+        """Arrow's file system that sees this directory as its root."""
+        with self._told(""):
+            return fs.SubTreeFileSystem(self._root, self._fs)
+
+    def create(self, path: str) -> pa.NativeFile:
+        """A new file for writing; its directories are made. Close it, then `settle` it."""
+        with self._told(path):
+            full = self._full(path)
+            self._fs.create_dir(full.rpartition("/")[0], recursive=True)
+            return self._fs.open_output_stream(full)
+
+    def settle(self, path: str) -> int:
+        """Make a closed file outlive a loss of power, where that is ours to do; its size in bytes.
+
+        The log may survive a crash that the files it names don't: nobody else syncs them.
+        """
+        with self._told(path):
+            full = self._full(path)
+            if self._local:
+                for name in (full, full.rpartition("/")[0]):
+                    _sync(name)
+            return int(self._fs.get_file_info(full).size)
+
+    def put(self, path: str, content: bytes) -> None:
+        """A small file, whole or not at all. Its name stands for its content, so a second put changes nothing."""
+        with self._told(path):
+            if self._fs.get_file_info(self._full(path)).size != len(content):
+                self._write(path, content)
+
+    def mend(self, path: str, content: bytes) -> None:
+        """Put a small file whose name stands for its content in the place of a damaged one; one that is whole stays."""
+        with suppress(FileNotFoundError):
+            if self.get(path) == content:
+                return
+        with self._told(path):
+            self._write(path, content)
+
+    def _write(self, path: str, content: bytes) -> None:
+        draft = f"{path}.{uuid.uuid4().hex}.tmp" if self._local else path
+        with self.create(draft) as out:
+            out.write(content)
+        self.settle(draft)
+        if draft != path:
+            self._fs.move(self._full(draft), self._full(path))
+            self.settle(path)
+
+    def get(self, path: str) -> bytes:
+        """The whole content of a file.
+
+        Raises:
+            FileNotFoundError: if it is not there.
+        """
+        with self._told(path, or_missing=True), self._fs.open_input_stream(self._full(path)) as source:
+            return bytes(source.read())
+
+    def names(self, folder: str) -> set[str]:
+        """The names of the files in a folder; none if it isn't there."""
+        return {f.base_name for f in self._below(folder, recursive=False)}
+
+    def walk(self, folder: str) -> Iterator[Found]:
+        """All files below a folder."""
+        for f in self._below(folder, recursive=True):
+            if f.mtime is not None:
+                yield Found(f.path[len(self._root) :].lstrip("/"), f.size, f.mtime)
+
+    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
+        """The size of each file; None for one that isn't there."""
+        asked = list(paths)
+        with self._told(""):
+            infos = self._fs.get_file_info([self._full(p) for p in asked])
+        return {p: i.size if i.type == fs.FileType.File else None for p, i in zip(asked, infos, strict=True)}
+
+    def remove(self, path: str) -> None:
+        """Delete one file; it may be gone already."""
+        with self._told(path), suppress(FileNotFoundError):
+            self._fs.delete_file(self._full(path))
+
+    def _below(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        with self._told(folder):
+            every = self._fs.get_file_info(fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive))
+        return [f for f in every if f.type == fs.FileType.File]
+
+    @cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        """Arrow's file system and the root in it; of an object store, finding it may ask the network."""
+        found, root = fs.FileSystem.from_uri(self._uri)
+        return found, root
+
+    @property
+    def _fs(self) -> fs.FileSystem:
+        return self._opened[0]
+
+    @property
+    def _root(self) -> str:
+        return self._opened[1]
+
+    @property
+    def _local(self) -> bool:
+        return isinstance(self._fs, fs.LocalFileSystem)
+
+    @contextmanager
+    def _told(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
+        """Arrow's and the system's errors in our words; with `or_missing`, a file that isn't there stays FileNotFoundError."""
+        where = f"{shown(self._uri)}/{path}".rstrip("/")
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            raise SpecError(f"sink.path makes no sense at {where}: {self._reason(error)}", "spec", _FORMS) from error
+        except OSError as error:
+            if or_missing and isinstance(error, FileNotFoundError):
+                raise
+            raise UnreachableError(f"{where} can't be read or written: {self._reason(error)}", "setup", _CHECK) from error
+
+    def _reason(self, error: Exception) -> str:
+        return str(error).strip().partition("\n")[0].replace(self._uri, shown(self._uri)).rstrip(".")[:300]
+
+    def _full(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}"
+
+
+def _sync(name: str) -> None:
+    handle = os.open(name, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

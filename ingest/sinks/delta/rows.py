@@ -1,0 +1,107 @@
+"""Counts a Delta table's rows for verification, one window at a time. Reads the coordinates only; bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+from pyarrow import fs
+
+from ingest.errors import RefusedError, UnreachableError
+from ingest.model.window import Window
+from ingest.operate.verify import Held, Rows
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.delta.place import normal
+from ingest.sinks.delta.table import load, rows_of, window_column
+
+MEMORY = "400MB"
+"""Beyond it DuckDB spills to a temporary folder: a window of any size is counted."""
+
+_COUNT = """
+    SELECT topic, part, sum(rows)::BIGINT, count(*), min(position), max(position)
+    FROM (
+        SELECT coalesce({topic}, '') AS topic, coalesce({partition}, -1) AS part, coalesce({offset}, -1) AS position, count(*) AS rows
+        FROM coordinates WHERE {window} = ? GROUP BY ALL
+    )
+    GROUP BY ALL ORDER BY ALL
+"""
+"""Grouped by offset first: unlike a count of distinct values, a grouping spills. A null, which only damage brings, counts as -1."""
+
+
+def delta_rows(uri: str, metadata: Mapping[str, str] = DEFAULT) -> Rows:
+    """The questions to the table at a path or URI, with its metadata columns, and to its dead letters; loaded afresh for each."""
+    return Rows(
+        windows=lambda: _windows(uri),
+        held=lambda window: _held(uri, metadata, window),
+        dead=lambda window, attempt: _dead(f"{normal(uri)}_dead", window, attempt),
+    )
+
+
+def _windows(uri: str) -> set[str]:
+    table = load(normal(uri))
+    return set() if table is None else {str(p[window_column(table)]) for p in table.partitions()}
+
+
+def _held(uri: str, metadata: Mapping[str, str], window: Window) -> list[Held]:
+    table = load(normal(uri))
+    count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
+    if table is None:
+        return []
+    data = rows_of(uri, table, window.key)
+    with _told(uri, window, data), duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
+        connection.execute("SET enable_progress_bar = false")  # it would go to stdout
+        connection.register("coordinates", data)
+        return [Held(*row) for row in connection.execute(count, [window.key]).fetchall()]
+
+
+def _dead(uri: str, window: Window, attempt: str) -> int:
+    """Read batch by batch, one column of it."""
+    table = load(uri)
+    if table is None:
+        return 0
+    data = rows_of(uri, table, window.key)
+    with _told(uri, window, data):
+        return int(data.count_rows(filter=(ds.field(DEFAULT["window"]) == window.key) & (ds.field("attempt") == attempt)))
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+@contextmanager
+def _told(uri: str, window: Window, data: ds.FileSystemDataset) -> Iterator[None]:
+    """What can't be read: lost, if it is a file's own fault; else out of reach."""
+    try:
+        yield
+    except (duckdb.Error, DeltaError, OSError, pa.ArrowException) as error:
+        lost = _lost(data)
+        if lost:
+            what = f"the table {uri} names data files of window {window.key} that are {'; '.join(lost)}"
+            again = f"windrow replay SPEC --window {window.key} reads the window again, as long as the topic holds its messages."
+            raise RefusedError(what, "check", f"Restore them from a backup; or {again}") from error
+        what = f"the rows of window {window.key} in {uri} can't be read: {str(error).partition(chr(10))[0]}"
+        raise UnreachableError(what, "setup", "Check the table's storage and rights, then run this again.") from error
+
+
+def _lost(data: ds.FileSystemDataset) -> list[str]:
+    """The files of a dataset that aren't there, and those that are no Parquet files any more; none if that can't be told."""
+    try:
+        infos = data.filesystem.get_file_info(data.files)
+        damaged = [i.path for i in infos if i.type == fs.FileType.File and not _is_parquet(data.filesystem, i.path)]
+    except OSError:
+        return []
+    missing = [i.path for i in infos if i.type == fs.FileType.NotFound]
+    return [f"{state}: {', '.join(paths)}" for state, paths in (("gone", missing), ("damaged", damaged)) if paths]
+
+
+def _is_parquet(filesystem: fs.FileSystem, path: str) -> bool:
+    try:
+        pq.read_metadata(path, filesystem=filesystem)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a flipped byte may ask for what no Parquet file of ours has
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""The metadata columns of a batch of messages, whole columns at a time. The same for every sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.schema.messages import in_calendar
+from ingest.schema.metadata import DEFAULT, TYPES
+
+_OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
+    "topic": lambda m: m["topic"],
+    "partition": lambda m: m["partition"],
+    "offset": lambda m: m["offset"],
+    "timestamp": lambda m: _timestamps(m["timestamp"]),
+    "timestamp-type": lambda m: m["timestamp_type"],
+    "headers": lambda m: last_headers(m["headers"]),
+    "header-list": lambda m: m["headers"],
+    "leader-epoch": lambda m: m["leader_epoch"],
+    "key": lambda m: m["key"],
+    "value-size": lambda m: pc.binary_length(m["value"]),
+}
+
+
+def in_files(names: Iterable[str]) -> list[str]:
+    """Those of some names whose columns are in a staged file, in their order: the window is its folder's, not its rows'."""
+    asked = set(names) - {"window"}
+    return [name for name in TYPES if name in asked]
+
+
+def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> list[pa.Array]:
+    """One array per name, in the order given, as long as the batch; of the type in `TYPES` or one that casts to it."""
+    return [pa.repeat(attempt, messages.num_rows) if name == "attempt" else _OF_MESSAGES[name](messages) for name in names]
+
+
+def dead_columns(
+    messages: pa.RecordBatch, why: tuple[pa.Array, pa.Array, pa.Array], attempt: str, generation: int, pipeline: str
+) -> list[pa.Array]:  # fmt: skip
+    """The columns of dead letters: whole messages, then stage, reason and detail, then whose they are."""
+    whole = [messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")]
+    same = [pa.repeat(v, messages.num_rows) for v in (attempt, pa.scalar(generation, pa.int32()), pipeline)]
+    return [*columns(in_files(DEFAULT), messages, attempt), *whole, *why, *same]
+
+
+def _timestamps(stamps: pa.Array) -> pa.Array:
+    """Kafka takes any 64-bit timestamp, a table the years 1 to 9999: what lies outside becomes null, it must not block its window."""
+    return pc.if_else(in_calendar(stamps), stamps, pa.scalar(None, stamps.type))
+
+
+def last_headers(headers: pa.Array) -> pa.MapArray:
+    """Lists of headers as maps: of equal keys in one message the last counts. An empty map where there are none."""
+    entries, lists = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
+    keys = entries.field("key")
+    codes = keys.dictionary_encode()
+    pairs = lists.astype(np.int64) * max(len(codes.dictionary), 1) + codes.indices.to_numpy()
+    if not np.diff(np.sort(pairs)).all():  # some pair of message and key is there twice
+        kept = np.sort(len(pairs) - 1 - np.unique(pairs[::-1], return_index=True)[1])
+        entries, lists = entries.take(pa.array(kept)), lists[kept]
+    ends = np.cumsum(np.bincount(lists, minlength=len(headers)))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    return pa.MapArray.from_arrays(offsets, entries.field("key"), entries.field("value"))

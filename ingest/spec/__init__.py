@@ -1,0 +1,1 @@
+"""What a user writes: one model for YAML, Python and the command."""

@@ -1,0 +1,142 @@
+"""What a user writes of one pipeline."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+
+from ingest.config.document import Place
+from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
+from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, section_of, told
+from ingest.errors import GridError, SpecError
+from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
+from ingest.spec.source import SourceSpec
+from ingest.spec.window import WindowSpec, is_cron
+from ingest.windows.grid import BATCH, window_at
+
+SCHEMA_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
+
+
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""A URL with a slash too few: as a path it would be a folder of the machine."""
+
+
+def _pipeline_id(value: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", value):
+        raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -")
+    if not value.strip("."):
+        raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots")
+    return value
+
+
+def _schema(value: str) -> str:
+    if not SCHEMA_REFERENCE.fullmatch(value):
+        raise ValueError("must be FILE.py:Class or package.module:Class")
+    return value
+
+
+def _sink_path(value: str) -> str:
+    secret = secret_part(value)
+    if secret is not None:
+        raise told(f"must not hold {secret}: {WAY_OUT}")
+    return _place(value)
+
+
+def _place(value: str) -> str:
+    if is_url(value):
+        if not value.partition("://")[2]:
+            raise told("names no place behind the ://")
+    elif meant := _ONE_SLASH.match(value):
+        raise told(f"has one slash where a URL has two: write {meant[1]}://")
+    else:
+        home(value)
+    return value
+
+
+class DecodeSpec(Section):
+    """Bytes to columns. `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class."""
+
+    schema_: Annotated[Written, AfterValidator(_schema)] = Field(alias="schema")
+    on_null: Literal["dead", "drop"] = "dead"
+    unknown: Literal["ignore", "dead"] = "ignore"
+
+
+class LimitsSpec(Section):
+    """How many dead letters a window may have, as a share of the messages read and as a number; None: any."""
+
+    max_dead_ratio: Share | None = 0.01
+    max_dead_count: CountOrZero | None = None
+
+
+class SinkSpec(Section):
+    """The table. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
+
+    kind: Literal["delta"] = "delta"
+    path: Annotated[Written, Field(min_length=1), AfterValidator(_sink_path)]
+
+
+class PipelineSpec(Section):
+    """One pipeline: topics become a table, window by window.
+
+    `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. `folder` is where the spec lies.
+    """
+
+    id: Annotated[Written, AfterValidator(_pipeline_id)]
+    source: SourceSpec
+    window: WindowSpec
+    decode: DecodeSpec
+    sink: SinkSpec
+    limits: LimitsSpec = LimitsSpec()
+    metadata: Annotated[Mapping[str, str], PlainValidator(checked_metadata), WithJsonSchema(METADATA_SCHEMA)] = METADATA_DEFAULT
+    state: Annotated[Written, Field(min_length=1), AfterValidator(_place)] | None = Field(default=None, repr=False)  # may hold a password
+    folder: Path
+
+    @classmethod
+    def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """What the source says must fit the windows."""
+        source, window = section_of(written, "source"), section_of(written, "window")
+        if source.get("start") == "label" and window.get("grid") == BATCH:
+            yield ("source", "start"), "label is for windows in time: a micro-batch's label is a number, which cuts no log"
+        if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
+            yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
+        yield from _start_mistakes(str(written.get("id")), window)
+
+    def sink_path(self) -> str:
+        """Where the table is: an absolute path, or the URL as it was given."""
+        return absolute(self.sink.path, self.folder)
+
+    def state_url(self) -> str:
+        """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else .windrow/state.db beside the spec.
+
+        Without WINDROW_STATE the same for one spec, whoever asks and from wherever: a command and a UI can't have two ledgers.
+
+        Raises:
+            SpecError: WINDROW_STATE makes no sense.
+        """
+        own = self.folder / ".windrow" / "state.db"
+        try:
+            return absolute(self.state or os.environ.get("WINDROW_STATE") or str(own), self.folder)
+        except ValueError as error:
+            raise SpecError(f"WINDROW_STATE {error}", "spec", "Mend the environment variable, or set state in the spec.") from None
+
+
+def _start_mistakes(pipeline: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """A start that lies beside the grid; wrong kinds of values are told by their options."""
+    grid = window.get("grid")
+    try:
+        start = as_instant(window.get("start"))
+    except ValueError:
+        return
+    if not isinstance(grid, str) or not is_cron(grid):
+        return
+    try:
+        window_at(pipeline, grid, start)
+    except GridError as error:
+        yield ("window", "start"), off_grid(window.get("start"), start, error)
+    except SpecError as error:
+        yield ("window", "start"), f"{error.what}. {error.do}"

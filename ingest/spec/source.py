@@ -1,0 +1,251 @@
+"""What a spec says of its source: which topics, from where on, how strictly, how fast."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Annotated, Any, TypedDict
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+
+from ingest.config.document import Place, nearest
+from ingest.config.values import (
+    PARTITION_MAX,
+    Count,
+    CountOrNone,
+    Duration,
+    OrNone,
+    Scalar,
+    Section,
+    Servers,
+    Size,
+    Text,
+    TopicName,
+    refuse,
+    told,
+    topic_name,
+)
+from ingest.kafka.properties import Tuning
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
+from ingest.spec.start import WORDS, ByTopic, Start, StartSpec
+from ingest.windows.grid import BATCH
+
+_SELECTING = ("topic", "topic_pattern", "partitions")
+_PATTERN_MAX = 1000
+
+# ---------------------------------------------------------------------------------------------------------------------------- topics
+
+
+def _topics(value: object) -> str | tuple[str, ...]:
+    """A name, or a list of them."""
+    if not isinstance(value, list | tuple):
+        return _name(value)
+    names = tuple(_name(name) for name in value)
+    if not names:
+        raise told("must name at least one topic")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise told(f"names {', '.join(twice)} twice")
+    return names
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise ValueError("must be a topic name, or a list of them")  # noqa: TRY004  # pydantic collects ValueErrors only
+    try:
+        return topic_name(str(value))
+    except ValueError as error:
+        raise told(str(error), value) from None
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        why = error.msg if isinstance(error, re.error) else "too large"
+        raise ValueError(f"must be a regular expression, which the whole name has to match: {why}") from None
+    return value
+
+
+def _partitions(value: tuple[int, ...]) -> tuple[int, ...]:
+    if not value:
+        raise told("must name at least one partition")
+    twice = sorted({p for p in value if value.count(p) > 1})
+    if twice:
+        raise told(f"names partition {', '.join(map(str, twice))} twice")
+    return tuple(sorted(value))
+
+
+def _some(value: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+    if not value:
+        raise told("must name at least one topic with its partitions")
+    return value
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool | float):
+        raise ValueError("must be a partition's number, 0 or more")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return value
+
+
+_A_NAME = {"type": ["string", "integer"]}
+_TopicList = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_topics),
+    WithJsonSchema({"anyOf": [_A_NAME, {"type": "array", "items": _A_NAME, "minItems": 1, "uniqueItems": True}]}),
+]
+_Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, le=PARTITION_MAX)]
+_Partitions = Annotated[tuple[_Partition, ...], AfterValidator(_partitions)]
+_ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_some)]
+
+# ----------------------------------------------------------------------------------------------------------------------------- tuning
+
+
+def _not_zero(value: timedelta) -> timedelta:
+    if not value:
+        raise ValueError("must be more than 0")
+    return value
+
+
+class ReaderTuning(TypedDict, total=False):
+    """The reader's own settings; what isn't there is left to the reader."""
+
+    rows_max: int
+    bytes_max: int
+    stall_seconds: float
+
+
+class TuningSpec(Section):
+    """How much is fetched, held and waited for. None: windrow's own default."""
+
+    rack: Text | None = None
+    fetch_min_bytes: Size | None = None
+    fetch_max_bytes: Size | None = None
+    fetch_partition_bytes: Size | None = None
+    fetch_wait: Duration | None = None
+    queue_bytes: Size | None = None
+    queue_messages: Count | None = None
+    batch_messages: Count | None = None
+    batch_bytes: Annotated[Size, Field(ge=1)] | None = None
+    request_timeout: Duration | None = None
+    stall_timeout: Annotated[Duration, AfterValidator(_not_zero)] | None = None
+
+    def client(self) -> Tuning:
+        """What librdkafka is told."""
+        return Tuning(
+            rack=self.rack,
+            fetch_min_bytes=self.fetch_min_bytes,
+            fetch_max_bytes=self.fetch_max_bytes,
+            fetch_partition_bytes=self.fetch_partition_bytes,
+            fetch_wait_ms=_milliseconds(self.fetch_wait),
+            queue_bytes=self.queue_bytes,
+            queue_messages=self.queue_messages,
+            request_timeout_ms=_milliseconds(self.request_timeout),
+        )
+
+    def reader(self) -> ReaderTuning:
+        """What the reader is told."""
+        found = ReaderTuning()
+        if self.batch_messages is not None:
+            found["rows_max"] = self.batch_messages
+        if self.batch_bytes is not None:
+            found["bytes_max"] = self.batch_bytes
+        if self.stall_timeout is not None:
+            found["stall_seconds"] = self.stall_timeout.total_seconds()
+        return found
+
+
+def _milliseconds(value: timedelta | None) -> int | None:
+    return None if value is None else value // timedelta(milliseconds=1)
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- source
+
+
+class SourceSpec(Section):
+    """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`."""
+
+    bootstrap_servers: Servers
+    topic: _TopicList | None = None
+    topic_pattern: Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None = None
+    partitions: _ByTopic | None = None
+    on_removed: OnRemoved = "fail"
+    start: Start | None = None
+    isolation: Isolation = "read_committed"
+    on_loss: OnLoss = "fail"
+    split_records: CountOrNone = None
+    publish_group: Annotated[Text | None, OrNone] = None
+    tuning: TuningSpec = TuningSpec()
+    client: Mapping[str, Scalar] = Field(default_factory=dict, repr=False)
+
+    @classmethod
+    def between(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Exactly one way to say which topics."""
+        chosen = [name for name in _SELECTING if written.get(name) is not None]
+        meant = {nearest(str(name), tuple(cls.model_fields)) for name in written if name not in cls.model_fields}
+        if not chosen and not meant & {*_SELECTING}:
+            yield (), "Either 'topic', 'topic_pattern' or 'partitions' must be set: nothing says which topics are read"
+        for name in chosen[1:]:
+            yield (name,), f"'{chosen[0]}' and '{name}' must not be set together: exactly one says which topics are read"
+
+    @field_validator("start")
+    @classmethod
+    def _start_fits(cls, start: str | StartSpec | None, info: ValidationInfo) -> str | StartSpec | None:
+        """Offsets are of what is read. `info.data` has the fields before this one that are right."""
+        chosen = {name: info.data[name] for name in _SELECTING if info.data.get(name) is not None}
+        if isinstance(start, StartSpec) and start.offsets is not None and len(chosen) == 1:
+            wrong = list(_unread(_selection(**chosen), start.offsets))
+            if wrong:
+                refuse((("offsets", *place), what) for place, what in wrong)
+        return start
+
+    def selection(self) -> Selection:
+        """Which topic-partitions are read."""
+        return _selection(self.topic, self.topic_pattern, self.partitions)
+
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics that are named; none for a pattern."""
+        return _names(self.selection())
+
+    def origin(self, grid: str) -> Source:
+        """What planning needs to know. By default windows in time begin where their first label cuts, micro-batches at the log's start."""
+        start = self.start or ("earliest" if grid == BATCH else "label")
+        initializer = WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
+        return Source(self.selection(), initializer, self.on_removed, self.on_loss)
+
+
+def _selection(
+    topic: str | tuple[str, ...] | None = None,
+    topic_pattern: str | None = None,
+    partitions: Mapping[str, tuple[int, ...]] | None = None,
+) -> Selection:
+    if topic_pattern is not None:
+        return Pattern(topic_pattern)
+    if partitions is not None:
+        return Partitions(tuple(sorted(TopicPartition(name, p) for name, numbers in partitions.items() for p in numbers)))
+    assert topic is not None
+    return Topics((topic,) if isinstance(topic, str) else topic)
+
+
+def _names(selection: Selection) -> tuple[str, ...]:
+    if isinstance(selection, Pattern):
+        return ()
+    return selection.names if isinstance(selection, Topics) else tuple(sorted({tp.topic for tp in selection.tps}))
+
+
+def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[Place, str]]:
+    """The offsets of what isn't read."""
+    names = _names(selection)
+    if None in offsets and len(names) != 1:
+        yield (), "offsets by partition alone need exactly one topic: write them by topic, as in {TOPIC: {0: 42}}"
+        return
+    for topic, numbers in ((t or names[0], numbers) for t, numbers in offsets.items()):
+        place = () if None in offsets else (topic,)
+        if not (selection.matches(topic) if isinstance(selection, Pattern) else topic in names):
+            yield place, f"topic {topic} is not among those that are read"
+        elif isinstance(selection, Partitions):
+            beside = sorted(p for p in numbers if TopicPartition(topic, p) not in selection.tps)
+            if beside:
+                yield place, f"partition {', '.join(map(str, beside))} of {topic} is not among those that are read"

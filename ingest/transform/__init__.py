@@ -1,0 +1,1 @@
+"""Columns -> columns. The pandera model's own checks are one of them, the last."""

@@ -1,0 +1,193 @@
+"""The grids that windows lie on, in UTC: hourly, daily, any cron expression, and `batch`, whose labels are sequence numbers. Pure.
+
+UTC has no daylight saving, so each label is an instant that exists once. A cron grid's labels are the expression's ticks; a window lies
+between two neighbouring ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import islice, pairwise, takewhile
+
+from cronsim import CronSim, CronSimError
+
+from ingest.errors import GridError, SpecError
+from ingest.model.instants import InstantError, parse_instant
+from ingest.model.label import Label, label_text
+from ingest.model.window import Window
+
+BATCH = "batch"
+"""The grid of micro-batches."""
+
+_NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime(9000, 1, 1, tzinfo=UTC)
+"""Python's calendar ends a thousand years later: there is room for neighbours and delays."""
+
+_LENGTH_MAX = 500
+_WINDOWS_MAX = 100_000
+_FIELD = re.compile(r"\*(/\d{1,4})?|\d{1,4}(-\d{1,4}(/\d{1,4})?)?(,\d{1,4}(-\d{1,4}(/\d{1,4})?)?)*")
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_BATCH = re.compile(r"(?:batch-)?(\d{1,9})")
+
+
+def cron(grid: str) -> str:
+    """The grid's ticks as a cron expression of five fields.
+
+    Raises:
+        SpecError: there is no such grid, or it has no ticks in time.
+    """
+    found = _NAMED.get(grid, grid)
+    if grid == BATCH or not _valid(found):
+        raise SpecError(
+            f"There is no grid {grid!r} of windows in time", "plan",
+            "Use hourly, daily or a cron expression of five fields of digits, * , - and /, such as '*/15 * * * *'.",
+        )  # fmt: skip
+    return found
+
+
+@lru_cache(maxsize=64)
+def _valid(expression: str) -> bool:
+    """What all programs, Dagster's among them, understand in one way.
+
+    No names and letters, no * within a list, no step without a range (`5/15`), no range of one or backwards, and no step over all
+    days of the month beside days of the week (`*/2 * 1`): some read "and" there, others "or". And not the leap day alone, of which
+    Dagster leaves the first out.
+    """
+    fields = expression.split(" ")
+    if len(expression) > _LENGTH_MAX or len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)):
+        return False
+    if any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
+        return False
+    days = {fields[2], fields[4]}
+    if ("*" not in days and any(day.startswith("*") for day in days)) or fields[2:] == ["29", "2", "*"]:
+        return False
+    try:
+        next(CronSim(expression, _EPOCH))
+    except (CronSimError, StopIteration):
+        return False
+    return True
+
+
+def after(grid: str, moment: datetime) -> datetime:
+    """The first label later than an instant."""
+    return next(_later(grid, moment))
+
+
+def before(grid: str, moment: datetime) -> datetime:
+    """The last label earlier than an instant."""
+    return next(iter(CronSim(cron(grid), moment.astimezone(UTC), reverse=True)))
+
+
+def at_or_before(grid: str, moment: datetime) -> datetime:
+    """The last label not later than an instant."""
+    return before(grid, moment + timedelta(microseconds=1))
+
+
+def neighbours(grid: str, label: Label) -> tuple[Label | None, Label]:
+    """The labels right before and right after one; a batch has none before 0."""
+    if isinstance(label, int):
+        return label - 1 if label else None, label + 1
+    return before(grid, label), after(grid, label)
+
+
+def window_at(pipeline: str, grid: str, start: datetime) -> Window:
+    """The window that starts at an instant of the grid.
+
+    Raises:
+        GridError: the instant is not on the grid; names the nearest that are.
+        SpecError: the instant lies before 1970, where Kafka's timestamps have no meaning, or after the year 9000.
+    """
+    start = start.astimezone(UTC)
+    if start < _EPOCH:
+        raise SpecError(f"{label_text(start)} lies before 1970", "plan", "Kafka's timestamps begin there: choose a later window.")
+    if start >= _LAST:
+        raise SpecError(f"{label_text(start)} lies too far in the future", "plan", f"Choose a window before {label_text(_LAST)}.")
+    floor, end = at_or_before(grid, start), after(grid, start)
+    if floor != start:
+        near = f"{label_text(floor)} or {label_text(end)}"
+        raise GridError(f"{label_text(start)} is not on the {grid} grid of pipeline {pipeline}", "plan", f"The nearest starts are {near}.")
+    return Window(pipeline, floor, end)
+
+
+def batch_at(pipeline: str, number: int) -> Window:
+    """The micro-batch with a number."""
+    return Window(pipeline, number, number + 1)
+
+
+def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
+    """The windows a text names: a start (an instant; a batch's number or name), or `start/end` for all from start until end.
+
+    Raises:
+        SpecError: the text is neither, has no time zone, names more than 100,000 windows, or its end is not after its start.
+        GridError: an instant is not on the grid; names the nearest that are.
+    """
+    first, slash, last = text.partition("/")
+    if grid == BATCH:
+        start = _number(first)
+        numbers = range(start, _number(last) if slash else start + 1)
+        if not numbers:
+            raise _reversed(text)
+        _refuse_many(text, len(numbers))
+        return [batch_at(pipeline, n) for n in numbers]
+    window = window_at(pipeline, grid, _instant(first))
+    if not slash:
+        return [window]
+    end = window_at(pipeline, grid, _instant(last)).start
+    labels: list[Label] = [window.start]
+    if window.hours and isinstance(end, datetime):
+        labels += islice(_until(grid, window.hours[0], end), _WINDOWS_MAX + 1)
+    _refuse_many(text, len(labels) - 1)
+    found = [Window(pipeline, a, b) for a, b in pairwise(labels)]
+    if not found:
+        raise _reversed(text)
+    return found
+
+
+def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
+    """The grid's labels later than `after` and not later than `upto`, ascending; neither needs to be on the grid."""
+    return list(_until(grid, after, upto))
+
+
+def _until(grid: str, after: datetime, upto: datetime) -> Iterator[datetime]:
+    return takewhile(lambda label: label <= upto, _later(grid, after))
+
+
+def labels_back(grid: str, upto: datetime, count: int) -> list[datetime]:
+    """The last `count` labels not later than `upto`, ascending."""
+    return list(islice(CronSim(cron(grid), upto.astimezone(UTC) + timedelta(microseconds=1), reverse=True), count))[::-1]
+
+
+def _later(grid: str, moment: datetime) -> Iterator[datetime]:
+    return iter(CronSim(cron(grid), moment.astimezone(UTC)))
+
+
+def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
+    """Whether the window's end lies at least `delay` in the past; a micro-batch ends when it is cut, so it always is."""
+    return window.hours is None or now >= window.hours[1] + delay
+
+
+def _reversed(text: str) -> SpecError:
+    return SpecError(f"{text} ends before it starts", "plan", "Give start/end with the later one second; the end is not part of it.")
+
+
+def _refuse_many(text: str, count: int) -> None:
+    if count > _WINDOWS_MAX:
+        raise SpecError(f"{text} names more than {_WINDOWS_MAX:,} windows", "plan", "Name fewer of them at a time.")
+
+
+def _number(text: str) -> int:
+    found = _BATCH.fullmatch(text.strip())
+    if found is None:
+        raise SpecError(f"{text!r} is not a micro-batch", "plan", "Write its number, or its name as in batch-000000007.")
+    return int(found[1])
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return parse_instant(text)
+    except InstantError as error:
+        raise SpecError(f"{text!r} {error.what}", "plan", f"{error.do[0].upper()}{error.do[1:]}.") from None

@@ -1,0 +1,265 @@
+"""What Dagster loads: the orders pipeline, the component, and wrong YAML."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.testing import DefsFolderSandbox, create_defs_folder_sandbox
+from jsonschema import Draft202012Validator
+
+from assets.component import Attributes, KafkaTable
+from assets.definitions import defs
+from assets.factory import kafka_table
+from assets.names import topic_key
+from assets.topic import topic_assets
+from ingest.errors import SpecError
+from ingest.model.source import Selection
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
+from resources.kafka import Snapshot, snapshot
+from tests.assets.world import TOPIC, World
+from tests.spec.test_settings import FIELDS
+
+PROJECT = Path(__file__).parents[2]
+
+
+def test_orders_load() -> None:
+    """The project's definitions hold the topic, the table downstream of it, its check, its job and its schedule."""
+    loaded = defs()
+    specs = {s.key.to_user_string(): s for s in loaded.resolve_all_asset_specs()}
+    assert set(specs) == {"kafka/shop.orders", "orders"}
+    assert [d.asset_key.to_user_string() for d in specs["orders"].deps] == ["kafka/shop.orders"]
+    assert {"kafka", "spark", "delta"} <= set(specs["orders"].kinds)
+    assert loaded.resolve_schedule_def("orders_closed").cron_schedule == "1 * * * *"
+    dg.Definitions.validate_loadable(loaded)
+
+
+def test_the_yaml_is_the_commands_spec() -> None:
+    """Dagster and the command read the same pipeline out of the same file."""
+    file = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
+    tree = dg.ComponentTree.for_project(PROJECT)
+    component = tree.load_component("orders")
+    parts = getattr(component, "components", [component])
+    assert [p.spec for p in parts] == [load_spec(file)]
+
+
+def test_yaml_schema_knows_the_specs_keys() -> None:
+    """Editors and `dg check yaml` get the spec's own schema, without what the user doesn't write."""
+    schema = Attributes.model_json_schema()
+    assert {"id", "source", "window", "decode", "sink"} == set(schema["required"])
+    assert "folder" not in schema["properties"]
+    assert schema["additionalProperties"] is False
+
+
+def test_wrong_yaml_shows_all_mistakes(tmp_path: Path) -> None:
+    """All mistakes of a spec come in one error."""
+    source, window = {"bootstrap_servers": "nowhere", "topic": "t"}, {"grid": "weekly", "start": "2026-01-05T00:00:00Z"}
+    wrong = {"id": "a b", "source": source, "window": window}
+    with pytest.raises(SpecError) as caught:
+        KafkaTable.from_attributes_dict(attributes=wrong)
+    for place in ("id", "source.bootstrap_servers", "window.grid", "decode", "sink"):
+        assert place in str(caught.value)
+
+
+@pytest.mark.slow
+def test_dg_checks_yaml() -> None:
+    """`dg check yaml` and `dg list defs` take the project as it stands."""
+    dg_command = str(Path(sys.executable).with_name("dg"))
+    checked = subprocess.run([dg_command, "check", "yaml"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    listed = subprocess.run([dg_command, "list", "defs", "--json"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert listed.returncode == 0, listed.stdout + listed.stderr
+    assert "orders_closed" in listed.stdout
+
+
+COMPONENT = """\
+type: assets.component.KafkaTable
+attributes:
+  id: things
+  source: {bootstrap_servers: "127.0.0.1:9", SOURCE}
+  window: {grid: hourly, start: 2026-01-05T00:00:00Z}
+  decode: {schema: "things.py:Thing"}
+  sink: {path: lake}
+"""
+
+
+@contextmanager
+def component_file(source: str) -> Iterator[tuple[DefsFolderSandbox, Path]]:
+    """A Dagster project with one component file, whose source says this."""
+    with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
+        folder = sandbox.scaffold_component(component_cls=KafkaTable, defs_path="x", defs_yaml_contents={"type": "x"})
+        (folder / "things.py").write_text((Path(__file__).parent / "things.py").read_text())
+        (folder / "defs.yaml").write_text(COMPONENT.replace("SOURCE", source))
+        yield sandbox, folder
+
+
+def chain(error: BaseException | None) -> list[str]:
+    """What an error says, and what those say that it came from."""
+    return [] if error is None else [str(error), *chain(error.__cause__)]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("topik: a", "line 4: source.topik: unknown key; did you mean topic?"),
+        ("topic: 010", "line 4: source.topic: YAML reads 010 as the number 8"),
+        ("topic: a, topic: b", "line 4: source.topic: is there twice, first in line 4"),
+        ("topic: \"{{ 'a' * 10**11 }}\"", "line 4: source.topic: is not a template that can be used here"),
+        ('topic: "{{ env.NOT_SET_HERE }}"', "line 4: source.topic: the environment variable NOT_SET_HERE is not set"),
+    ],
+)
+def test_a_mistake_is_told_as_the_command_tells_it(source: str, said: str) -> None:
+    """What is wrong with a component file comes in the command's words, with the file and the line."""
+    with component_file(source) as (sandbox, folder):
+        with pytest.raises(SpecError) as told:
+            load_spec(folder / "defs.yaml")
+        with pytest.raises(Exception, match="x") as caught, sandbox.load_component_and_build_defs(defs_path=folder):
+            pass
+    assert said in str(told.value)
+    assert f"in {folder}/defs.yaml:" in str(told.value)
+    assert str(told.value) in chain(caught.value)
+
+
+def specs(sandbox: DefsFolderSandbox, folder: Path) -> list[PipelineSpec]:
+    """The pipelines that Dagster loads from a folder."""
+    with sandbox.build_component_tree() as tree:
+        component = tree.load_component(folder)
+        return [part.spec for part in getattr(component, "components", [component])]
+
+
+@pytest.mark.parametrize("topic", ["0x10", "1e3", "010", "None", "True", "1.10", "1_000"])
+def test_a_name_is_the_same_to_both(topic: str) -> None:
+    """A name in quotes is that name to Dagster too, whose own templates would take it for a Python value."""
+    with component_file(f'topic: "{topic}"') as (sandbox, folder):
+        assert specs(sandbox, folder) == [load_spec(folder / "defs.yaml")]
+        assert specs(sandbox, folder)[0].source.topic == topic
+
+
+def test_several_components_in_a_file() -> None:
+    """Dagster takes several documents in one file: each is a pipeline of its own, and a mistake in the second has its line."""
+    with component_file("topic: a") as (sandbox, folder):
+        file, other = folder / "defs.yaml", COMPONENT.replace("SOURCE", "topic: b").replace("id: things", "id: others")
+        file.write_text(f"{file.read_text()}---\n{other}")
+        assert [spec.id for spec in specs(sandbox, folder)] == ["things", "others"]
+        file.write_text(file.read_text().replace("topic: b", "topik: b"))
+        with pytest.raises(Exception, match="x") as caught:
+            specs(sandbox, folder)
+    assert "line 12: source.topik: unknown key; did you mean topic?" in "".join(chain(caught.value))
+
+
+FORMS: dict[str, list[object]] = {
+    "source.topic": ["t", ["a", "b"], 7],
+    "source.start": ["label", {"committed": "g"}, {"timestamp": 1}, {"timestamp": "2026-01-01T00:00:00Z"}, {"offsets": {"0": 42}}],
+    "source.split_records": [5, "none", None],
+    "source.publish_group": ["g", "none"],
+    "source.tuning.fetch_min_bytes": ["16MiB", 512],
+    "source.tuning.batch_bytes": ["16MiB", 512],
+    "source.tuning.fetch_wait": ["100ms", 1],
+    "source.client": [{"sasl.password": "{{ env.X }}", "socket.timeout.ms": 1000}],
+    "window.delay": ["1h30m", 300],
+    "window.max_records": [5, "none"],
+    "limits.max_dead_ratio": [0.5, None],
+    "limits.max_dead_count": [5, None],
+    "metadata": [{"timestamp": "none"}],
+    "state": ["state.db", None],
+}
+
+
+@pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
+def test_dg_takes_what_the_command_takes(name: str) -> None:
+    """The schema that `dg check yaml` and editors go by allows each form of a setting, and a template in the place of its value."""
+    for value in FORMS.get(name, []) + ([] if name in {"source.client", "metadata"} else ["{{ env('X', 'y') }}"]):
+        attributes = yaml.safe_load(COMPONENT.replace("SOURCE", "topic: a").replace("2026-01-05T00:00:00Z", "'2026-01-05T00:00:00Z'"))[
+            "attributes"
+        ]
+        section = attributes
+        *above, last = name.split(".")
+        for part in above:
+            section = section.setdefault(part, {})
+        section[last] = value
+        assert [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors(attributes)] == []
+
+
+@pytest.mark.parametrize(("one", "other"), [("pay-x", "pay_x"), ("pay", "pay")])
+def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
+    """Two pipelines whose ids Dagster would write alike, or that have one id, are refused with both files, not with a name of ours."""
+    with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
+        folders = []
+        for place, name in (("first", one), ("second", other)):
+            attributes = {
+                "id": name,
+                "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
+                "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
+                "decode": {"schema": "tests.assets.things:Thing"},
+                "sink": {"path": f"lake/{place}"},
+            }
+            contents = {"type": "assets.component.KafkaTable", "attributes": attributes}
+            folders.append(sandbox.scaffold_component(component_cls=KafkaTable, defs_path=place, defs_yaml_contents=contents))
+        with pytest.raises(Exception) as caught, sandbox.build_all_defs():
+            pass
+    chain = f"{caught.value} {caught.value.__cause__}"
+    for said in (*(str(folder / "defs.yaml") for folder in folders), one, other, "Give one of them another id"):
+        assert said in chain
+
+
+def test_client_properties_never_reach_the_ui(world: World) -> None:
+    """Resources are shown without configuration: a password may be among a client's properties."""
+    secret = world.spec.model_copy(update={"source": world.spec.source.model_copy(update={"client": {"sasl.password": "tell-no-one"}})})
+    loaded = kafka_table(secret, world.assemble)
+    resources = loaded.resources or {}
+    shown = [repr(getattr(r, "config_schema", None)) + repr(getattr(r, "description", "")) for r in resources.values()]
+    assert "tell-no-one" not in "".join(shown) + repr([s.metadata for s in loaded.resolve_all_asset_specs()])
+
+
+def test_topic_is_observable(world: World) -> None:
+    """An observation says which topic it is (its data version) and what it holds; more messages don't make it another one."""
+    seen, key = [], topic_key(TOPIC)
+    observed = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": Source(world)})
+    job = observed.resolve_implicit_global_asset_job_def()
+    for hours in (2, 1):
+        world.fill(hours, first=len(seen) * 2)
+        result = job.execute_in_process(instance=world.instance, asset_selection=[key])
+        [event] = result.get_asset_observation_events()
+        seen.append(event.asset_observation_data.asset_observation)
+    assert seen[0].data_version == seen[1].data_version
+    assert [o.metadata["messages"].value for o in seen] == [120, 180]
+    assert seen[0].metadata["end_offsets_digest"] != seen[1].metadata["end_offsets_digest"]
+    assert seen[0].metadata["partitions"].value == 2
+
+
+class Source:
+    """A KafkaSource on the broker in memory."""
+
+    def __init__(self, world: World) -> None:
+        self.broker = world.broker
+
+    def snapshot(self, selection: Selection) -> Snapshot:
+        return snapshot(self.broker, selection)
+
+
+def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
+    """A password of the cluster is in no event, metadata, tag, config or snapshot of a run, good or refused."""
+    secret = "hunter2-C4nary"
+    sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": secret}
+    other = World(tmp_path, world.instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "client": sasl})
+    other.fill(2)
+    other.send(1, 59, b"poison")
+    other.relax(max_dead_ratio=0.0)
+    other.defs = kafka_table(other.spec, other.assemble)
+    assert other.run(0).success
+    assert not other.run(1).success
+    runs = world.instance.get_runs()
+    told = [str(entry) for run in runs for entry in world.instance.all_logs(run.run_id)]
+    told += [repr(run) + repr(world.instance.get_job_snapshot(str(run.job_snapshot_id))) for run in runs]
+    told += [repr(spec) for spec in other.defs.resolve_all_asset_specs()] + [
+        repr(other.defs.get_repository_def().get_top_level_resources())
+    ]
+    assert len(told) > 20
+    assert [text for text in told if secret in text] == []

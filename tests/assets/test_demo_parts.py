@@ -1,0 +1,171 @@
+"""The demo's parts: the day it makes up, the check that judges it, the place it lives in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pyarrow as pa
+import pytest
+
+from assets.demo.check import check
+from assets.demo.orders import PARTITIONS, TOMBSTONES, Message, day
+from assets.demo.place import Place, last_full_day
+from assets.demo.poison import POISON
+from assets.demo.processes import end, note, noted
+from ingest.decode.json.decoder import JsonDecoder
+from ingest.schema.messages import MESSAGES
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+ORDERS = Path(__file__).parents[2] / "assets" / "defs" / "orders"
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Message]:
+    return list(day(START, 2400))
+
+
+def test_the_day_holds_what_it_promises(made: list[Message]) -> None:
+    """Orders, each once; 25 poison messages; tombstones; null keys; one message of 2099; and orders that were taken back."""
+    kinds = Counter(m.kind for m in made)
+    assert (kinds["order"], kinds["poison"], kinds["tombstone"]) == (2400, 25, TOMBSTONES)
+    assert kinds["aborted"] == 5
+    assert {m.order_id for m in made if m.kind == "order"} == set(range(1, 2401))
+    assert [m.order_id for m in made if m.timestamp > int((START + timedelta(days=2)).timestamp() * 1000)] == [601]
+    assert {m.partition for m in made} == set(range(PARTITIONS))
+    assert any(m.key is None for m in made)
+    assert {m.through for m in made} == {"plain", "commit", "abort"}
+    assert len({value for _, value in POISON}) == 25
+
+
+def test_the_day_is_the_same_each_time(made: list[Message]) -> None:
+    """The same seed makes the same messages."""
+    assert list(day(START, 2400)) == made
+
+
+def test_some_orders_are_late(made: list[Message]) -> None:
+    """Between 1% and 3% of the orders stand behind younger ones, and none lies before the day."""
+    stamps = [m.timestamp for m in made if m.kind == "order" and m.order_id != 601]
+    late = sum(later < earlier for earlier, later in pairwise(stamps))
+    assert 0.01 < late / len(stamps) < 0.03
+    assert min(stamps) >= int(START.timestamp() * 1000)
+
+
+def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
+    """How many of these became rows, and why the others did not."""
+    same = {"topic": "t", "partition": 0, "timestamp": START, "timestamp_type": "CreateTime", "key": None, "headers": []}
+    messages = pa.RecordBatch.from_pylist([same | {"offset": i, "value": v} for i, v in enumerate(values)], schema=MESSAGES)
+    found = JsonDecoder("schema.py:Order", ORDERS, on_null="dead", unknown="ignore").decode(messages)
+    return found.rows.num_rows, found.dead_reason.to_pylist()
+
+
+def test_each_poison_message_is_refused_by_itself() -> None:
+    """Every one of the 25 is a dead letter, and the good order between them is not."""
+    good = next(m.value for m in day(START, 480) if m.kind == "order")
+    rows, reasons = decoded([good, *(value for _, value in POISON), good])
+    assert (rows, len(reasons)) == (2, 25)
+
+
+def test_every_order_is_a_row(made: list[Message]) -> None:
+    """The schema takes every order that the day makes up."""
+    orders = [m.value for m in made if m.kind == "order"]
+    assert decoded(orders) == (len(orders), [])
+
+
+ROWS = pa.table({"_partition": pa.array([0, 0], pa.int32()), "_offset": [0, 1], "order_id": [1, 2]})
+DEAD = pa.table({"_partition": pa.array([0], pa.int32()), "_offset": [2]})
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    file = tmp_path / "manifest.parquet"
+    kinds = ["order", "order", "poison", "aborted"]
+    columns = {"partition": pl.Series([0] * 4, dtype=pl.Int32), "offset": [0, 1, 2, 3], "kind": kinds, "order_id": [1, 2, None, 10_000_000]}
+    pl.DataFrame(columns).write_parquet(file)
+    return file
+
+
+def test_the_check_passes_what_is_right(manifest: Path) -> None:
+    """Each order once in the table, each dead letter once beside it: nothing is wrong."""
+    assert check(manifest, ROWS, DEAD, []).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "dead", "complaint"),
+    [
+        (ROWS.slice(0, 1), DEAD, "1 orders are lost"),
+        (pa.concat_tables([ROWS, ROWS.slice(1)]), DEAD, "1 orders are there more than once"),
+        (ROWS, DEAD.slice(1), "1 dead letters are lost"),
+        (ROWS, pa.concat_tables([DEAD, DEAD]), "1 dead letters are there more than once"),
+        (ROWS.set_column(2, "order_id", [[1, 3]]), DEAD, "1 orders were never produced"),
+        (
+            pa.concat_tables([ROWS, pa.table({"_partition": pa.array([0], pa.int32()), "_offset": [3], "order_id": [10_000_000]})]), DEAD,
+            "1 aborted orders are visible",
+        ),
+    ],
+)  # fmt: skip
+def test_the_check_names_what_is_wrong(manifest: Path, rows: pa.Table, dead: pa.Table, complaint: str) -> None:
+    """A lost, doubled, changed or invented order, a lost or doubled dead letter, an aborted order: each is named with its place."""
+    assert any(text.startswith(complaint) for text in check(manifest, rows, dead, []).wrong)
+
+
+@pytest.mark.parametrize(
+    ("now", "start"),
+    [("2026-01-06T12:30:00+00:00", "2026-01-05T12:00:00+00:00"), ("2026-01-06T12:01:00+00:00", "2026-01-05T11:00:00+00:00")],
+)
+def test_the_last_window_is_closed_for_good(now: str, start: str) -> None:
+    """The day ends so long ago that its last window can be run at once."""
+    assert last_full_day(datetime.fromisoformat(now)) == datetime.fromisoformat(start)
+
+
+def test_the_environment_file_keeps_other_lines(tmp_path: Path) -> None:
+    """Writing the demo's variables leaves a user's own lines alone and replaces older ones of the demo."""
+    place = Place(tmp_path)
+    place.env_file.write_text("MINE=1\nORDERS_START='2020-01-01T00:00:00Z'\n")
+    place.write_env("127.0.0.1:1", START)
+    lines = place.env_file.read_text().splitlines()
+    assert lines[0] == "MINE=1"
+    assert [line for line in lines if line.startswith("ORDERS_START")] == ["ORDERS_START='2026-01-05T00:00:00Z'"]
+    assert place.start() == START
+
+
+@pytest.mark.parametrize(("mine", "left"), [("", None), ("MINE=1\n", "MINE=1\n")])
+def test_what_the_demo_wrote_into_the_environment_file_goes(tmp_path: Path, mine: str, left: str | None) -> None:
+    """`make clean` takes the demo's lines out, and the file with them if it holds nothing else; a second time changes nothing."""
+    place = Place(tmp_path)
+    place.env_file.write_text(mine)
+    place.write_env("127.0.0.1:1", START)
+    for _ in range(2):
+        place.forget()
+        assert (place.env_file.read_text() if place.env_file.exists() else None) == left
+
+
+def test_an_interrupted_set_up_is_begun_anew(tmp_path: Path) -> None:
+    """Without the manifest, which is written last, nothing of an earlier set-up is taken for whole."""
+    place = Place(tmp_path)
+    place.kafka.mkdir(parents=True)
+    place.write_env("127.0.0.1:1", START)
+    assert not place.is_set_up()
+    place.clear()
+    assert not place.kafka.exists()
+    assert (place.dagster_home / "dagster.yaml").exists()
+
+
+def test_only_the_noted_process_is_ended(tmp_path: Path) -> None:
+    """`stop` ends the process that was noted, and not another one that has its number by now."""
+    file = tmp_path / "ui.json"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        note(file, child.pid)
+        assert noted(file) is not None
+        assert end(file)
+        assert not psutil.pid_exists(child.pid)
+    assert not end(file)
+    file.write_text(f'{{"pid": {os.getpid()}, "started": 1.0}}')
+    assert not end(file)

@@ -1,0 +1,100 @@
+"""The events of a run: one per window, each with the version of what was committed, and what stands downstream goes on."""
+
+# No postponed annotations here: Dagster reads those of the decorated function itself.
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.factory import kafka_table
+from assets.partitions import Stretch, partitions_of
+from assets.schedule import range_tags
+from assets.topic import topic_assets
+from ingest.model.boundary import TopicPartition
+from tests.assets.test_topics import Source
+from tests.assets.world import TOPIC, World
+
+VERSION, INPUT = "dagster/data_version", f"dagster/input_data_version/kafka/{TOPIC}"
+
+
+def events(world: World) -> list[dg.AssetMaterialization]:
+    """All of the table's, the oldest first."""
+    records = world.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[::-1]
+    return [r.asset_materialization for r in records if r.asset_materialization is not None]
+
+
+def observe(world: World) -> str:
+    """Observe the topic; which version of it was seen."""
+    defs = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": Source(world)})
+    job = defs.resolve_implicit_global_asset_job_def()
+    [event] = job.execute_in_process(instance=world.instance).get_asset_observation_events()
+    return str(event.asset_observation_data.asset_observation.data_version)
+
+
+def test_each_window_of_a_range_has_one_event(world: World) -> None:
+    """A good run over several windows shows each of them once, in the order of time."""
+    world.fill(3)
+    result = world.run(0, 2)
+    assert result.success
+    assert [e.partition for e in result.get_asset_materialization_events()] == [world.key(n) for n in range(3)]
+    assert [e.partition for e in events(world)] == [world.key(n) for n in range(3)]
+
+
+def test_each_batch_of_a_run_has_one_event(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A run that drains shows each of its micro-batches once, the last one too."""
+    world = World(tmp_path, instance, window={"grid": "batch", "max_records": 20})
+    world.fill(1)
+    assert world.batches().success
+    assert [s["batch"] for s in world.shown()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("last", [0, 2])
+def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> None:
+    """The table's step hands on as any other does: an asset after it in the same run is made."""
+    world.fill(3)
+    made = []
+
+    @dg.asset(deps=["things"], partitions_def=partitions_of(world.spec.window), backfill_policy=dg.BackfillPolicy.single_run())
+    def hourly_sum(context: dg.AssetExecutionContext) -> None:
+        made.extend(context.partition_keys)
+
+    defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[hourly_sum]))
+    job = defs.resolve_implicit_global_asset_job_def()
+    tags, wanted = range_tags(Stretch(world.key(0), world.key(last))), [dg.AssetKey(["things"]), dg.AssetKey(["hourly_sum"])]
+    assert job.execute_in_process(instance=world.instance, asset_selection=wanted, tags=tags).success
+    assert made == [world.key(n) for n in range(last + 1)]
+
+
+def test_the_version_is_what_was_committed(world: World) -> None:
+    """A window that is only reported again keeps its version, so that nothing downstream turns stale; one that is replaced changes it."""
+    world.fill(2)
+    for config in ({}, {}, {"on_committed": "replace"}):
+        assert world.run(0, 1, **config).success
+    versions = [e.tags[VERSION] for e in events(world) if e.partition == world.key(0)]
+    assert versions[0] == versions[1] != versions[2]
+    assert len({e.tags[VERSION] for e in events(world)}) == 4
+
+
+def test_an_event_says_which_topic_it_was_read_from(world: World) -> None:
+    """The event names the topic's version as it was observed last; a topic that is made anew is another one, and the window is stale."""
+    world.fill(1)
+    assert world.run(0).success
+    seen = observe(world)
+    assert world.run(0).success
+    assert [e.tags[INPUT] for e in events(world)] == ["INITIAL", seen]
+    world.broker.delete_topic(TOPIC)
+    world.broker.create_topic(TOPIC, partitions=2)
+    assert observe(world) != seen
+
+
+def test_a_table_of_two_topics_names_both(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """The event names each topic that the table comes from."""
+    world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": [TOPIC, "shop.others"]})
+    world.broker.create_topic("shop.others")
+    world.fill(1)
+    world.broker.produce(TopicPartition("shop.others", 0), b'{"id": 1}', timestamp=world.now)
+    assert world.run(0).success
+    [event] = events(world)
+    assert {name for name in event.tags if name.startswith("dagster/input_data_version/")} == {INPUT, f"{INPUT[: -len(TOPIC)]}shop.others"}
+    assert kafka_table(world.spec, world.assemble) is not None

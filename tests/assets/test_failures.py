@@ -1,0 +1,133 @@
+"""Failed runs: one clear sentence, what to do, and no stack of Dagster's below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.factory import kafka_table
+from assets.names import kafka_key
+from assets.topic import topic_assets
+from ingest.errors import UnreachableError
+from ingest.model.boundary import TopicPartition
+from resources.kafka import Snapshot
+from tests.assets.world import TOPIC, World, hour
+
+AWAY = UnreachableError("The broker is away", "plan", "Wait.", TOPIC, 1)
+
+
+def failure(result: dg.ExecuteInProcessResult, step: str = "things") -> Any:
+    """What Dagster keeps of the step's failure."""
+    [failed] = [e for e in result.get_step_failure_events() if e.step_key == step]
+    return failed.step_failure_data
+
+
+def shown(data: Any) -> dict[str, Any]:
+    return {name: value.value for name, value in data.user_failure_data.metadata.items()}
+
+
+def away(*_: object) -> object:
+    raise AWAY
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One retry, at once."""
+    monkeypatch.setattr("assets.reporting.RETRY", dg.RetryPolicy(max_retries=1, delay=0))
+
+
+def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
+    """The error is what happened and what to do; no line of Dagster's own code stands below it."""
+    world.fill(1)
+    for _ in range(200):
+        world.send(0, 30, b"poison")
+    error = failure(world.run(0)).error
+    assert error.message.startswith(f"Window {world.key(0)}: ")
+    assert "max_dead_ratio" in error.message
+    assert list(error.stack) == []
+    assert error.cause is None
+    assert error.context is None
+    assert error.cls_name == "DeadLetterLimitError"
+
+
+def test_a_failure_says_what_where_and_what_to_do(world: World) -> None:
+    """What happened, where, and what to do are metadata of the failure, in this order."""
+    world.fill(2)
+    world.broker.delete_records(TopicPartition(TOPIC, 1), 10)
+    found = shown(failure(world.run(0)))
+    assert list(found)[:4] == ["window", "what", "where", "do"]
+    assert found["window"] == world.key(0)
+    assert "shop.things[1]" in found["where"]
+    assert found["do"]
+    assert (found["kind"], found["exit_code"]) == ("DataLossError", 1)
+
+
+def test_what_can_pass_is_tried_again_and_then_told_alone(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    """Each retry says why in the same sentence, and so does the failure at last: not that the tries are used up."""
+    monkeypatch.setattr(world.broker, "stable_ends", away)
+    world.defs = kafka_table(world.spec, world.assemble)
+    world.fill(1)
+    world.now = hour(1, 10)
+    result = world.run(0)
+    assert not result.success
+    retries = [e.event_specific_data for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
+    assert [list(r.error.stack) for r in retries] == [[]]
+    assert "The broker is away" in retries[0].error.to_string()
+    error = failure(result).error
+    assert error.message.startswith(f"Window {world.key(0)}: The broker is away (plan, shop.things[1]). Wait.")
+    assert list(error.stack) == []
+    assert shown(failure(result))["do"] == "Wait."
+
+
+def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    """A ledger that can't be reached fails the run in the same words, after the same retries."""
+    monkeypatch.setattr("tests.assets.world.open_ledger", away)
+    world.defs = kafka_table(world.spec, world.assemble)
+    data = failure(world.run(0))
+    assert world.attempts == 2
+    assert "The broker is away" in data.error.message
+    assert list(data.error.stack) == []
+
+
+def test_a_bug_is_not_tried_again(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    """An exception that nobody foresaw is called a bug, keeps its own stack trace, and is not tried again."""
+
+    def broken(*_: object) -> object:
+        raise KeyError("nobody foresaw this")
+
+    monkeypatch.setattr(world.broker, "stable_ends", broken)
+    world.defs = kafka_table(world.spec, world.assemble)
+    world.fill(1)
+    data = failure(world.run(0))
+    assert world.attempts == 1
+    assert data.error.message.startswith(f"Window {world.key(0)}: a bug in windrow: KeyError")
+    assert list(data.error.stack) == []
+    assert "broken" in "".join(data.error.cause.stack)
+    assert not any("execute_plan" in line for line in data.error.cause.stack)
+    assert shown(data)["exit_code"] == 70
+
+
+def test_a_check_that_can_not_look_says_why_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receipts check of a table that can't be read fails with the sentence alone."""
+    world.fill(1)
+    monkeypatch.setattr(world.sink, "receipts", away)
+    error = failure(world.run(0), "things_receipts").error
+    assert "The broker is away" in error.message
+    assert list(error.stack) == []
+
+
+def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
+    """An observation of a cluster that doesn't answer fails with the sentence alone."""
+
+    class Gone:
+        def snapshot(self, _: object) -> Snapshot:
+            raise AWAY
+
+    defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Gone()})
+    result = defs.resolve_implicit_global_asset_job_def().execute_in_process(instance=world.instance, raise_on_error=False)
+    [failed] = result.get_step_failure_events()
+    error = failed.step_failure_data.error
+    assert error.message.startswith(f"Kafka topic {TOPIC}: The broker is away")
+    assert list(error.stack) == []

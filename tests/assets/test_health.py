@@ -1,0 +1,181 @@
+"""The checks that warn, and what a run shows beside its receipt."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ingest.errors import UnreachableError
+from ingest.model.boundary import TopicPartition
+from tests.assets.world import START, TOPIC, World, hour
+
+SKIP = {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "on_loss": "skip"}
+
+
+def checks(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    return {e.check_name: e for e in result.get_asset_check_evaluations()}
+
+
+def shown(found: dg.AssetCheckEvaluation) -> dict[str, Any]:
+    return {name: value.value for name, value in found.metadata.items()}
+
+
+def test_loss_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A window that went on without what was gone is committed, says so, and warns without failing the run."""
+    world = World(tmp_path, instance, source=SKIP)
+    world.fill(2)
+    world.broker.delete_records(TopicPartition(TOPIC, 0), 10)
+    result = world.run(0)
+    assert result.success
+    metadata = world.metadata(0)
+    assert "shop.things[0]" in str(metadata["partial"].value)
+    found = checks(result)["loss"]
+    assert not found.passed
+    assert found.severity == dg.AssetCheckSeverity.WARN
+    assert "2026-01-05T00:00:00Z: shop.things[0]" in shown(found)["lost"]
+    assert "went on without messages that were gone; first: 2026-01-05T00:00:00Z: shop.things[0]" in str(found.description)
+
+
+def test_a_whole_window_says_nothing_of_loss(world: World) -> None:
+    """`partial` is only there where there is any."""
+    world.fill(2)
+    assert world.run(0).success
+    assert "partial" not in world.metadata(0)
+    assert "skipped" not in world.metadata(0)
+
+
+def test_completeness_of_a_window(world: World) -> None:
+    """A window is complete once every topic-partition was seen past its end; the run says so, and counts what came late."""
+    world.fill(2)
+    world.send(1, 30, b'{"id": 1}')
+    world.send(0, 30, b'{"id": 1}')
+    world.fill(1, first=2)
+    assert world.run(0, 1).success
+    assert [world.metadata(n)["completeness"].value for n in (0, 1)] == ["complete", "complete"]
+    assert world.metadata(1)["late"].value == 1
+    assert world.metadata(1)["watermark"].value == hour(2).timestamp()
+    found = checks(world.run(0))["completeness"]
+    assert not found.passed
+    assert "2026-01-05T00:00:00Z: 1 message of its hours is in later windows. Nothing is lost" in str(found.description)
+    assert shown(found)["states"] == {"2026-01-05T00:00:00Z": "late", "2026-01-05T01:00:00Z": "complete"}
+    assert world.metadata(0)["completeness"].value == "late"
+
+
+def test_who_holds_the_watermark_back(world: World) -> None:
+    """A topic-partition that is idle keeps the window open; past its time that warns, and names who it is."""
+    for i in range(60):
+        world.send(0, i, b'{"id": 1}', 0)
+        world.send(1, i, b'{"id": 1}', 0)
+    world.send(0, 0, b'{"id": 1}', 1)
+    world.now = hour(1, 6)
+    early = world.run(0)
+    assert world.metadata(0)["completeness"].value == "open"
+    assert checks(early)["completeness"].passed, "its time is not over: max_wait is"
+    world.now = hour(1, 30)
+    found = checks(world.run(0))["completeness"]
+    assert not found.passed
+    assert shown(found)["holding"] == "shop.things[1]"
+    assert shown(found)["overdue"] == "2026-01-05T00:00:00Z"
+    why = str(found.description)
+    assert why.startswith("2026-01-05T00:00:00Z is not complete, though delay and max_wait are over. `shop.things[1]` holds the watermark ")
+    assert "no message from after that" in why
+    assert "window.idle: exempt" in why
+    assert next(iter(shown(found).items())) == ("why", why)
+
+
+def test_headroom_of_windows(world: World) -> None:
+    """It warns when the oldest window that is over and not committed comes close to the topic's retention."""
+    world.fill(8)
+    world.now = hour(7, 10)
+    assert checks(world.run(0, 5))["headroom"].passed
+    world.now = START + timedelta(days=7, hours=5)
+    found = checks(world.run(0))["headroom"]
+    assert not found.passed
+    assert found.severity == dg.AssetCheckSeverity.WARN
+    assert "2026-01-05T06:00:00Z" in shown(found)["unread"]
+    assert shown(found)["seconds_left"] == 3600
+
+
+def test_headroom_of_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """It warns when the first message that no batch has read comes close to the topic's retention."""
+    world = World(tmp_path, instance, window={"grid": "batch", "max_records": 4})
+    world.fill(1)
+    world.now = hour(2)
+    assert checks(world.batches(drain=False))["headroom"].passed
+    world.now = START + timedelta(days=6)
+    found = checks(world.batches(drain=False))["headroom"]
+    assert not found.passed
+    assert "@4, expires in 24." in shown(found)["unread"]
+
+
+def test_a_cluster_that_does_not_answer_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can't be checked warns and fails no run; nor does a lag that can't be told."""
+    world.fill(2)
+    assert world.run(0).success
+
+    def away(*_: object) -> object:
+        raise UnreachableError("The broker is away", "plan", "Wait.")
+
+    for question in ("topics", "log_starts", "names"):
+        monkeypatch.setattr(world.broker, question, away)
+    result = world.run(0)
+    assert result.success
+    assert "lag_records" not in world.metadata(0)
+    assert not checks(result)["headroom"].passed
+    assert "The broker is away" in shown(checks(result)["headroom"])["unchecked"]
+
+
+def test_published_offsets_are_shown(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """What came of telling the consumer group is shown; that it refused fails nothing."""
+    world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "publish_group": "readers"})
+    world.fill(3)
+    assert world.run(0).success
+    assert world.metadata(0)["published"].value == {"group": "readers", "succeeded": 2, "failed": 0, "why": []}
+    world.broker.refuse_publish("readers", "somebody is at work in it")
+    assert world.run(1).success
+    assert world.metadata(1)["published"].value["failed"] == 2
+    assert "published" not in world.metadata(0) or world.metadata(0)["published"].value["failed"] == 0
+
+
+def test_lag_by_topic_partition(world: World) -> None:
+    """Lag is told in all and per topic-partition, in messages and in time."""
+    world.fill(3)
+    world.now = hour(3)
+    assert world.run(0).success
+    metadata = world.metadata(0)
+    rows = [r.data for r in metadata["lag"].value.records]
+    assert [(r["topic"], r["partition"], r["start"], r["end"], r["records"]) for r in rows] == [
+        (TOPIC, 0, 30, 90, 60),
+        (TOPIC, 1, 30, 90, 60),
+    ]
+    assert metadata["lag_records"].value == 120
+    assert metadata["lag_seconds"].value == 7200
+
+
+def test_an_open_transaction_is_named(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A transaction that stays open after all patience holds the window open, and the check says that it is one, where, and since when."""
+    world = World(tmp_path, instance, window={"grid": "hourly", "start": START, "delay": "5m", "max_wait": "0s"})
+    world.fill(3)
+    world.now = hour(2, 5)
+    assert world.run(0, 1).success
+    world.broker.produce(TopicPartition(TOPIC, 1), b"{}", timestamp=hour(2, 59), transaction=world.broker.transaction())
+    world.send(3, 10, b'{"id": 1}', 0)
+    world.now = hour(3, 20)
+    found = checks(world.run(2))["completeness"]
+    assert not found.passed
+    assert "`shop.things[1]` holds the watermark at 2026-01-05T02:00:00Z: a transaction was open there" in str(found.description)
+    assert "End the transaction of its producer" in str(found.description)
+
+
+def test_what_passes_says_so_in_a_sentence(world: World) -> None:
+    """Every check says in a sentence what was found, also where all is well."""
+    world.fill(3)
+    found = checks(world.run(0, 1))
+    assert {name: bool(each.passed and each.description) for name, each in found.items()} == dict.fromkeys(
+        ("receipts", "loss", "headroom", "completeness"), True
+    )
+    assert found["completeness"].description == "2 windows are complete."

@@ -1,0 +1,166 @@
+"""Windows and partition keys."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from dagster._utils.schedules import cron_string_iterator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, earlier, key_of, partitions_of, stretches, windows_of
+from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import WindowSpec
+from ingest.windows.grid import after, is_closed, window_at
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+DAILY_CRONS = ["hourly", "daily", "*/15 * * * *", "7,23,55 */3 * * *", "30 1,13 * * *", "0 */7 * * *"]
+"""Grids that are the same each day."""
+CRONS = [*DAILY_CRONS, "0 9-17 * * 1-5", "15 4 1,15 * *", "0 0 * * 0", "20 22 13 * 5"]
+GRIDS = st.sampled_from(CRONS)
+DELAYS = st.integers(0, 3 * 86_400).map(lambda s: timedelta(seconds=s))
+SHORT = st.integers(0, 3 * 3600).map(lambda s: timedelta(seconds=s))
+NOWS = st.integers(-86_400, 9 * 86_400).map(lambda s: START + timedelta(seconds=s))
+
+
+def first(grid: str) -> datetime:
+    """The grid's first label of the test's time."""
+    return after(grid, START - timedelta(minutes=1))
+
+
+def window(grid: str = "hourly", delay: timedelta = timedelta(minutes=5)) -> WindowSpec:
+    return WindowSpec.model_validate({"grid": grid, "start": first(grid), "delay": delay})
+
+
+def spec(grid: str) -> PipelineSpec:
+    return PipelineSpec.model_validate(
+        {
+            "id": "orders",
+            "source": {"bootstrap_servers": "127.0.0.1:9092", "topic": "t"},
+            "window": {"grid": grid, "start": first(grid)},
+            "decode": {"schema": "a.b:C"},
+            "sink": {"path": "t"},
+            "folder": Path("/tmp"),
+        }
+    )
+
+
+def starts_of(grid: str, count: int) -> list[datetime]:
+    """The first labels of the pipeline."""
+    found = [first(grid)]
+    while len(found) < count:
+        found.append(after(grid, found[-1]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("grid", "key"), [("hourly", "2026-01-05-00:00"), ("daily", "2026-01-05"), ("20 22 13 * 5", "2026-01-09-22:20")]
+)  # fmt: skip
+def test_first_partition_is_the_spec_start(grid: str, key: str) -> None:
+    """The first partition is the window at the spec's start, in UTC; a cron grid's keys tell the minute."""
+    assert partitions_of(window(grid)).get_first_partition_key() == key
+
+
+@pytest.mark.parametrize("grid", CRONS)
+def test_dagster_cuts_time_as_the_grid_does(grid: str) -> None:
+    """Dagster's partitions and the grid's windows are the same ones, irregular ones too."""
+    starts = starts_of(grid, 60)
+    partitions = partitions_of(window(grid))
+    assert partitions.get_partition_keys(current_time=starts[-1]) == [key_of(window(grid), s) for s in starts[:-1]]
+    found = [partitions.time_window_for_partition_key(key_of(window(grid), s)) for s in starts[:-1]]
+    assert [(w.start, w.end) for w in found] == list(pairwise(starts))
+
+
+@given(GRIDS, st.lists(st.integers(0, 80), min_size=1, max_size=20, unique=True))
+def test_keys_and_windows_are_one_to_one(grid: str, numbers: list[int]) -> None:
+    """A key names exactly one window on the grid, and windows come in the order of time whatever the order of keys."""
+    labels = starts_of(grid, max(numbers) + 1)
+    starts = [labels[n] for n in numbers]
+    found = windows_of(spec(grid), [key_of(window(grid), s) for s in starts])
+    assert [w for _, w in found] == [window_at("orders", grid, s) for s in sorted(starts)]
+    assert [k for k, _ in found] == [key_of(window(grid), s) for s in sorted(starts)]
+
+
+@given(GRIDS, DELAYS, NOWS, st.integers(1, 50))
+def test_closed_windows_are_the_newest_closed_ones(grid: str, delay: timedelta, now: datetime, newest: int) -> None:
+    """`closed` names exactly the newest windows of the pipeline whose end + delay has passed, without a gap."""
+    every, at = [], first(grid)
+    while is_closed(window_at("p", grid, at), delay, now):
+        every.append(key_of(window(grid), at))
+        at = after(grid, at)
+    assert closed(window(grid, delay), now, newest) == every[-newest:]
+
+
+@given(GRIDS, st.integers(0, 150), st.sets(st.integers(0, 150)))
+def test_earlier_windows_are_counted_as_they_are_listed(grid: str, number: int, numbers: set[int]) -> None:
+    """How many windows before one are not done is what listing them one by one gives, whatever is done after it."""
+    keys = [key_of(window(grid), start) for start in starts_of(grid, 151)]
+    done = {keys[n] for n in numbers}
+    assert earlier(window(grid), keys[number], done) == len([key for key in keys[:number] if key not in done])
+
+
+@given(st.sampled_from(DAILY_CRONS), DELAYS, st.integers(0, 100))
+def test_each_tick_finds_a_window_that_closed_since_the_last(grid: str, delay: timedelta, number: int) -> None:
+    """There is one tick per window, never before its end + delay, and within a minute of it."""
+    start, end = starts_of(grid, number + 2)[-2:]
+    tick = next(cron_string_iterator((end + delay).timestamp(), one(crons_of(window(grid, delay)), end + delay), "UTC"))
+    assert timedelta(0) <= tick - (end + delay) < timedelta(minutes=1)
+    assert closed(window(grid, delay), tick, 1) == [key_of(window(grid), start)]
+
+
+def one(crons: list[str], moment: datetime) -> str:
+    """Of several expressions the one that ticks first from an instant on."""
+    return min(crons, key=lambda cron: next(cron_string_iterator(moment.timestamp(), cron, "UTC")))
+
+
+@given(GRIDS, SHORT, st.integers(0, 40))
+def test_some_tick_comes_soon_after_any_window_closes(grid: str, delay: timedelta, number: int) -> None:
+    """Whatever the grid: within five minutes of a window's end + delay a tick finds it."""
+    start, end = starts_of(grid, number + 2)[-2:]
+    crons = crons_of(window(grid, delay))
+    tick = next(cron_string_iterator((end + delay).timestamp(), one(crons, end + delay), "UTC"))
+    assert timedelta(0) <= tick - (end + delay) <= timedelta(minutes=5)
+    assert key_of(window(grid), start) in closed(window(grid, delay), tick, 10)
+
+
+def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> None:
+    """A delay that leads into the next day can't be said in cron's day fields; one that doesn't can."""
+    assert crons_of(window("0 22 * * 5", timedelta(hours=1))) == ["0 23 * * 5"]
+    assert crons_of(window("0 22 * * 5", timedelta(hours=3))) == [OFTEN]
+    assert crons_of(window("*/20 * * * *", timedelta(minutes=3))) == ["3,23,43 * * * *"]
+    assert crons_of(window("50 1,13 * * *", timedelta(minutes=15))) == ["5 2,14 * * *"]
+
+
+def test_an_outage_is_looked_back_on_by_time() -> None:
+    """However short the windows are, those of two days are worth a look."""
+    span = timedelta(days=2)
+    assert catch_up(window("* * * * *"), START + timedelta(days=9), 48, span) == 2880
+    assert catch_up(window("daily"), START + timedelta(days=90), 48, span) == 48
+
+
+@given(GRIDS, st.sets(st.integers(0, 60), max_size=40))
+def test_stretches_cover_the_keys_and_nothing_else(grid: str, numbers: set[int]) -> None:
+    """Stretches hold each key once, have no gap inside, and a gap between each other."""
+    labels = starts_of(grid, 61)
+    found = stretches(window(grid), [key_of(window(grid), labels[n]) for n in numbers])
+    covered: list[int] = []
+    for s in found:
+        begin, last = (labels.index(partitions_of(window(grid)).time_window_for_partition_key(k).start) for k in (s.first, s.last))
+        ns = list(range(begin, last + 1))
+        assert not covered or ns[0] > covered[-1] + 1
+        covered += ns
+    assert covered == sorted(numbers)
+
+
+def test_no_keys_no_stretches() -> None:
+    """Nothing waiting asks for no run."""
+    assert stretches(window(), []) == []
+
+
+def test_a_gap_splits_a_stretch() -> None:
+    """A window that is there already is not run again only because its neighbours are missing."""
+    keys = ["2026-01-05-00:00", "2026-01-05-01:00", "2026-01-05-03:00"]
+    assert stretches(window(), keys) == [Stretch("2026-01-05-00:00", "2026-01-05-01:00"), Stretch("2026-01-05-03:00", "2026-01-05-03:00")]

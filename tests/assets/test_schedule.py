@@ -1,0 +1,196 @@
+"""The schedule: what a tick asks for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.schedule import CATCH_UP, REFUSED_TAG
+from ingest.errors import DamagedError
+from ingest.model.boundary import TopicPartition
+from ingest.model.window import Window
+from tests.assets.ticks import ask
+from tests.assets.world import START, TOPIC, World, hour
+
+
+def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:
+    """The ranges that a tick asks for, or why it asks for none."""
+    found = ask(world, "things_closed", at)
+    if isinstance(found, str):
+        return found
+    return [(r.tags["dagster/asset_partition_range_start"], r.tags["dagster/asset_partition_range_end"]) for r in found]
+
+
+def done(world: World, *hours: int) -> None:
+    """Dagster shows these windows as green."""
+    for n in hours:
+        world.instance.report_runless_asset_event(dg.AssetMaterialization("things", partition=world.key(n)))
+
+
+def test_it_asks_for_the_window_just_closed(world: World) -> None:
+    """At a window's end + delay the tick asks for exactly that window."""
+    done(world, 0, 1)
+    assert tick(world, hour(3, 5)) == [(world.key(2), world.key(2))]
+
+
+def test_a_window_that_is_not_closed_is_not_yet(world: World) -> None:
+    """Before the first window's end + delay there is nothing to ask for, and that is no failure."""
+    assert tick(world, hour(1, 4)) == "No closed window is waiting."
+
+
+def test_an_outage_is_caught_up(world: World) -> None:
+    """Windows that closed unseen are asked for by the next tick, in one run per stretch without a gap."""
+    done(world, 0, 3)
+    assert tick(world, hour(7, 5)) == [(world.key(1), world.key(2)), (world.key(4), world.key(6))]
+
+
+def test_catching_up_has_an_end(world: World) -> None:
+    """A schedule that is switched on late asks for the newest windows only; a backfill of years is a person's decision."""
+    assert tick(world, hour(1000, 5)) == [(world.key(1000 - CATCH_UP), world.key(999))]
+
+
+def test_a_tick_says_what_it_leaves(world: World) -> None:
+    """A tick that leaves older windows says how many and that they are for a backfill: in its runs' tags, or in why it has none."""
+    done(world, 3, 4)
+    [request] = ask(world, "things_closed", hour(1000, 5))
+    assert isinstance(request, dg.RunRequest)
+    said = f"950 windows before {world.key(1000 - CATCH_UP)} are not materialized."
+    assert request.tags["windrow/left"].startswith(said)
+    assert "start a backfill" in request.tags["windrow/left"]
+    done(world, *range(1000 - CATCH_UP, 1000))
+    told = tick(world, hour(1000, 5))
+    assert isinstance(told, str)
+    assert told.startswith(f"No closed window is waiting. {said}")
+    done(world, *range(3), *range(5, 1000 - CATCH_UP - 1))
+    assert f"1 window before {world.key(1000 - CATCH_UP)} is not" in tick(world, hour(1000, 5))
+
+
+def test_nothing_is_said_where_nothing_is_left(world: World) -> None:
+    """While all older windows are there, a tick says nothing of them."""
+    done(world, *range(52))
+    [request] = ask(world, "things_closed", hour(100, 5))
+    assert isinstance(request, dg.RunRequest)
+    assert "windrow/left" not in request.tags
+
+
+def test_a_tick_says_what_it_leaves_in_its_log(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tick's own log, which Dagster keeps with it, has the sentence too."""
+    ask(world, "things_closed", hour(100, 5))
+    assert f"52 windows before {world.key(52)} are not materialized." in capsys.readouterr().err
+
+
+def test_a_run_is_found_by_its_hours(world: World) -> None:
+    """A run over several windows is tagged with where they start and end, whether the schedule asked for it or a person."""
+    hours = {"windrow/start": "2026-01-05T00:00:00Z", "windrow/end": "2026-01-05T03:00:00Z"}
+    [request] = ask(world, "things_closed", hour(3, 5))
+    assert isinstance(request, dg.RunRequest)
+    assert hours.items() <= request.tags.items()
+    world.fill(3)
+    run = world.instance.get_run_by_id(world.run(0, 2).run_id)
+    assert run is not None
+    assert hours.items() <= run.tags.items()
+
+
+def test_short_windows_are_caught_up_for_two_days(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """However many windows two days have, a tick after an outage that long asks for all of them."""
+    world = World(tmp_path, instance, window={"grid": "*/15 * * * *", "start": START, "delay": "1m"})
+    assert tick(world, hour(96, 1)) == [("2026-01-07-00:00", "2026-01-08-23:45")]
+
+
+def test_a_refused_window_blocks_no_other(world: World) -> None:
+    """What was refused waits for a person; the windows after it are asked for without it."""
+    world.fill(1)
+    for _ in range(200):
+        world.send(1, 30, b"poison")
+    world.fill(2, first=2)
+    assert not world.run(0, 2).success
+    assert tick(world, hour(3, 5)) == [(world.key(2), world.key(2))]
+
+
+def assert_it_fails_and_is_asked_for_again(world: World) -> None:
+    """The first hour's run fails, is not tagged as refused, and so the next tick asks for that hour."""
+    result = world.run(0)
+    assert not result.success
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert REFUSED_TAG not in run.tags
+    assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
+
+
+@pytest.mark.parametrize("wrong", ["ledger", "grid", "receipt"])
+def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
+    """A table of another ledger or grid, or with a damaged receipt, says nothing of a window's data: once mended, it is asked for again."""
+    world.fill(1)
+    ledger, grid = ("another", "hourly") if wrong == "ledger" else (world.ledger_id(), "daily" if wrong == "grid" else "hourly")
+    world.sink.prepare(ledger, "things", grid)
+    if wrong == "receipt":
+        world.sink.look = damaged  # type: ignore[method-assign]
+    assert_it_fails_and_is_asked_for_again(world)
+
+
+def damaged(window: Window) -> None:
+    """What a sink says whose receipt is gone."""
+    raise DamagedError(f"the receipt of window {window.key} is missing", "commit", "Restore it.")
+
+
+def test_one_run_at_a_time(world: World) -> None:
+    """While a run of the schedule is going, the tick leaves everything to the next one."""
+    job = world.defs.resolve_job_def("things_windows")
+    world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    assert tick(world, hour(3, 5)) == "The run before is still going; the next tick asks for what it leaves."
+
+
+def test_what_it_asks_for_can_be_run(world: World) -> None:
+    """The job takes the tags of a request, and runs the whole stretch."""
+    world.fill(3)
+    assert tick(world, hour(3, 5)) == [(world.key(0), world.key(2))]
+    assert world.run(0, 2).success
+    assert tick(world, hour(3, 5)) == "No closed window is waiting."
+
+
+@pytest.fixture
+def quarters(tmp_path: Path, instance: dg.DagsterInstance) -> World:
+    """A pipeline of a quarter of an hour, but not around every hour's end."""
+    return World(tmp_path, instance, window={"grid": "5-50/15 * * * *", "start": hour(0, 5), "delay": "2m", "max_wait": "0s"})
+
+
+def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
+    """After an outage of the schedule one tick asks for all windows since, and its run leaves no hole: the checker finds nothing wrong."""
+    world = quarters
+    world.fill(8)
+    world.now = hour(1, 40)
+    assert world.run_range("2026-01-05-00:05", "2026-01-05-01:20").success
+    world.now = hour(7, 37)
+    [(first, last)] = tick(world, world.now)
+    assert (first, last) == ("2026-01-05-01:35", "2026-01-05-07:20")
+    assert world.run_range(first, last).success
+    assert len(world.green()) == 30
+    assert tick(world, world.now) == "No closed window is waiting."
+    held = [c.receipt for c in world.sink.receipts()]
+    assert [r.window.end for r in held[:-1]] == [r.window.start for r in held[1:]]
+    behind = {tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) < 7 * 60 + 35} for tp, offsets in world.sent.items()}
+    before = {tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) >= 5} for tp, offsets in behind.items()}
+    world.sent = before
+    assert world.verdict().ok, world.verdict()
+
+
+def test_a_window_that_waits_for_a_transaction_is_not_refused(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A window that can't be cut yet, for a transaction is open, fails with one sentence, and the next tick asks for it again."""
+    window = {"grid": "hourly", "start": START, "delay": "5m", "max_wait": "24h"}
+    world = World(tmp_path, instance, window=window)
+    world.fill(1)
+    world.broker.produce(TopicPartition(TOPIC, 0), b"{}", timestamp=hour(0, 59), transaction=world.broker.transaction())
+    world.impatient = True
+    world.now = hour(1, 5)
+    assert_it_fails_and_is_asked_for_again(world)
+
+
+def test_a_window_run_too_early_is_asked_for_when_it_closes(world: World) -> None:
+    """What is not over yet was not refused."""
+    world.fill(2)
+    world.now = hour(1)
+    assert not world.run(0).success
+    assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]

@@ -1,0 +1,164 @@
+"""What people see of a window: which entries, in which order, and in which words."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pandera.polars as pa
+import polars as pl
+import pytest
+
+from assets.columns import column_schema, declared_schema
+from assets.describing import code, table_description
+from assets.metadata import MEANINGS
+from assets.topic import topic_assets
+from ingest.schema.columns import Columns
+from ingest.schema.metadata import DEFAULT
+from tests.assets.world import START, World, hour
+
+FIRST = ["rows_written", "dead_letters", "window", "offsets", "lag_records", "lag_seconds"]
+
+
+def table_asset(world: World) -> dg.AssetSpec:
+    [found] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["things"])]
+    return found
+
+
+def columns_of(schema: dg.TableSchema) -> dict[str, tuple[bool, list[str]]]:
+    return {c.name: (c.constraints.nullable, list(c.constraints.other)) for c in schema.columns}
+
+
+def shown(world: World, n: int = 0) -> dict[str, Any]:
+    return {name: value.value for name, value in world.metadata(n).items()}
+
+
+def test_what_matters_comes_first(world: World) -> None:
+    """Rows, dead letters, the window, its offsets and the lag stand first, in this order; of zeros only those are there."""
+    world.fill(2)
+    assert world.run(0).success
+    found = world.metadata(0)
+    assert list(found)[: len(FIRST)] == FIRST
+    zeros = [name for name, value in found.items() if not isinstance(value.value, bool) and value.value == 0]
+    assert set(zeros) <= {"dead_letters", "lag_records", "lag_seconds", "run_seconds"}
+    assert "recovered" not in found
+    assert len([name for name in found if not name.startswith("dagster/")]) <= 17
+
+
+def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """The table's description says what each entry means, those that are seldom there too."""
+    source = {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things", "publish_group": "readers"}
+    world = World(tmp_path, instance, source=source)
+    world.fill(2)
+    world.send(1, 30, b"poison")
+    world.send(1, 31, b'{"id": 1}')
+    assert world.run(1).success
+    assert world.run(1, on_committed="replace").success
+    assert world.run(1).success
+    entries = {name for event in world.shown() for name in event if not name.startswith("dagster/")}
+    assert {"generation", "recovered", "published", "dead_reasons"} <= entries <= set(MEANINGS)
+    description = table_asset(world).description or ""
+    assert all(f"| `{name}` |" in description for name in MEANINGS)
+
+
+def test_the_window_is_told_as_the_command_takes_it(world: World) -> None:
+    """The window's start and end stand in one entry, as `--window` takes them."""
+    world.fill(1)
+    assert world.run(0).success
+    assert shown(world)["window"] == "2026-01-05T00:00:00Z/2026-01-05T01:00:00Z"
+
+
+def test_lag_is_of_the_newest_window_only(world: World) -> None:
+    """A window that is reported again after later ones were committed shows no lag: what is beyond its stop has been read."""
+    world.fill(3)
+    assert world.run(0, 2).success
+    world.fill(1, first=3)
+    assert world.run(0).success
+    assert not {"lag", "lag_records", "lag_seconds"} & set(world.metadata(0))
+    assert world.run(2).success
+    assert shown(world, 2)["lag_records"] == 60
+
+
+def test_columns_keep_their_checks(world: World) -> None:
+    """What the definition says of columns, their checks and descriptions, is in each event too: Dagster shows the newest event's."""
+    declared = table_asset(world).metadata["dagster/column_schema"]
+    assert columns_of(declared)["id"] == (False, ["greater_than_or_equal_to(0)"])
+    assert columns_of(declared)["_offset"] == (False, [])
+    world.fill(1)
+    assert world.run(0).success
+    found = shown(world)["dagster/column_schema"]
+    assert found == declared
+
+
+class Before(pa.DataFrameModel):
+    """As it was."""
+
+    id: pl.Int64 = pa.Field(ge=0)
+    kind: pl.String = pa.Field(isin=["a"])
+
+
+class Now(pa.DataFrameModel):
+    """As it is: a check more, a type that changed, a column more."""
+
+    id: pl.Int64 = pa.Field(ge=10)
+    kind: pl.String = pa.Field(nullable=True, isin=["a", "b"])
+    more: pl.Int64 = pa.Field(nullable=True)
+
+    @pa.dataframe_check
+    def sane(self, data: Any) -> Any:
+        """Of whole rows."""
+        raise NotImplementedError
+
+
+def test_columns_of_an_older_schema_claim_nothing() -> None:
+    """A window that was read with another schema shows the checks of those columns only that are still what they were."""
+    now = Columns.of(Now)
+    found = column_schema(Columns.of(Before).described(), now, DEFAULT)
+    assert {name: other for name, (_, other) in columns_of(found).items() if not name.startswith("_")} == {
+        "id": columns_of(declared_schema(now, DEFAULT))["id"][1],
+        "kind": [],
+    }
+    assert list(found.constraints.other) == []
+    assert list(column_schema(now.described(), now, DEFAULT).constraints.other) == ["sane"]
+
+
+def test_how_offsets_were_found_is_one_word(world: World) -> None:
+    """`resolved` has no space to break at; columns that hold zeros only aren't there."""
+    world.fill(2)
+    assert world.run(0).success
+    lines = [r.data for r in world.metadata(0)["offsets"].records]
+    assert [line["resolved"] for line in lines] == ["settled"] * 2
+    assert not any("invisible" in line or "skipped" in line for line in lines)
+    world.now = hour(2, 6)
+    assert world.run(1).success
+    assert [r.data["resolved"] for r in world.metadata(1)["offsets"].records] == ["settled→end"] * 2
+
+
+@pytest.mark.parametrize("text", ["shop\\..*_v[0-9]*", "a`b", "``", "*_*"])
+def test_a_code_span_holds_any_text(text: str) -> None:
+    """A code span shows the text as it is, whatever it holds: its fence stands nowhere within."""
+    fenced = code(text)
+    fence = fenced[: len(fenced) - len(fenced.lstrip("`"))]
+    assert fenced.endswith(fence)
+    assert fenced[len(fence) : -len(fence)].strip(" ") == text
+    assert fence not in text.split(" ")
+
+
+def test_patterns_are_shown_as_they_are(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A pattern, and a cron grid, stand in code spans: Markdown would take their stars for emphasis."""
+    source = {"bootstrap_servers": "127.0.0.1:9", "topic_pattern": r"shop\.*_*"}
+    window = {"grid": "*/15 * * * *", "start": START, "delay": timedelta(minutes=1)}
+    world = World(tmp_path, instance, source=source, window=window)
+    assert (
+        table_description(world.spec).splitlines()[0] == r"topics matching `shop\.*_*`: one window at a time (`*/15 * * * *`), exactly once"
+    )
+    assert [asset.description for asset in topic_assets(world.spec)] == [r"Kafka topics matching `shop\.*_*`"]
+
+
+def test_no_two_nodes_are_named_alike(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """The graph writes the last part of a key on a node: a pattern's is not its table's."""
+    world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic_pattern": r"shop\..*"})
+    names = [s.key.path[-1] for s in world.defs.resolve_all_asset_specs()]
+    assert sorted(names) == ["things", "topics-of-things"]

@@ -1,0 +1,238 @@
+"""The table asset: runs, their failures, and what Dagster then shows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import msgspec
+import pytest
+
+from assets.checks import gaps
+from assets.factory import kafka_table
+from assets.schedule import REFUSED_TAG
+from ingest.errors import UnreachableError
+from ingest.model.codec import from_json
+from ingest.model.receipt import Committed, Receipt
+from ingest.model.staged import Staged
+from ingest.ports.broker import Position
+from ingest.ports.sink import Outcome
+from tests.assets.world import START, TOPIC, World, hour
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> str:
+    [failed] = [e for e in result.get_step_failure_events() if e.step_key == "things"]
+    return failed.step_failure_data.error_display_string
+
+
+def passed(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    """What each check of a run said."""
+    return {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
+
+
+def test_one_window(world: World) -> None:
+    """A partition's run commits its window once and shows it green."""
+    world.fill(3)
+    result = world.run(1)
+    assert result.success
+    assert world.green() == {world.key(1)}
+    assert world.receipt_of(1).counts.valid == 60
+    [event] = result.get_asset_materialization_events()
+    assert event.partition == world.key(1)
+
+
+def test_a_range_is_one_run_in_order(world: World) -> None:
+    """A range commits each of its windows, in the order of time, in one run."""
+    world.fill(4)
+    assert world.run(0, 3).success
+    assert world.green() == {world.key(n) for n in range(4)}
+    staged = [world.receipt_of(n).staged_at for n in range(4)]
+    assert staged == sorted(staged)
+    assert {world.receipt_of(n).request for n in range(4)} == {world.receipt_of(0).request}
+
+
+def test_metadata_says_all_of_it(world: World) -> None:
+    """The metadata of a window is its receipt, and the numbers that people plot."""
+    world.fill(2)
+    world.send(1, 59, b"poison")
+    world.fill(1, first=2)
+    assert world.run(1).success
+    shown = world.metadata(1)
+    receipt = world.receipt_of(1)
+    assert from_json(msgspec.json.encode(shown["receipt"].value), Receipt) == receipt
+    numbers = {name: shown[name].value for name in ("messages_read", "rows_written", "dead_letters")}
+    assert numbers == {"messages_read": 61, "rows_written": 60, "dead_letters": 1}
+    splits = {str(s.partition): [s.start, s.stop] for s in receipt.plan.splits}
+    assert shown["offset_ranges"].value == {TOPIC: splits}
+    assert [r.data["read"] for r in shown["offsets"].records] == [s.read for s in receipt.splits]
+    assert shown["dagster/partition_row_count"].value == 60
+    assert "recovered" not in shown
+    assert shown["delta_version"].value == 1
+    assert sum(shown["dead_reasons"].value.values()) == 1
+    assert all(shown[name].value > 0 for name in ("bytes_read", "rows_per_second"))
+    assert shown["run_seconds"].value >= 0
+    lineage = shown["dagster/column_lineage"].value.deps_by_column
+    assert lineage["id"] == [dg.TableColumnDep(dg.AssetKey(["kafka", TOPIC]), "value")]
+    assert lineage["_offset"] == [dg.TableColumnDep(dg.AssetKey(["kafka", TOPIC]), "offset")]
+    assert [c.name for c in shown["dagster/column_schema"].value.columns][:2] == ["id", "name"]
+
+
+def test_lag_is_what_the_topic_has_beyond_the_window(world: World) -> None:
+    """Lag counts offsets between the window's stop and the topic's end, and is nothing where nothing is left."""
+    world.fill(3)
+    assert world.run(0, 2).success
+    assert [world.metadata(n)["lag_records"].value for n in range(3)] == [120, 60, 0]
+    assert world.metadata(0)["lag_seconds"].value > 0
+    assert world.metadata(2)["lag_seconds"].value == 0
+
+
+def test_a_second_run_writes_nothing(world: World) -> None:
+    """What is committed is reported as recovered; the table stays as it is."""
+    world.fill(2)
+    assert world.run(0, 1).success
+    before = [world.receipt_of(n) for n in range(2)]
+    assert world.run(0, 1).success
+    assert [world.receipt_of(n) for n in range(2)] == before
+    assert world.metadata(0)["recovered"].value is True
+
+
+def test_replace_is_explicit(world: World) -> None:
+    """`on_committed: replace` reads the frozen offsets again, as the next generation."""
+    world.fill(2)
+    assert world.run(0).success
+    assert world.run(0, on_committed="replace").success
+    assert world.receipt_of(0).generation == 1
+    assert world.metadata(0)["generation"].value == 1
+
+
+def test_a_refused_window_stops_the_run_after_the_finished_ones_are_green(world: World) -> None:
+    """The windows before the refused one are green, it and the later ones are not; the failure says why and isn't retried."""
+    world.fill(3)
+    for _ in range(200):
+        world.send(2, 59, b"poison")
+    world.fill(1, first=3)
+    result = world.run(0, 3)
+    assert not result.success
+    assert world.green() == {world.key(0), world.key(1)}
+    assert "max_dead_ratio" in failure_of(result)
+    assert "refused: JSON is malformed: Expecting value (200). First: " in failure_of(result)
+    assert world.key(2) in failure_of(result)
+    assert world.attempts == 1
+    run = world.instance.get_run_by_id(result.run_id)
+    assert run is not None
+    assert run.tags[REFUSED_TAG] == f"things/{world.key(2)}"
+
+
+def test_an_open_window_fails_with_one_clear_sentence(world: World) -> None:
+    """A manual run of a window that isn't over says from when on it can be run."""
+    world.fill(1)
+    world.now = hour(1)
+    result = world.run(0)
+    assert not result.success
+    assert "2026-01-05T01:05:00Z" in failure_of(result)
+    assert world.attempts == 1
+
+
+def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unreachable broker costs a retry, not the run."""
+    world.fill(2)
+    ends, calls = world.broker.stable_ends, []
+
+    def once_away(tps: list[object]) -> dict[object, Position]:
+        calls.append(tps)
+        if len(calls) == 1:
+            raise UnreachableError("The broker is away", "plan", "Wait.")
+        return ends(tps)
+
+    monkeypatch.setattr(world.broker, "stable_ends", once_away)
+    monkeypatch.setattr("assets.reporting.RETRY", dg.RetryPolicy(max_retries=1))
+    world.defs = kafka_table(world.spec, world.assemble)
+    assert world.run(0).success
+    assert world.attempts > 1
+    assert world.green() == {world.key(0)}
+
+
+def test_the_check_holds_copies_against_receipts(world: World) -> None:
+    """The check passes while Dagster and the ledger say what the table says, and names the window where Dagster says something else."""
+    world.fill(3)
+    good = world.run(0, 1)
+    assert passed(good) == {"receipts": True, "loss": True, "headroom": True, "completeness": True}
+    older = {"receipt": dg.MetadataValue.json({"digest": "x", "generation": 7, "attempt": "y"})}
+    world.instance.report_runless_asset_event(dg.AssetMaterialization("things", partition=world.key(0), metadata=older))
+    [check] = [e for e in world.run(1).get_asset_check_evaluations() if e.check_name == "receipts"]
+    assert not check.passed
+    assert "2026-01-05T00:00:00Z: Dagster has generation 7, the table generation 0" in str(check.metadata["wrong"].value)
+
+
+def test_the_check_asks_where_windows_are_cut(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours tile if they cut at the same offsets, however each cut was found; else the check fails and says where they don't."""
+    world.fill(2)
+    assert world.run(0, 1).success
+    one, other = world.receipt_of(0), world.receipt_of(1)
+    start = other.plan.start
+
+    def starting(**changes: object) -> Receipt:
+        marks = (msgspec.structs.replace(start.marks[0], **changes), *start.marks[1:])
+        plan = msgspec.structs.replace(other.plan, start=msgspec.structs.replace(start, marks=marks))
+        return msgspec.structs.replace(other, plan=plan, digest=plan.digest)
+
+    assert gaps([one, starting(how="clamped", leader_epoch=99)]) == []
+    replaced = msgspec.structs.replace(starting(offset=start.marks[0].offset + 1), generation=1)
+    [told] = gaps([one, replaced])
+    assert told.startswith(f"{one.window.key} stops elsewhere than {other.window.key} starts: {start.marks[0].tp} at ")
+    monkeypatch.setattr(world.sink, "receipts", lambda: [Committed(r, None) for r in (one, replaced)])
+    [check] = [e for e in world.run(0).get_asset_check_evaluations() if e.check_name == "receipts"]
+    assert not check.passed
+    wrong = str(check.metadata["wrong"].value)
+    assert told in wrong
+    assert f"{other.window.key}: the ledger has generation 0, the table generation 1" in wrong
+
+
+def killed_at_the_third_window(folder: str) -> None:
+    """A run over four windows whose process is killed in the third one's commit. Runs in a process of its own."""
+    with dg.DagsterInstance.local_temp(folder) as instance:
+        world = World(Path(folder), instance)
+        world.fill(4)
+        commit, calls = world.sink.commit, []
+
+        def dying(receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+            calls.append(receipt)
+            if len(calls) == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return commit(receipt, staged)
+
+        world.sink.commit = dying  # type: ignore[method-assign]
+        world.run(0, 3)
+
+
+def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
+    """What was committed before a `kill -9` is green in Dagster, what was not is not."""
+    code = "import sys; from tests.assets.test_table import killed_at_the_third_window as run; run(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    died = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        world = World(tmp_path, instance)
+        assert world.green() == {world.key(0), world.key(1)}
+
+
+def test_a_run_never_lists_all_partitions(tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range of a fine grid that began long ago costs what the range holds: nobody asks for all of the table's partitions."""
+
+    def listed(*_: object, **__: object) -> list[str]:
+        raise AssertionError("all partitions were listed")
+
+    window = {"grid": "* * * * *", "start": START - timedelta(days=300), "delay": "1m", "max_wait": "0s"}
+    world = World(tmp_path, instance, window=window)
+    world.fill(1)
+    monkeypatch.setattr(dg.TimeWindowPartitionsDefinition, "get_partition_keys", listed)
+    result = world.run_range("2026-01-05-00:00", "2026-01-05-00:03")
+    assert result.success
+    assert {e.check_name for e in result.get_asset_check_evaluations()} == {"receipts", "loss", "headroom", "completeness"}
+    assert world.green() == {f"2026-01-05-00:0{n}" for n in range(4)}

@@ -1,0 +1,110 @@
+"""Downstream work that waits for complete windows."""
+
+# No postponed annotations here: Dagster reads those of the decorated function itself.
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.names import table_key
+from assets.partitions import partitions_of
+from assets.waiting import when_complete
+from ingest.errors import SpecError
+from tests.assets.world import World
+
+
+class Downstream:
+    """A sum of each hour, and the sensor that runs it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.cursor: str | None = None
+        self.summed: list[str] = []
+
+        @dg.asset(deps=[table_key(world.spec)], partitions_def=partitions_of(world.spec.window))
+        def hourly_sum(context: dg.AssetExecutionContext) -> None:
+            self.summed.append(context.partition_key)
+
+        self.sensor = when_complete(world.spec, [hourly_sum], world.assemble)
+        self.defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[hourly_sum], sensors=[self.sensor]))
+
+    def tick(self, *, saved: bool = True) -> list[dg.RunRequest]:
+        """What a tick asks for; `saved`: whether Dagster got round to keeping the cursor."""
+        repository = self.defs.get_repository_def()
+        with dg.build_sensor_context(instance=self.world.instance, cursor=self.cursor, repository_def=repository) as context:
+            data = self.sensor.evaluate_tick(context)
+        if saved and data.cursor is not None:
+            self.cursor = data.cursor
+        return list(data.run_requests or [])
+
+    def keys(self, *, saved: bool = True) -> list[str]:
+        return [str(r.partition_key) for r in self.tick(saved=saved)]
+
+
+@pytest.fixture
+def downstream(world: World) -> Downstream:
+    return Downstream(world)
+
+
+def test_it_waits_until_the_hours_are_over_everywhere(world: World, downstream: Downstream) -> None:
+    """A committed window is not enough: only once all topic-partitions were seen past its end its partition is asked for, once."""
+    world.fill(3)
+    assert world.run(0, 2).success
+    assert downstream.keys() == [world.key(0), world.key(1)]
+    assert downstream.keys() == []
+    world.fill(1, first=3)
+    assert world.run(3).success
+    assert downstream.keys() == []  # the end of hour 2 was frozen when nobody was seen past it
+
+
+def test_what_it_asks_for_runs(world: World, downstream: Downstream) -> None:
+    """The run of the downstream asset is of the very partition that is complete."""
+    world.fill(2)
+    assert world.run(0).success
+    [request] = downstream.tick()
+    job = downstream.defs.resolve_implicit_global_asset_job_def()
+    selected = [dg.AssetKey(["hourly_sum"])]
+    result = job.execute_in_process(instance=world.instance, partition_key=request.partition_key, asset_selection=selected)
+    assert result.success
+    assert downstream.summed == [world.key(0)]
+
+
+def test_a_change_is_told_once_more(world: World, downstream: Downstream) -> None:
+    """A window that turns late, or is replaced, is asked for once more, under another run key."""
+    world.fill(2)
+    assert world.run(0).success
+    [first] = downstream.tick()
+    assert world.run(0, on_committed="replace").success
+    [replaced] = downstream.tick()
+    world.send(0, 30, b'{"id": 1}')
+    world.fill(1, first=2)
+    assert world.run(1).success
+    late = downstream.tick()
+    assert [r.run_key for r in (first, replaced)] == [f"{world.key(0)} 0 complete", f"{world.key(0)} 1 complete"]
+    assert [r.run_key for r in late] == [f"{world.key(0)} 1 late", f"{world.key(1)} 0 complete"]
+    assert downstream.tick() == []
+
+
+def test_a_cursor_that_is_lost_costs_nothing(world: World, downstream: Downstream) -> None:
+    """A tick that died before its cursor was kept is made again with the same run keys, which Dagster takes once."""
+    world.fill(3)
+    assert world.run(0, 1).success
+    died = [r.run_key for r in downstream.tick(saved=False)]
+    assert [r.run_key for r in downstream.tick()] == died
+
+
+def test_a_tick_is_bounded(world: World, downstream: Downstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long history is asked for in pieces, the oldest first."""
+    monkeypatch.setattr("assets.waiting.AT_ONCE", 3)
+    world.fill(6)
+    assert world.run(0, 4).success
+    assert downstream.keys() == [world.key(n) for n in range(3)]
+    assert downstream.keys() == [world.key(n) for n in (3, 4)]
+
+
+def test_batches_have_nothing_to_wait_for(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Micro-batches have no hours."""
+    world = World(tmp_path, instance, window={"grid": "batch"})
+    with pytest.raises(SpecError, match="no hours to be complete"):
+        when_complete(world.spec, "anything")

@@ -1,0 +1,116 @@
+"""The schema that `dg check yaml` and editors hold a file against: it takes what a spec may say, and names the line of what it may not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster_shared.yaml_utils import parse_yaml_with_source_position
+from jsonschema import Draft202012Validator
+
+from assets.component import Attributes
+from ingest.spec.load import parse_spec
+
+USUAL = """
+id: a
+source: {bootstrap_servers: "127.0.0.1:9", topic: t}
+window: {grid: hourly, start: 2026-01-05T00:00:00Z}
+decode: {schema: "a.b:C"}
+sink: {path: p}
+"""
+KAFKA = "source: {bootstrap_servers: '127.0.0.1:9', topic: t"
+GOOD = [
+    "source: {bootstrap_servers: '127.0.0.1:9,[::1]:10', topic: [a, b]}",
+    "source: {bootstrap_servers: '127.0.0.1:9', partitions: {a: [0, 1]}}",
+    "source: {bootstrap_servers: '127.0.0.1:9', topic_pattern: 'a.*', on_removed: drop}",
+    KAFKA + ", start: earliest}",
+    KAFKA + ", start: {timestamp: 2026-01-05T00:00:00Z, no_match: fail}}",
+    KAFKA + ", start: {timestamp: 1767571200000}}",
+    KAFKA + ", start: {committed: g, reset: latest}}",
+    KAFKA + ", start: {offsets: {0: 42}, others: latest}}",
+    KAFKA + ", start: {offsets: {t: {0: 42}}, others: latest}}",
+    KAFKA + ", start: {offsets: 'partition:0,offset:42', others: latest}}",
+    KAFKA + ", split_records: none, publish_group: none}",
+    KAFKA + ", split_records: 5, publish_group: g}",
+    KAFKA + ", tuning: {fetch_max_bytes: 16MiB, fetch_min_bytes: 5, fetch_wait: 2s, request_timeout: 20}}",
+    KAFKA + ", client: {client.id: me, socket.keepalive.enable: true}}",
+    "window: {grid: '*/15 * * * *', start: 2026-01-05T00:00:00Z, delay: 90, max_wait: 1h30m, idle: exempt}",
+    "window: {grid: daily, start: 2026-01-05T00:00:00Z}",
+    "window: {grid: batch, every: '* * * * *', max_records: 5, min_records: 2}",
+    "window: {grid: batch, max_records: none}",
+    "limits: {max_dead_ratio: null, max_dead_count: 5}",
+    "limits: {max_dead_ratio: 1}",
+    "metadata: {offset: at, timestamp: none, headers: h}",
+    "decode: {schema: 'a.b:C', on_null: drop, unknown: dead}",
+    "state: x.db",
+]
+TEMPLATES = [
+    "window: {grid: hourly, start: \"{{ env('X', '2026-01-05T00:00:00Z') }}\", delay: \"{{ env('D') }}\"}",
+    "window: {grid: batch, max_records: \"{{ env('X', '5') }}\"}",
+    "limits: {max_dead_ratio: \"{{ env('X', '0.5') }}\"}",
+    "source: {bootstrap_servers: \"{{ env('X') }}\", topic: t, isolation: \"{{ env('Y') }}\"}",
+]
+
+
+def mistakes(text: str) -> list[tuple[str, str]]:
+    """Place and message of what the schema says of a spec with this section."""
+    written: dict[str, Any] = {**parse_yaml_with_source_position(USUAL).value, **parse_yaml_with_source_position(text).value}
+    found = Draft202012Validator(Attributes.model_json_schema()).iter_errors(written)
+    return [(".".join(map(str, error.absolute_path)), error.message) for error in found]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_what_a_spec_takes_the_schema_takes(text: str) -> None:
+    """Each form in which a setting may be written passes, as it does when the pipeline is loaded."""
+    assert mistakes(text) == []
+    parse_spec({**parse_yaml_with_source_position(USUAL).value, **parse_yaml_with_source_position(text).value}, Path("/tmp"))
+
+
+@pytest.mark.parametrize("text", TEMPLATES)
+def test_templates_pass(text: str) -> None:
+    """What a template will be, nobody knows before it is resolved: it passes wherever it stands."""
+    assert mistakes(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ("id: 'a b'", "id", "'a b' does not match"),
+        ("source: {bootstrap_servers: nowhere, topic: t}", "source.bootstrap_servers", "'nowhere' does not match"),
+        (KAFKA + ", topik: t}", "source", "'topik' was unexpected"),
+        (KAFKA + ", isolation: none}", "source.isolation", "'none' is not one of ['read_committed', 'read_uncommitted']"),
+        (KAFKA + ", tuning: {fetch_max_bytes: lots}}", "source.tuning.fetch_max_bytes", "'lots' does not match"),
+        ("window: {grid: weekly, start: 2026-01-05T00:00:00Z}", "window.grid", "'weekly' does not match"),
+        ("window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 5 m}", "window.delay", "'5 m' does not match"),
+        ("window: {grid: batch, max_records: 0}", "window.max_records", "0 is less than the minimum of 1"),
+        ("limits: {max_dead_ratio: 2}", "limits.max_dead_ratio", "2 is greater than the maximum of 1"),
+        ("decode: {schema: nothing}", "decode.schema", "'nothing' does not match"),
+    ],
+)
+def test_a_mistake_is_named_at_its_place(text: str, place: str, said: str) -> None:
+    """What can't be is said of that setting alone, not of all forms that it might have had."""
+    [(where, message)] = mistakes(text)
+    assert where == place
+    assert said in message
+
+
+@pytest.mark.slow
+def test_dg_checks_a_wrong_file(tmp_path: Path) -> None:
+    """`dg check yaml` in somebody's own project fails with the file and the line of each mistake."""
+    (tmp_path / "pyproject.toml").write_text('[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n')
+    folder = tmp_path / "src" / "shop" / "defs" / "payments"
+    folder.mkdir(parents=True)
+    attributes = USUAL.replace("hourly", "weekly").replace("topic: t", "topik: t")
+    file = folder / "defs.yaml"
+    file.write_text("type: assets.component.KafkaTable\nattributes:" + attributes.replace("\n", "\n  ").rstrip() + "\n")
+    dg = str(Path(sys.executable).with_name("dg"))
+    checked = subprocess.run([dg, "check", "yaml"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    said = checked.stdout + checked.stderr
+    assert checked.returncode == 1, said
+    assert f"{file}:4" in said
+    assert "'topik' was unexpected" in said
+    assert f"{file}:5" in said
+    assert "'weekly' does not match" in said

@@ -1,0 +1,57 @@
+"""The whole source keeps its contract on the in-memory broker and on real Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.client import consumer_properties
+from ingest.model.source import Isolation
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.read.confluent import KafkaReader
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.reader import MemoryReader
+from tests.contracts.kafka_logs import KafkaCluster
+from tests.contracts.logs import Logs, MemoryCluster
+from tests.contracts.source_contract import SourceContract
+from tests.contracts.source_desk import SourceDesk
+
+
+def memory_desk(folder: Path) -> SourceDesk:
+    """On a new in-memory cluster."""
+    broker = MemoryBroker()
+    return SourceDesk(
+        Logs(MemoryCluster(broker)), broker.at, lambda isolation, plan: MemoryReader(broker.at(isolation), plan), folder
+    )  # fmt: skip
+
+
+def kafka_desk(bootstrap: str, folder: Path) -> SourceDesk:
+    """On a real broker."""
+
+    def broker(isolation: Isolation) -> Broker:
+        return KafkaBroker(bootstrap, {}, isolation=isolation)
+
+    def reader(isolation: Isolation, plan: ReadPlan) -> Reader:
+        return KafkaReader(consumer_properties(bootstrap, {}, isolation=isolation), plan, stall_seconds=20.0)
+
+    return SourceDesk(Logs(KafkaCluster(bootstrap)), broker, reader, folder)
+
+
+class TestInMemory(SourceContract):
+    """On the twin."""
+
+    @pytest.fixture
+    def desk(self, tmp_path: Path) -> SourceDesk:
+        return memory_desk(tmp_path)
+
+
+@pytest.mark.broker
+class TestOnKafka(SourceContract):
+    """On the real thing."""
+
+    @pytest.fixture
+    def desk(self, kafka: str, tmp_path: Path) -> SourceDesk:
+        return kafka_desk(kafka, tmp_path)

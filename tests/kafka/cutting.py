@@ -1,0 +1,48 @@
+"""Cuts off the ends of real logs: stop the broker, shorten its files, start it again. What an unclean election, or a lost disk, leaves."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.kafka.embedded.server import EmbeddedBroker
+from ingest.model.boundary import TopicPartition
+from tests.contracts.kafka_logs import KafkaCluster
+from tests.kafka import produce
+
+_HEADER = struct.Struct(">qi")
+"""How a batch begins: its first offset, and how many bytes follow."""
+
+
+@dataclass(frozen=True)
+class CuttableKafka(KafkaCluster):
+    """A real broker of one's own; `folder` is where it keeps everything."""
+
+    broker: EmbeddedBroker
+    folder: Path
+
+    def cut(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Each log ends at its offset, where a batch must begin. All other logs have new leaders too, as after any restart."""
+        self.broker.stop()
+        for tp, end in ends.items():
+            cut_files(self.folder / "data" / f"{tp.topic}-{tp.partition}", end)
+        self.broker.start()
+        produce.forget()
+
+
+def cut_files(log: Path, end: int) -> None:
+    """Shorten a log of one segment. Kafka makes its indexes anew, and trims its leader epochs, when it finds the log shorter."""
+    (segment,) = log.glob("*.log")
+    content, at = segment.read_bytes(), 0
+    while at < len(content):
+        first, length = _HEADER.unpack_from(content, at)
+        if first >= end:
+            assert first == end, f"offset {end} lies in a batch, the next one begins at {first}"
+            break
+        at += _HEADER.size + length
+    with segment.open("r+b") as file:
+        file.truncate(at)
+    for index in [*log.glob("*.index"), *log.glob("*.timeindex")]:
+        index.unlink()

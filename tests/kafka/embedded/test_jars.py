@@ -1,0 +1,81 @@
+"""Java and jars: what is missing is said with the command that cures it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.embedded import jars
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with nothing on its path but what a test puts there, in a project of its own."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.delenv("WINDROW_KAFKA_JARS", raising=False)
+    monkeypatch.setattr(jars, "_root", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("said", "good"), [("17.0.15", True), ("21", True), ("11.0.2", False), ("1.8.0_392", False), ("25.0.1", False)])
+def test_java_17_and_21_are_taken(bare: Path, said: str, good: bool) -> None:
+    """Kafka and Spark run on 17 and 21; another version is named, with the cure."""
+    program(bare / "bin", "java", f"echo 'openjdk version \"{said}\" 2025-04-15' >&2")
+    problem = jars.java_problem()
+    assert (problem is None) is good
+    if problem is not None:
+        assert said.removeprefix("1.").split(".")[0] in problem
+        assert "apt-get install" in problem
+
+
+def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME is what Spark would use, so it is what is judged."""
+    program(bare / "bin", "java", "echo 'openjdk version \"17.0.1\"' >&2")
+    program(bare / "home" / "bin", "java", "echo 'openjdk version \"11.0.1\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
+    assert "is 11" in str(jars.java_problem())
+
+
+def test_no_java_at_all(bare: Path) -> None:
+    """A machine without Java is told so, with the command to type."""
+    assert "apt-get install" in str(jars.java_problem())
+
+
+def test_no_maven_and_no_jars(bare: Path) -> None:
+    """Without Maven the jars can't be fetched: UnreachableError with the command to type."""
+    with pytest.raises(UnreachableError, match="apt-get install"):
+        jars.find_jars()
+
+
+def test_jars_appear_whole_or_not_at_all(bare: Path) -> None:
+    """Maven failing half-way leaves no cache behind and says what Maven said; the next try fills it, the one after asks nobody."""
+    find = 'for a in "$@"; do case $a in -DoutputDirectory=*) out=${a#*=};; esac; done'
+    copy = f'{find}; /bin/mkdir -p "$out"; : > "$out/kafka_2.13-4.3.0.jar"'
+    program(bare / "bin", "mvn", f"{copy}; echo no route to repository; exit 1")
+    with pytest.raises(UnreachableError, match="no route to repository"):
+        jars.find_jars()
+    assert list((bare / ".windrow").iterdir()) == []
+    program(bare / "bin", "mvn", copy)
+    found = jars.find_jars()
+    assert [jar.name for jar in found.iterdir()] == ["kafka_2.13-4.3.0.jar"]
+    assert list((bare / ".windrow").iterdir()) == [found]
+    (bare / "bin" / "mvn").unlink()
+    assert jars.find_jars() == found
+
+
+def test_a_named_folder_must_hold_kafka(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$WINDROW_KAFKA_JARS is taken if Kafka is in it, and named in the error if not."""
+    monkeypatch.setenv("WINDROW_KAFKA_JARS", str(bare))
+    with pytest.raises(SpecError, match="WINDROW_KAFKA_JARS"):
+        jars.find_jars()
+    (bare / "kafka_2.13-4.3.0.jar").touch()
+    assert jars.find_jars() == bare

@@ -1,0 +1,110 @@
+"""Consumers that are kept between scans."""
+
+from __future__ import annotations
+
+import multiprocessing
+from contextlib import closing
+from typing import Any, cast
+
+import confluent_kafka as ck
+import pytest
+
+from ingest.kafka.consumers import Consumers
+
+
+class Fake:
+    """Counts what is done to it."""
+
+    def __init__(self) -> None:
+        self.unassigned = self.closed = 0
+
+    def unassign(self) -> None:
+        self.unassigned += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Made(list[Fake]):
+    """All that were made."""
+
+    def new(self) -> ck.Consumer:
+        self.append(Fake())
+        return cast("ck.Consumer", self[-1])
+
+
+@pytest.fixture
+def made() -> Made:
+    return Made()
+
+
+def test_the_next_scan_gets_the_last_ones_consumer(made: Made) -> None:
+    """Whether the scan ended, or was left as a generator is; without what it was assigned to."""
+    consumers = Consumers(made.new)
+
+    def left() -> Any:
+        with consumers.one():
+            yield
+
+    with consumers.one():
+        pass
+    with closing(left()) as scan:
+        next(scan)
+    with consumers.one() as third:
+        assert len(made) == 1
+        assert third is cast("ck.Consumer", made[0])
+        assert (made[0].unassigned, made[0].closed) == (2, 0)
+
+
+def test_scans_at_the_same_time_have_their_own_and_one_is_kept(made: Made) -> None:
+    """No two share one; of two that are done, one is closed."""
+    consumers = Consumers(made.new)
+    with consumers.one() as first, consumers.one() as second:
+        assert first is not second
+    with consumers.one():
+        assert len(made) == 2
+        assert sorted(fake.closed for fake in made) == [0, 1]
+
+
+def test_one_that_failed_is_not_used_again(made: Made) -> None:
+    """It is closed, and the next scan gets a new one."""
+    consumers = Consumers(made.new)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="why"), consumers.one():
+            raise ValueError("why")
+    assert [fake.closed for fake in made] == [1, 1]
+
+
+def test_what_is_idle_is_closed_with_its_keeper(made: Made) -> None:
+    """At once, without a garbage collection."""
+    consumers = Consumers(made.new)
+    with consumers.one():
+        pass
+    assert made[0].closed == 0
+    del consumers
+    assert made[0].closed == 1
+
+
+def test_another_process_leaves_a_consumer_alone(made: Made) -> None:
+    """A child made by a fork neither uses nor closes what its parent made, idle or in a scan; it makes its own."""
+    consumers = Consumers(made.new)
+    with consumers.one():
+        pass
+    kept = consumers.one()
+    kept.__enter__()
+    with consumers.one():
+        pass
+    before = [(fake.unassigned, fake.closed) for fake in made]
+
+    def child() -> None:
+        with consumers.one():
+            assert len(made) == 3
+        kept.__exit__(None, None, None)
+        assert [(fake.unassigned, fake.closed) for fake in made[:2]] == before
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    kept.__exit__(None, None, None)
+    assert sorted(fake.closed for fake in made) == [0, 1]

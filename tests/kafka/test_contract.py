@@ -1,0 +1,31 @@
+"""The broker's answers by confluent-kafka keep the contract on real Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.kafka.broker import KafkaBroker
+from tests.contracts.broker_contract import BrokerContract
+from tests.contracts.kafka_logs import KafkaCluster
+from tests.contracts.logs import Logs
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def broker(kafka: str) -> KafkaBroker:
+    return KafkaBroker(kafka, {})
+
+
+@pytest.fixture
+def dirty(kafka: str) -> KafkaBroker:
+    return KafkaBroker(kafka, {}, isolation="read_uncommitted")
+
+
+@pytest.fixture
+def logs(kafka: str) -> Logs:
+    return Logs(KafkaCluster(kafka))
+
+
+class TestKafkaBroker(BrokerContract):
+    """Real Kafka answers like the twin."""

@@ -1,0 +1,192 @@
+"""The broker's questions where nobody answers, and the arithmetic around them."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+import stamina
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker, _milliseconds, _topic_id
+from ingest.model.boundary import TopicPartition
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def nobody() -> KafkaBroker:
+    """Port 1 of this machine, where nothing listens."""
+    return KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.5)
+
+
+def test_an_unreachable_cluster_is_told_with_the_reason(nobody: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each question ends by itself as UnreachableError with the address and the client's reason; nothing goes to stderr."""
+    for ask in (
+        nobody.cluster_id, lambda: nobody.topic("t"), lambda: nobody.log_starts([TP]), lambda: nobody.stable_ends([TP]),
+        lambda: nobody.first_at_or_after([TP], EPOCH), lambda: list(nobody.stamps(TP, 0, 1)), nobody.names, lambda: nobody.topics(["t"]),
+        lambda: nobody.ends([TP]), lambda: nobody.committed("g", [TP]),
+    ):  # fmt: skip
+        with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
+            ask()
+    captured = capfd.readouterr()
+    assert "rdkafka" not in captured.err + captured.out
+
+
+def test_what_can_not_be_published_is_told_and_not_raised(nobody: KafkaBroker) -> None:
+    """A cluster that can't be reached is an answer for each topic-partition."""
+    other = TopicPartition("t", 1)
+    told = nobody.publish("g", {TP: 1, other: 2})
+    assert told.keys() == {TP, other}
+    assert all(why is not None and "127.0.0.1:1" in why for why in told.values())
+
+
+def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker) -> None:
+    """A leader that moves is asked again; a right that is missing is not."""
+    codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION]
+
+    def answered() -> str:
+        if codes:
+            raise KafkaException(KafkaError(codes.pop()))
+        return "answer"
+
+    patient = KafkaBroker("127.0.0.1:1", {}, patience_seconds=30)
+    assert patient._questions.ask("it", "t", answered) == "answer"
+    codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(SpecError, match="does not let") as caught:
+        patient._questions.ask("it", "t", answered)
+    assert codes == [KafkaError.OFFSET_NOT_AVAILABLE]
+    assert "Grant Describe" in caught.value.do
+
+
+def failed(code: int, text: str = "") -> Future[str]:
+    future: Future[str] = Future()
+    future.set_exception(KafkaException(KafkaError(code, text)))
+    return future
+
+
+def answered(value: str) -> Future[str]:
+    future: Future[str] = Future()
+    future.set_result(value)
+    return future
+
+
+def test_what_one_topic_lacks_says_nothing_of_the_others(nobody: KafkaBroker) -> None:
+    """A topic that is missing, forbidden or no name is its own error among answers; any other failure is one of the whole question."""
+    questions = nobody._questions
+    for code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+        found = questions.each({"a": answered("yes"), "b": failed(code), "c": answered("too")})
+        assert (found["a"], found["c"]) == ("yes", "too")
+        assert isinstance(found["b"], KafkaException)
+    for code in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+        with pytest.raises(KafkaException):
+            questions.each({"a": answered("yes"), "b": failed(code)})
+
+
+def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the right to describe a topic, or its settings, the missing right is named, also where several are asked for."""
+    denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    class Admin:
+        def describe_topics(self, asked: TopicCollection, request_timeout: float) -> dict[str, Future[object]]:
+            return {"hidden": failed(denied), "closed": answered("described")}  # type: ignore[dict-item]
+
+        def describe_configs(self, asked: list[ConfigResource], request_timeout: float) -> dict[ConfigResource, Future[str]]:
+            assert [resource.name for resource in asked] == ["closed"]
+            return {asked[0]: failed(denied)}
+
+    monkeypatch.setattr(nobody, "_admin", Admin())
+    with pytest.raises(SpecError, match="does not let"):
+        nobody.topics(["hidden", "closed"])
+    for name in ("hidden", "closed"):
+        with pytest.raises(SpecError, match="does not let") as caught:
+            nobody.topic(name)
+        assert caught.value.topic == name
+
+
+def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reasons by topic-partition go through the same scrubbing as errors; a group that may not be written to is a reason too."""
+    secret = "canary-77aa"
+    user = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "bob", "sasl.password": secret}
+    broker = KafkaBroker("127.0.0.1:1", user, patience_seconds=0.5)
+    refusal = KafkaError(KafkaError.INVALID_COMMIT_OFFSET_SIZE, f"said {secret}")
+
+    class Admin:
+        def alter_consumer_group_offsets(self, asked: list[ConsumerGroupTopicPartitions], request_timeout: float) -> dict[str, object]:
+            if asked[0].group_id == "closed":
+                return {"closed": failed(KafkaError.GROUP_AUTHORIZATION_FAILED)}
+            parts = SimpleNamespace(topic_partitions=[SimpleNamespace(topic="t", partition=0, offset=1, error=refusal)])
+            return {"g": answered(parts)}  # type: ignore[arg-type]
+
+    monkeypatch.setattr(broker, "_admin", Admin())
+    assert broker.publish("g", {TP: 1}) == {TP: "said ***"}
+    assert "does not let this client" in (broker.publish("closed", {TP: 1})[TP] or "")
+
+
+def test_a_failed_answer_is_no_offset(nobody: KafkaBroker) -> None:
+    """Kafka's -1 is "none", and only where there may be none; any other negative number, and a missing end, is refused."""
+    assert nobody._position(TP, -1, None) is None
+    with pytest.raises(UnreachableError):
+        nobody._position(TP, -1001, None)
+    with pytest.raises(UnreachableError):
+        nobody._there(TP, None)
+
+
+def test_a_cluster_without_topic_ids_is_refused() -> None:
+    """The zero id would make a recreated topic look like the old one."""
+    with pytest.raises(SpecError, match="no id"):
+        _topic_id("t", "AAAAAAAAAAAAAAAAAAAAAA")
+    assert _topic_id("t", "O3AoAyNKTluGS3PUToqsVg") == "O3AoAyNKTluGS3PUToqsVg"
+
+
+@given(st.datetimes(min_value=datetime(1960, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
+def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) -> None:
+    """The least whole millisecond that isn't before the instant; never a negative number, which Kafka takes for a word."""
+    found = _milliseconds(moment)
+    assert found >= 0
+    assert EPOCH + timedelta(milliseconds=found) >= moment
+    assert found == 0 or EPOCH + timedelta(milliseconds=found - 1) < moment
+
+
+def test_files_that_can_not_be_used_are_a_spec_error() -> None:
+    """A certificate that isn't there is told when the client is made, under the property's name."""
+    with pytest.raises(SpecError, match=r"ssl\.ca\.location"):
+        KafkaBroker("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"})
+
+
+def test_the_clients_log_does_not_propagate() -> None:
+    """The lines of librdkafka reach who attaches a handler, and no one else."""
+    assert not logging.getLogger("windrow.librdkafka").propagate
+
+
+def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
+    """While the news of a topic may be on its way it is asked again without a word of retries; then there is no such topic, at once."""
+    told: list[object] = []
+    stamina.instrumentation.set_on_retry_hooks([told.append])
+    asked = 0
+
+    def unknown() -> str:
+        nonlocal asked
+        asked += 1
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+
+    def known_now() -> str:
+        return "it" if asked > 2 else unknown()
+
+    try:
+        questions = KafkaBroker("127.0.0.1:1", {}, patience_seconds=300)._questions
+        assert questions.ask("the topic", "t", known_now) == "it"
+        with pytest.raises(SpecError, match="no such topic"):
+            questions.ask("the topic", "t", unknown)
+    finally:
+        stamina.instrumentation.set_on_retry_hooks(None)
+    assert told == []
+    assert asked > 3

@@ -1,0 +1,272 @@
+"""Scans of a real log, one after another with one consumer."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import confluent_kafka as ck
+import numpy as np
+import pytest
+
+from ingest.errors import DataLossError, SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.properties import Value
+from ingest.kafka.scan import scan, scanning
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import Isolation
+from tests.kafka.produce import OpenTransaction, Put, add_partitions, create_topic, delete_records, delete_topic, produce, transaction
+
+OLD = 1_600_000_000_000
+MANY = 20_000
+"""More messages of `SIZE` than a scan fetches at once."""
+SIZE = 100
+
+pytestmark = pytest.mark.broker
+
+
+def puts(count: int, first: int = 0, partition: int = 0) -> list[Put]:
+    return [Put(b"v" * SIZE, OLD + first + i, partition) for i in range(count)]
+
+
+def seen(broker: KafkaBroker, tp: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
+    """Offsets, and timestamps after OLD."""
+    return [(int(o), int(t) - OLD) for c in broker.stamps(tp, start, stop) for o, t in zip(c.offsets, c.timestamps, strict=True)]
+
+
+def threads() -> int:
+    """Of the clients, in this process."""
+    return sum(path.read_text().startswith("rdk:") for path in Path("/proc/self/task").glob("*/comm"))
+
+
+@pytest.fixture
+def broker(kafka: str) -> KafkaBroker:
+    return KafkaBroker(kafka, {})
+
+
+@pytest.fixture
+def made(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> list[ck.Consumer]:
+    """The consumers that the broker has made."""
+    found: list[ck.Consumer] = []
+    new: Callable[[], ck.Consumer] = broker._consumers._new
+
+    def noted() -> ck.Consumer:
+        found.append(new())
+        return found[-1]
+
+    monkeypatch.setattr(broker._consumers, "_new", noted)
+    return found
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation) -> None:
+    """Any range after any other, of another topic-partition or the same, forwards and backwards, read to its end or left."""
+    topics = [create_topic(kafka, 2), create_topic(kafka)]
+    tps = [TopicPartition(topics[0], 0), TopicPartition(topics[0], 1), TopicPartition(topics[1], 0)]
+    produce(kafka, topics[0], puts(3_000))
+    for n in range(20):
+        transaction(kafka, topics[0], puts(30, 100_000 + 100 * n, 1), commit=bool(n % 3))
+    produce(kafka, topics[1], puts(500, 200_000))
+    ends = {tp: at.offset for tp, at in KafkaBroker(kafka, {}).stable_ends(tps).items()}
+    there = {tp: seen(KafkaBroker(kafka, {}, isolation=isolation), tp, 0, end) for tp, end in ends.items()}
+    broker, rng = KafkaBroker(kafka, {}, isolation=isolation), random.Random(7)
+    for _ in range(400):
+        tp = rng.choice(tps)
+        start = rng.randrange(ends[tp])
+        stop = rng.choice([ends[tp], min(ends[tp], start + rng.randrange(1, 200))])
+        wanted = [at for at in there[tp] if start <= at[0] < stop]
+        if rng.random() < 0.5:
+            assert seen(broker, tp, start, stop) == wanted, (tp, start, stop)
+        else:
+            chunk = next(iter(broker.stamps(tp, start, stop)), None)
+            assert (0 if chunk is None else chunk.offsets.size) == min(64, len(wanted)), (tp, start, stop)
+            assert chunk is None or list(chunk.offsets) == [offset for offset, _ in wanted[:64]], (tp, start, stop)
+
+
+def test_scans_one_after_another_are_one_consumer(kafka: str, broker: KafkaBroker, made: list[ck.Consumer]) -> None:
+    """No thread more after many scans, of several topic-partitions."""
+    topic = create_topic(kafka, 3)
+    produce(kafka, topic, [put for p in range(3) for put in puts(300, 0, p)])
+    gc.collect()
+    assert len(seen(broker, TopicPartition(topic, 0), 0, 300)) == 300
+    first = threads()
+    for n in range(30):
+        assert len(seen(broker, TopicPartition(topic, n % 3), n, 300)) == 300 - n
+    assert threads() <= first
+    assert len(made) == 1
+
+
+def test_a_scan_asks_nothing_before_it_reads(kafka: str, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one that can't go on is held against the log's start and end."""
+    tp = TopicPartition(create_topic(kafka), 0)
+    produce(kafka, tp.topic, puts(10))
+    asked = []
+    original = broker._listed
+
+    def listed(what: str, *rest: object) -> object:
+        asked.append(what)
+        return original(what, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(broker, "_listed", listed)
+    assert len(seen(broker, tp, 0, 10)) == 10
+    assert asked == []
+    with pytest.raises(UnreachableError, match="decided up to 10") as caught:
+        seen(broker, tp, 0, 11)
+    assert asked == ["the stable end"]
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (tp.topic, 0, 10)
+
+
+def test_two_scans_at_the_same_time(kafka: str, broker: KafkaBroker, made: list[ck.Consumer]) -> None:
+    """Each sees all of its own, of the same topic-partition too."""
+    tp = TopicPartition(create_topic(kafka), 0)
+    produce(kafka, tp.topic, puts(1_000))
+    one, two = broker.stamps(tp, 0, 1_000), broker.stamps(tp, 500, 1_000)
+    found: list[list[int]] = [[], []]
+    for a, b in zip(one, two, strict=False):
+        found[0] += a.offsets.tolist()
+        found[1] += b.offsets.tolist()
+    found[0] += [int(o) for chunk in one for o in chunk.offsets]
+    assert found[1] == list(range(500, 1_000))
+    assert found[0] == sorted(set(found[0]))
+    assert len(made) == 2
+    assert len(seen(broker, tp, 0, 1_000)) == 1_000
+    assert len(made) == 2
+
+
+def test_a_scan_after_one_that_failed(kafka: str, broker: KafkaBroker, made: list[ck.Consumer]) -> None:
+    """One error after another is told right, and the consumer that met it is used no more."""
+    tp = TopicPartition(create_topic(kafka), 0)
+    produce(kafka, tp.topic, puts(20))
+    delete_records(kafka, tp.topic, 0, 5)
+    for _ in range(2):
+        with pytest.raises(DataLossError, match="starts at 5"):
+            seen(broker, tp, 3, 20)
+        with pytest.raises(UnreachableError, match="decided up to 20"):
+            seen(broker, tp, 30, 40)
+    assert [offset for offset, _ in seen(broker, tp, 5, 20)] == list(range(5, 20))
+    assert len(made) == 5
+
+
+def test_records_deleted_during_a_scan_are_data_loss(kafka: str, broker: KafkaBroker) -> None:
+    """A scan that comes to a place that has gone meanwhile fails there; it never moves on silently."""
+    tp = TopicPartition(create_topic(kafka), 0)
+    produce(kafka, tp.topic, puts(MANY))
+    chunks = broker.stamps(tp, 0, MANY)
+    assert next(chunks).offsets.size == 64
+    delete_records(kafka, tp.topic, 0, MANY - 1)
+    rest: list[int] = []
+    with pytest.raises(DataLossError, match=f"starts at {MANY - 1}") as caught:
+        rest.extend(int(o) for chunk in chunks for o in chunk.offsets)
+    assert rest == list(range(64, 64 + len(rest)))
+    assert 64 + len(rest) <= (caught.value.offset or 0) < MANY - 1
+
+
+def test_a_transaction_decided_during_a_scan_is_seen(kafka: str, broker: KafkaBroker) -> None:
+    """The end of the log below the stop is an error only while it lies there."""
+    tp = TopicPartition(create_topic(kafka), 0)
+    produce(kafka, tp.topic, puts(100))
+    opened = OpenTransaction(kafka, tp.topic)
+    opened.send(puts(5, 100))
+    chunks = broker.stamps(tp, 0, 105)
+    assert next(chunks).offsets.size == 64
+    opened.commit()
+    assert np.concatenate([chunk.offsets for chunk in chunks]).tolist() == list(range(64, 105))
+
+
+def test_a_topic_that_has_changed_since_the_last_scan(kafka: str, broker: KafkaBroker, made: list[ck.Consumer]) -> None:
+    """The kept consumer reads a partition that was added, and what a topic made again holds, also where the old one ended before."""
+    topic = create_topic(kafka)
+    produce(kafka, topic, puts(30))
+    assert len(seen(broker, TopicPartition(topic, 0), 0, 30)) == 30
+    add_partitions(kafka, topic, 2)
+    produce(kafka, topic, puts(10, 500, 1))
+    assert seen(broker, TopicPartition(topic, 1), 0, 10) == [(i, 500 + i) for i in range(10)]
+    delete_topic(kafka, topic)
+    create_topic(kafka, name=topic)
+    produce(kafka, topic, puts(60, 1_000))
+    assert seen(broker, TopicPartition(topic, 0), 40, 60) == [(i, 1_000 + i) for i in range(40, 60)]
+    assert len(made) == 1
+    with pytest.raises(SpecError, match="has 1 partitions"):
+        seen(broker, TopicPartition(topic, 1), 0, 10)
+
+
+def test_a_broker_that_is_gone_leaves_no_thread(kafka: str) -> None:
+    """Nor does a scan that was still open."""
+    tp = TopicPartition(create_topic(kafka), 0)
+    produce(kafka, tp.topic, puts(100))
+    gc.collect()
+    before = threads()
+    broker = KafkaBroker(kafka, {})
+    assert len(seen(broker, tp, 0, 100)) == 100
+    left = broker.stamps(tp, 0, 100)
+    next(left)
+    assert threads() > before
+    del broker, left
+    gc.collect()
+    assert threads() <= before
+
+
+def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> None:
+    """It has the parent's idle consumer and its open scan, uses neither, and drops them without waiting for threads that it hasn't."""
+    tp = TopicPartition(create_topic(kafka), 0)
+    produce(kafka, tp.topic, puts(1_000))
+    opened = broker.stamps(tp, 0, 1_000)
+    count = next(opened).offsets.size
+    assert len(seen(broker, tp, 0, 100)) == 100
+    kept = [broker]
+
+    def child() -> None:
+        assert len(seen(kept[0], tp, 100, 200)) == 100
+        opened.close()  # type: ignore[attr-defined]  # a generator
+        kept.clear()
+        os._exit(7)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 7
+    assert count + sum(chunk.offsets.size for chunk in opened) == 1_000
+    assert len(seen(broker, tp, 0, 100)) == 100
+
+
+def test_a_user_who_fetches_less_than_a_scan_would_gets_less() -> None:
+    """A scan's own bounds never raise a user's."""
+    chosen: dict[str, Value] = {
+        "fetch.message.max.bytes": 1_000,
+        "fetch.wait.max.ms": 100,
+        "queued.min.messages": 100_000,
+        "client.id": "x",
+    }
+    assert scanning(chosen) == chosen | {"fetch.wait.max.ms": 5, "queued.min.messages": 1_000}
+
+
+def test_the_position_of_an_earlier_scan_is_not_this_ones() -> None:
+    """The client may tell it until it has stopped that scan: it must not end one of a lower range of the same topic-partition."""
+
+    class Message:
+        def __init__(self, offset: int) -> None:
+            self.offset, self.leader_epoch, self.error = lambda: offset, lambda: 0, lambda: None
+            self.timestamp = lambda: (ck.TIMESTAMP_CREATE_TIME, OLD + offset)
+
+    class Consumer:
+        def __init__(self) -> None:
+            self.coming = [None, Message(0), Message(1)]
+
+        def assign(self, _: object) -> None: ...
+
+        def position(self, asked: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
+            return [ck.TopicPartition(asked[0].topic, asked[0].partition, 110)]
+
+        def poll(self, _: float) -> Message | None:
+            return self.coming.pop(0)
+
+    def doubt(*_: object) -> None:
+        raise AssertionError
+
+    chunks = list(scan(cast("ck.Consumer", Consumer()), TopicPartition("t", 0), 0, 2, doubt))
+    assert [chunk.offsets.tolist() for chunk in chunks] == [[0, 1]]

@@ -1,0 +1,87 @@
+"""A TLS handshake that fails is the spec's mistake, told at once; a broker that is merely away is not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.client import consumer_properties
+from ingest.kafka.codes import untrusted
+from ingest.model.plan import Split
+from ingest.ports.reader import ReadPlan
+from ingest.read.confluent import KafkaReader
+from tests.kafka.listener import TLS, listening
+
+HANG_SECONDS = 60.0
+"""Far more than a refusal takes, far less than the patience of those who are asked."""
+
+PATIENCE = 300.0
+
+
+def client(ca: Path | None) -> dict[str, object]:
+    """The user's properties."""
+    return {"security.protocol": "SSL"} | ({} if ca is None else {"ssl.ca.location": str(ca)})
+
+
+@pytest.mark.parametrize("ca", [TLS / "other.pem", None])
+def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
+    """Each kind of question ends as the spec's mistake that names the property, not as a cluster that is away, long before its patience."""
+    with listening() as bootstrap:
+        broker = KafkaBroker(bootstrap, client(ca), patience_seconds=PATIENCE)
+        for ask in (broker.cluster_id, lambda: broker.topic("t")):
+            began = time.monotonic()
+            with pytest.raises(SpecError, match=r"certificate verify failed") as told:
+                ask()
+            assert "ssl.ca.location" in told.value.do
+            assert time.monotonic() - began < HANG_SECONDS
+
+
+def test_a_wrong_ca_where_the_task_runs_is_told_at_once() -> None:
+    """A reader ends the same way: the file may be another one on an executor."""
+    with listening() as bootstrap:
+        properties = consumer_properties(bootstrap, client(TLS / "other.pem"))
+        reader = KafkaReader(properties, ReadPlan("c", {"t": "id"}, "fail"), stall_seconds=PATIENCE)
+        began = time.monotonic()
+        with pytest.raises(SpecError, match=r"certificate verify failed") as told:
+            list(reader.batches(Split("t", 0, 0, 1)))
+        assert "ssl.ca.location" in told.value.do
+        assert time.monotonic() - began < HANG_SECONDS
+
+
+def test_a_broker_that_asks_for_a_certificate_says_so() -> None:
+    """Where brokers ask for the client's certificate and there is none, that is what is told."""
+    with listening(clients=TLS / "other.pem") as bootstrap:
+        broker = KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=PATIENCE)
+        with pytest.raises(SpecError, match="certificate required") as told:
+            broker.cluster_id()
+        assert "the client's own" in told.value.do
+
+
+def test_the_right_ca_is_no_mistake() -> None:
+    """Behind a good handshake, silence is a cluster that can't be reached."""
+    with listening() as bootstrap, pytest.raises(UnreachableError):
+        KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=1.0).cluster_id()
+
+
+def test_a_connection_that_breaks_in_the_handshake_may_pass() -> None:
+    """A port that hangs up looks like a broker that restarts: it is asked again, and the reason names the property."""
+    with listening(tls=False) as bootstrap, pytest.raises(UnreachableError, match=r"SSL_HANDSHAKE|PLAINTEXT"):
+        KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=2.0).cluster_id()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_so"),
+    [
+        ("error:0A000086:SSL routines::certificate verify failed (after 3ms in state SSL_HANDSHAKE)", True),
+        ("Receive failed: error:0A000418:SSL routines::tlsv1 alert unknown ca: SSL alert number 48", True),
+        ("Receive failed: error:0A000126:SSL routines::unexpected eof while reading", False),
+        ("Disconnected: connection reset by peer (after 0ms in state SSL_HANDSHAKE)", False),
+    ],
+)
+def test_what_a_broken_connection_says_is_no_refusal(text: str, is_so: bool) -> None:
+    """Only what OpenSSL says of certificates counts: a connection that ends is worth another try."""
+    assert untrusted(text) is is_so

@@ -1,0 +1,201 @@
+"""A new pipeline's files: what is guessed from a topic's messages, and that the decoder takes what it was guessed from."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ingest.assemble import assemble
+from ingest.errors import SpecError
+from ingest.model.boundary import TopicPartition
+from ingest.operate.begin import Asked, Begun, begin
+from ingest.operate.infer import Guess, guess_type
+from ingest.spec.load import load_spec
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.reader import MemoryReader
+
+NOW = datetime(2026, 1, 6, 12, 30, tzinfo=UTC)
+FIRST = datetime(2026, 1, 5, 3, 20, tzinfo=UTC)
+ASKED = Asked("127.0.0.1:1", "shop.orders", None, None, 500)
+
+
+def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
+    """A topic of two topic-partitions with these messages, a second apart."""
+    broker = MemoryBroker()
+    broker.create_topic("shop.orders", partitions=2, retention_ms=None)
+    for i, value in enumerate(values):
+        broker.produce(TopicPartition("shop.orders", i % 2), value, timestamp=first + timedelta(seconds=i))
+    return broker
+
+
+def begun(folder: Path, *values: bytes | None, asked: Asked = ASKED, first: datetime = FIRST) -> Begun:
+    """The files, written from these messages."""
+    broker = broker_with(*values, first=first)
+    return begin(folder, asked, lambda _: (broker, lambda plan: MemoryReader(broker, plan)), NOW)
+
+
+def columns_of(folder: Path) -> dict[str, str]:
+    """The columns of the written schema, by name."""
+    return dict(assemble(load_spec(folder / "defs.yaml")).columns().described())
+
+
+def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
+    """Each kind of value gets its own type; what was missing or null somewhere may be null."""
+    one = {
+        "id": 1, "price": 1.5, "whole": 2, "big": 2**70, "at": "2026-01-05T03:20:00Z", "day": "2026-01-05", "name": "a", "ok": True,
+        "to": {"city": "x", "zip": None}, "tags": ["a"], "lines": [{"n": 1}], "note": None,
+    }  # fmt: skip
+    two = one | {"whole": 2.5, "note": "x", "to": {"city": None, "zip": 7}}
+    del two["ok"]
+    found = begun(tmp_path, json.dumps(one).encode(), json.dumps(two).encode())
+    assert (found.sampled, found.fitting, found.refused, found.why) == (2, 2, (), None)
+    assert columns_of(tmp_path) == {
+        "id": "int64 not null", "price": "double not null", "whole": "double not null", "big": "decimal128(38, 0) not null",
+        "at": "timestamp[us, tz=UTC] not null", "day": "date32[day] not null", "name": "string not null", "ok": "bool",
+        "to": "struct<city: string, zip: int64> not null", "tags": "list<item: string> not null",
+        "lines": "list<item: struct<n: int64>> not null", "note": "string",
+    }  # fmt: skip
+
+
+def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
+    """Keywords, names with spaces, of pandera's own, of the file's imports: each column has the name that it has in JSON."""
+    names = [
+        "class",
+        "from",
+        "a b",
+        "1st",
+        "_private",
+        "__init__",
+        "validate",
+        "Config",
+        "pa",
+        "pl",
+        "é",
+        "x.y",
+        "field_1st",
+        "a-b",
+        '"',
+        "\\",
+    ]
+    found = begun(tmp_path, json.dumps(dict.fromkeys(names, 1)).encode())
+    assert found.fitting == 1
+    assert list(columns_of(tmp_path)) == names
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"x": {}, "id": 1}, "only objects without fields"),
+        ({"x": [1, "a"], "id": 1}, "no type takes all of its values"),
+        ({"x": [1, [2]], "id": 1}, "no type takes both"),
+        ({"x": {str(n): 1 for n in range(300)}, "id": 1}, "look like data"),
+        ({"": 1, "id": 1}, "a column's name"),
+        ({"Id": 1, "id": 1}, "differs from 'Id' by case only"),
+        ({"_OFFSET": 1, "id": 1}, "see `metadata`"),
+    ],
+)
+def test_what_no_column_can_hold_is_left_out_with_a_word(tmp_path: Path, value: dict[str, Any], why: str) -> None:
+    """The rest of the message is a row, and the file says why a field is missing."""
+    found = begun(tmp_path, json.dumps(value).encode())
+    assert (found.fitting, found.columns) == (1, 1)
+    assert why in (tmp_path / "schema.py").read_text()
+
+
+def test_a_few_odd_values_do_not_take_the_type_away() -> None:
+    """From many values on, the type that nearly all have counts; from few, nothing is guessed against what was seen."""
+    assert guess_type([1, "x"]).type is None
+    many: list[Any] = [1] * 199
+    assert guess_type([*many, "x"]) == Guess("pl.Int64", "1 of 200 sampled values are of another type, and refused")
+    assert guess_type([*many, {}]).type == "pl.Int64"
+
+
+def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
+    """The start is the earliest timestamp on the grid, and one stamp from long ago doesn't make it begin there."""
+    broker = broker_with(*[b'{"id": 1}'] * 20)
+    broker.produce(TopicPartition("shop.orders", 0), b'{"id": 1}', timestamp=datetime(1970, 1, 2, tzinfo=UTC))
+    found = begin(tmp_path, ASKED, lambda _: (broker, lambda plan: MemoryReader(broker, plan)), NOW)
+    assert (found.grid, found.start) == ("hourly", FIRST.replace(minute=0))
+    assert found.window == found.start
+    assert load_spec(tmp_path / "defs.yaml").window.start == found.start
+
+
+def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
+    """Who has just produced the first messages can run them at once, unless hours were asked for."""
+    fresh = begun(tmp_path / "a", b'{"id": 1}', first=NOW - timedelta(minutes=1))
+    assert (fresh.grid, fresh.start) == ("batch", None)
+    asked = begun(
+        tmp_path / "b", b'{"id": 1}', first=NOW - timedelta(minutes=1), asked=Asked("127.0.0.1:1", "shop.orders", None, "daily", 9)
+    )
+    assert (asked.grid, asked.start, asked.window) == ("daily", NOW.replace(hour=0, minute=0), None)
+
+
+@pytest.mark.parametrize(("values", "why"), [((), "is empty"), ((b"plain", b"[1]", b"\xff"), "is a JSON object")])
+def test_without_a_document_there_is_an_example(tmp_path: Path, values: tuple[bytes, ...], why: str) -> None:
+    """The files are written and load, and it is said that the columns are none of the topic's."""
+    found = begun(tmp_path, *values)
+    assert why in str(found.why)
+    assert "id" in columns_of(tmp_path)
+
+
+def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
+    """Poison and tombstones in the sample neither disturb the guess nor go unsaid; tombstones are dropped by what is written."""
+    found = begun(tmp_path, *[b'{"id": 1}'] * 5, b"poison", None)
+    assert (found.sampled, found.fitting, found.refused) == (7, 6, (("not_json", 1),))
+    assert load_spec(tmp_path / "defs.yaml").decode.on_null == "drop"
+
+
+def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much one topic-partition holds, no more than the bound is taken into memory, and a batch."""
+    monkeypatch.setattr("ingest.operate.begin.MOST_BYTES", 10_000)
+    broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
+    found = begin(tmp_path, ASKED, lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=5)), NOW)
+    assert 10 <= found.sampled <= 15
+    assert found.fitting == found.sampled
+
+
+@pytest.mark.parametrize("there", ["defs.yaml", "schema.py"])
+def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
+    """One of the files is enough to stop, before the cluster is asked; neither is touched."""
+    (tmp_path / there).write_text("mine")
+    with pytest.raises(SpecError, match="there already"):
+        begun(tmp_path, b'{"id": 1}')
+    assert [path.name for path in tmp_path.iterdir()] == [there]
+    assert (tmp_path / there).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "asked", [Asked("nowhere", "t", None, None, 1), Asked("a:1", "t", "a b", None, 1), Asked("a:1", "t", None, "weekly", 1)]
+)
+def test_wrong_words_write_nothing(tmp_path: Path, asked: Asked) -> None:
+    """What makes no spec is refused before anything is asked or written."""
+    with pytest.raises(SpecError):
+        begun(tmp_path / "new", b'{"id": 1}', asked=asked)
+    assert not (tmp_path / "new").exists()
+
+
+NUMBERS = st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
+    ["2026-01-05", "2026-01-05T03:20:00Z", "2026-02-30", "2026-01-05T03:20:00.1234567Z", "1", ""]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(["id", "class", "_offset", "ID", "a b", "validate", "pa"]) | TEXTS
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.dictionaries(KEYS, VALUES, min_size=1, max_size=6), min_size=1, max_size=8))
+def test_every_sampled_document_fits_what_was_guessed_from_it(documents: list[dict[str, Any]]) -> None:
+    """Whatever JSON objects a topic holds: the written schema loads, and the strict decoder takes every one of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = begun(Path(folder), *(json.dumps({"n": 1} | d).encode() for d in documents))
+    assert (found.fitting, found.refused) == (len(documents), ())

@@ -1,0 +1,85 @@
+"""The confluent-kafka reader keeps the contract on real Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.errors import SpecError, UnreachableError
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.client import consumer_properties
+from ingest.model.plan import Split
+from ingest.ports.broker import Broker
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.read.confluent import KafkaReader
+from ingest.read.cursor import Cursor
+from tests.contracts.kafka_logs import KafkaCluster
+from tests.contracts.logs import Logs, Sent
+from tests.contracts.reader_contract import ReaderContract, plan_of, some
+
+pytestmark = pytest.mark.broker
+
+PLAN = ReadPlan("cluster", {"t": "id"}, "fail")
+
+
+@pytest.fixture
+def broker(kafka: str) -> KafkaBroker:
+    return KafkaBroker(kafka, {})
+
+
+@pytest.fixture
+def logs(kafka: str) -> Logs:
+    return Logs(KafkaCluster(kafka))
+
+
+class TestKafkaReader(ReaderContract):
+    """The promises of every reader."""
+
+    @pytest.fixture(autouse=True)
+    def _address(self, kafka: str) -> None:
+        self.bootstrap = kafka
+
+    def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
+        return KafkaReader(consumer_properties(self.bootstrap, {}), plan, **bounds)
+
+    def impatient(self, broker: Broker, plan: ReadPlan) -> Reader:
+        return KafkaReader(consumer_properties(self.bootstrap, {}), plan, stall_seconds=0.5)
+
+    def dirty(self, broker: Broker, plan: ReadPlan) -> Reader:
+        return KafkaReader(consumer_properties(self.bootstrap, {}, isolation="read_uncommitted"), plan)
+
+
+def test_a_truncated_end_is_known_without_a_stall(
+    kafka: str, broker: KafkaBroker, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """An end of the log below the stop is asked about at once, not after the stall limit."""
+    tp = logs.partition()
+    logs.send(tp, *some(3))
+    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp, "skip"), stall_seconds=30)
+    monkeypatch.setattr(Cursor, "_stalled", lambda _: pytest.fail("the stall limit was waited for"))
+    assert [b.num_rows for b in reader.batches(Split(tp.topic, 0, 0, 5))] == [3]
+    assert reader.summary().skipped == 2
+
+
+def test_aborted_runs_between_messages_are_counted(kafka: str, broker: KafkaBroker, logs: Logs) -> None:
+    """Each gap between messages is looked into by itself: what lies around it is not counted."""
+    tp = logs.partition()
+    for _ in range(4):
+        logs.transaction(tp, *some(2), commit=False)
+        logs.send(tp, Sent())
+    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp))
+    list(reader.batches(Split(tp.topic, 0, 0, logs.end(tp))))
+    assert reader.summary().aborted == 8
+
+
+def test_a_broker_that_is_not_there(broker: KafkaBroker, logs: Logs) -> None:
+    """No connection is named within the limit; nothing is read."""
+    reader = KafkaReader(consumer_properties("127.0.0.1:1", {}), PLAN, stall_seconds=1)
+    with pytest.raises(UnreachableError, match="did not answer"):
+        list(reader.batches(Split("t", 0, 0, 1)))
+
+
+def test_properties_that_cannot_be_used_here() -> None:
+    """A file that is missing where the task runs is an error of the spec."""
+    properties = consumer_properties("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"})
+    with pytest.raises(SpecError, match="can't be used where the task runs"):
+        list(KafkaReader(properties, PLAN).batches(Split("t", 0, 0, 1)))

@@ -1,0 +1,330 @@
+"""Independent hands must agree, and a window with too many dead letters is refused in words that say what to mend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+
+from ingest.decode.json.decoder import JsonDecoder
+from ingest.errors import AccountingError, DeadLetterLimitError
+from ingest.ledger.sql import open_ledger
+from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.plan import Plan, Split
+from ingest.model.receipt import SplitCounts
+from ingest.model.refusals import OTHERS, Refusals, in_words
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary
+from ingest.ports.sink import Stager
+from ingest.run.accounting import refuse_too_many_dead, refuse_unequal, unexplained
+from ingest.run.context import Pipeline, Request
+from ingest.run.pipeline import run
+from ingest.schema.columns import Columns
+from ingest.schema.load import load_model
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.spec.load import parse_spec
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.engine import LocalEngine
+from ingest.testing.reader import MemoryReader
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+HOUR = Window("things", START, START + timedelta(hours=1))
+PAYMENTS = TopicPartition("bank.payments", 0)
+SCHEMA = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Payment(pa.DataFrameModel):
+    amount: pl.Int64
+"""
+
+
+def plan(*splits: Split) -> Plan:
+    """A plan of these splits."""
+    return Plan(HOUR, Boundary(HOUR.start, "c", (), ()), Boundary(HOUR.end, "c", (), ()), splits, "memory:x")
+
+
+def counts(split: Split, **over: Any) -> SplitCounts:
+    """What the tasks count of a split with ten visible messages, two of them dead and one dropped, where nobody errs."""
+    right = SplitCounts(
+        split.topic, split.partition, split.start, split.stop, next_offset=split.stop, read=10, bytes=20, valid=7, dead=2, dropped=1,
+        rows_staged=7, dead_staged=2, aborted=0,
+    )  # fmt: skip
+    return msgspec.structs.replace(right, **over)
+
+
+def staged(*counted: SplitCounts, **over: Any) -> list[Staged]:
+    """What tasks with these counts bring back."""
+    return [Staged(Split(c.topic, c.partition, c.start, c.stop), c, (), (), **over) for c in counted]
+
+
+SPLIT = Split("shop.things", 1, 100, 110)
+
+
+# -------------------------------------------------------------------------------------------------------------------- equal counts
+
+
+def test_counts_that_agree_are_no_complaint() -> None:
+    """A split whose counters agree passes, also with markers in it and with offsets that were skipped."""
+    longer = Split("shop.things", 2, 0, 15)
+    refuse_unequal(plan(SPLIT, longer), staged(counts(SPLIT), counts(longer, skipped=2)))
+
+
+@pytest.mark.parametrize(
+    ("over", "says"),
+    [
+        ({"read": 9}, "read 9 is not valid 7 + dead 2 + dropped 1"),
+        ({"valid": 8, "dropped": 0}, "7 rows were staged for 8 valid messages"),
+        ({"rows_staged": 6}, "6 rows were staged for 7 valid messages"),
+        ({"dead_staged": 1}, "1 dead letters were staged for 2 refused messages"),
+        ({"next_offset": 109}, "the reader stood at 109, before the stop 110"),
+        ({"skipped": 1}, "10 messages were read and 1 offsets skipped of 10"),
+    ],
+)
+def test_each_counter_is_held_against_another(over: dict[str, int], says: str) -> None:
+    """One counter that disagrees refuses the window, and says which, at which split."""
+    with pytest.raises(AccountingError) as refused:
+        refuse_unequal(plan(SPLIT), staged(counts(SPLIT, **over)))
+    assert says in refused.value.what
+    assert ";" not in refused.value.what  # and nothing else is wrong
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.things", 1, 100)
+
+
+@pytest.mark.parametrize("brought", [[], [SPLIT, SPLIT], [Split("shop.things", 1, 100, 111)]])
+def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
+    """A split that is missing, there twice, or another one refuses the window."""
+    with pytest.raises(AccountingError, match="not the plan's 1 splits"):
+        refuse_unequal(plan(SPLIT), staged(*(counts(s) for s in brought)))
+
+
+# ------------------------------------------------------------------------------------------------------------------- in a whole run
+
+
+class LyingReader:
+    """Reads all, and says something else of it."""
+
+    def __init__(self, honest: Reader, **lies: int) -> None:
+        self._honest, self._lies = honest, lies
+
+    def batches(self, split: Split) -> Any:
+        return self._honest.batches(split)
+
+    def summary(self) -> ReadSummary:
+        return msgspec.structs.replace(self._honest.summary(), **self._lies)
+
+
+class LyingStager:
+    """Stages all, and counts something else."""
+
+    def __init__(self, honest: Stager, rows: int, dead: int) -> None:
+        self._honest, self._rows, self._dead = honest, rows, dead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._honest, name)
+
+    def finish(self) -> Any:
+        rows, dead, *words = self._honest.finish()
+        return (rows + self._rows, dead + self._dead, *words)
+
+
+class LyingSink:
+    """A sink whose stagers lie."""
+
+    def __init__(self, honest: Any, rows: int = 0, dead: int = 0) -> None:
+        self._honest, self._lie = honest, (rows, dead)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._honest, name)
+
+    def stager(self, *arguments: Any) -> Any:
+        factory = self._honest.stager(*arguments)
+        return lambda split: LyingStager(factory(split), *self._lie)
+
+
+@dataclass
+class Bank:
+    """A topic of payments, an hour of which some are refused, and a pipeline on it."""
+
+    folder: Path
+    broker: MemoryBroker
+
+    def pipeline(self, max_dead_ratio: float | None = 0.5) -> Pipeline:
+        spec = parse_spec(
+            {
+                "id": "things", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "bank.payments"},
+                "window": {"grid": "hourly", "start": START}, "decode": {"schema": "schema.py:Payment"},
+                "limits": {"max_dead_ratio": max_dead_ratio}, "sink": {"path": str(self.folder / "table")},
+                "state": str(self.folder / "state.db"),
+            },
+            self.folder,
+        )  # fmt: skip
+        columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+
+        def reader(planned: ReadPlan) -> Reader:
+            return MemoryReader(self.broker, planned)
+
+        return Pipeline(
+            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder), self.broker, reader,
+            open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema), LocalEngine(),
+        )  # fmt: skip
+
+    def run(self, pipeline: Pipeline) -> Any:
+        return run(pipeline, HOUR, Request("r"))
+
+    def produce(self, *values: bytes) -> None:
+        for i, value in enumerate(values):
+            self.broker.produce(PAYMENTS, value, timestamp=START + timedelta(seconds=i))
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Bank:
+    (tmp_path / "schema.py").write_text(SCHEMA)
+    broker = MemoryBroker()
+    broker.create_topic("bank.payments", partitions=1)
+    return Bank(tmp_path, broker)
+
+
+def refused(bank: Bank, pipeline: Pipeline) -> str:
+    """Why the accounts refuse the window; nothing of it is visible."""
+    with pytest.raises(AccountingError) as why:
+        bank.run(pipeline)
+    assert pipeline.sink.look(HOUR) is None
+    assert not DeltaTable(str(bank.folder / "table")).file_uris()
+    return str(why.value)
+
+
+@pytest.mark.parametrize("lies", [{"read": 2}, {"read": 4}, {"next_offset": 2}, {"skipped": 1}])
+def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) -> None:
+    """Whatever the reader miscounts, the window is refused before anything is visible."""
+    bank.produce(*[b'{"amount": 1}'] * 3)
+    honest = bank.pipeline()
+    assert "disagree" in refused(bank, replace(honest, reader=lambda asked: LyingReader(honest.reader(asked), **lies)))
+
+
+@pytest.mark.parametrize("lies", [{"rows": 1}, {"rows": -1}, {"dead": 1}, {"dead": -1}])
+def test_a_stager_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) -> None:
+    """Whatever the stager miscounts, the window is refused before anything is visible."""
+    bank.produce(b'{"amount": 1}', b'{"amount": 2}', b"poison")
+    honest = bank.pipeline()
+    assert "disagree" in refused(bank, replace(honest, sink=LyingSink(honest.sink, **lies)))
+
+
+# ------------------------------------------------------------------------------------------------------------------- dead letters
+
+
+def test_a_refused_window_says_what_to_mend(bank: Bank) -> None:
+    """The column, what it expected and what came, how often, and where the first one lies: in one sentence, without a value."""
+    bank.produce(*[b'{"amount": 12345.75}'] * 120)
+    with pytest.raises(DeadLetterLimitError) as why:
+        bank.run(bank.pipeline())
+    text = str(why.value)
+    assert "120 of 120 refused: $.amount expected int, got float (120). First: bank.payments[0]@0. " in text
+    assert "more than limits.max_dead_ratio 0.5 allows" in text
+    assert f"windrow show SPEC --dead --window {HOUR.key}" in text
+    assert "12345" not in text
+    assert len(text) < 500
+
+
+def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
+    """They are in their table before the limit is judged, and the sink knows whose they are until the window is committed."""
+    bank.produce(b'{"amount": 1}', b"poison", b"poison")
+    pipeline = bank.pipeline()
+    for _ in range(2):
+        with pytest.raises(DeadLetterLimitError):
+            bank.run(pipeline)
+    ((key, attempt),) = pipeline.sink.refused().items()
+    assert key == HOUR.key
+    assert pipeline.sink.read_dead(HOUR).num_rows == 0
+    assert pipeline.sink.read_dead(HOUR, attempt=attempt)["_offset"].to_pylist() == [1, 2]
+    committed = bank.run(bank.pipeline(max_dead_ratio=1.0)).committed
+    assert committed.receipt.counts.dead == 2
+    assert pipeline.sink.refused() == {}
+
+
+def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:
+    """What a receipt keeps for ever is the short reasons by count; what was wrong in words is for the error, and in the dead letters."""
+    bank.produce(b'{"amount": 1}', b'{"amount": 1.5}')
+    receipt = bank.run(bank.pipeline()).committed.receipt
+    assert receipt.splits[0].reasons == (("wrong_type", 1),)
+    assert b"expected" not in msgspec.json.encode(receipt).lower()
+
+
+def limited(ratio: float | None = None, count: int | None = None) -> None:
+    """Hold 2 dead of 10 against limits."""
+    refuse_too_many_dead(HOUR, staged(counts(SPLIT)), ratio, count, "so")
+
+
+def test_limits_are_inclusive() -> None:
+    """Exactly as many as a limit allows are allowed, and None sets none; one more is refused, and the limit is named."""
+    limited()
+    limited(ratio=0.2, count=2)
+    with pytest.raises(DeadLetterLimitError, match=r"max_dead_ratio 0\.19 allows"):
+        limited(ratio=0.19, count=2)
+    with pytest.raises(DeadLetterLimitError, match="max_dead_count 1 allows"):
+        limited(ratio=0.2, count=1)
+
+
+def test_splits_are_told_together() -> None:
+    """Kinds of several splits are added up, the most frequent first, at most five of them; the first place is the plan's first."""
+    first = staged(counts(SPLIT, first_dead=((105, "x"),)), refused=tuple((f"$.f{i} is odd", 1) for i in range(6)))
+    second = staged(counts(Split("shop.things", 2, 0, 10), first_dead=((3, "x"),)), refused=(("$.f5 is odd", 9), (OTHERS, 4)))
+    with pytest.raises(DeadLetterLimitError) as why:
+        refuse_too_many_dead(HOUR, first + second, 0.0, None, "so")
+    kinds = "$.f5 is odd (10); $.f0 is odd (1); $.f1 is odd (1); $.f2 is odd (1); $.f3 is odd (1); other reasons (5)"
+    assert f"4 of 20 refused: {kinds}. First: shop.things[1]@105." in why.value.what
+
+
+@pytest.mark.parametrize(
+    ("detail", "words"),
+    [
+        ("Expected int, got float - at $.amount", "$.amount expected int, got float"),
+        ("Expected int, got str - at $.items[17].price", "$.items[].price expected int, got str"),
+        ("Object misses a required field - at $.id", "$.id: Object misses a required field"),
+        ("Failed greater_than(0) - at $.id", "$.id failed greater_than(0)"),
+        ("JSON is malformed: Expecting value (character 7)", "JSON is malformed: Expecting value"),
+        ("Expected UTF-8, got invalid start byte (byte 3)", "expected UTF-8, got invalid start byte"),
+        (None, "tombstone"),
+    ],
+)
+def test_details_in_words(detail: str | None, words: str) -> None:
+    """The place in the document comes first; positions that differ from message to message are left out."""
+    assert in_words("tombstone", detail) == words
+
+
+def test_kinds_are_bounded() -> None:
+    """However many kinds of dead letters there are, few are kept, and all are counted."""
+    tally = Refusals()
+    for batch in range(3):
+        tally.add(["r"] * 1000, [f"Failed rule_{i} - at $.a" for i in range(batch * 1000, batch * 1000 + 1000)])
+    tally.add(["r"] * 5, ["Expected int, got str - at $.b"] * 2 + ["Failed rule_7 - at $.a" + "x" * 1000] * 3)
+    kinds = tally.kinds()
+    assert len(kinds) == 11
+    assert sum(n for _, n in kinds) == 3005
+    assert max(len(what) for what, _ in kinds) <= 200
+
+
+# --------------------------------------------------------------------------------------------------------------------- unexplained
+
+
+@pytest.mark.parametrize(("markers", "compacted", "warns"), [(130, False, False), (131, False, True), (131, True, False)])
+def test_more_markers_than_messages_explain(markers: int, compacted: bool, warns: bool) -> None:
+    """Two for each message and a hundred more pass; one more is told, except on a topic that is compacted."""
+    split = Split("shop.things", 1, 100, 110 + markers + 5)
+    found = unexplained(plan(split), [counts(split, aborted=5)], frozenset({"shop.things"} if compacted else ()))
+    assert bool(found) is warns
+
+
+def test_markers_of_aborted_transactions_explain_offsets() -> None:
+    """Aborted messages count on both sides: they are no markers, and each may have had one."""
+    split = Split("shop.things", 1, 0, 10 + 50 + 220)
+    assert unexplained(plan(split), [counts(split, aborted=50)], frozenset()) == ()
+    split = Split("shop.things", 1, 0, 10 + 50 + 221)
+    (warning,) = unexplained(plan(split), [counts(split, aborted=50)], frozenset())
+    assert "221 offsets hold neither" in warning

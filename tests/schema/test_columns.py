@@ -1,0 +1,168 @@
+"""Columns: what a model becomes, and what it may not say."""
+
+from __future__ import annotations
+
+import pickle
+from decimal import Decimal
+from typing import Any, Optional
+
+import pandera as pandas_pandera
+import pandera.polars as pp
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from ingest.errors import SpecError
+from ingest.schema.columns import Columns
+from tests.decode.json.models import Nested, Scalars
+
+
+def made(annotation: Any, field: Any = None, **config: Any) -> Any:
+    """A model with one column `x`."""
+    body: dict[str, Any] = {"__annotations__": {"x": annotation}, "Config": type("Config", (), config), "__module__": __name__}
+    if field is not None:
+        body["x"] = field
+    return type("Made", (pp.DataFrameModel,), body)
+
+
+def refused(model: Any) -> str:
+    """The text of the refusal."""
+    with pytest.raises(SpecError) as caught:
+        Columns.of(model)
+    return str(caught.value)
+
+
+def test_types_and_nullability_come_from_the_model() -> None:
+    """Each polars type has one Arrow type, and only nullable columns may be null."""
+    schema = Columns.of(Scalars).arrow_schema
+    assert schema.field("id") == pa.field("id", pa.int64(), nullable=False)
+    assert schema.field("at").type == schema.field("ms").type == pa.timestamp("us", tz="UTC")
+    assert schema.field("price").type == pa.decimal128(10, 2)
+    assert schema.field("place").type.field("zip").type == pa.int16()
+    assert [f.name for f in schema][-1] == "o'd\"d /~é.[0]"
+    assert all(f.nullable for f in schema if f.name != "id")
+
+
+def test_a_decimal_that_says_what_pandera_would_make_of_none_is_taken() -> None:
+    """Written out, 28 digits are as good as any."""
+    assert Columns.of(made(pl.Decimal(28, 0))).columns[0].type == pa.decimal128(28, 0)
+
+
+def test_lists_and_maps() -> None:
+    """A list stays a list; a list of key/value structs that says so becomes a map."""
+    schema = Columns.of(Nested).arrow_schema
+    assert schema.field("tags").type == pa.list_(pa.string())
+    assert schema.field("stock").type == pa.map_(pa.string(), pa.int64())
+    assert pa.types.is_list(schema.field("lines").type)
+
+
+def test_described_names_type_and_nullability() -> None:
+    """What a receipt records of the schema."""
+    assert Columns.of(Scalars).described()[:2] == (("id", "int64 not null"), ("tiny", "int8"))
+
+
+def test_descriptions_and_checks_are_kept_for_people() -> None:
+    """A column carries its description and its checks in words."""
+    columns = Columns.of(made(pl.Int64, pp.Field(ge=0, description="how many")))
+    assert (columns.columns[0].description, columns.columns[0].constraints) == ("how many", ("greater_than_or_equal_to(0)",))
+
+
+def test_columns_survive_pickling() -> None:
+    """They travel to executors."""
+    columns = Columns.of(Nested)
+    assert pickle.loads(pickle.dumps(columns)) == columns
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        (pl.UInt32, "no unsigned integers"), (pl.UInt64, "no unsigned integers"), (pl.Categorical, "isin"), (pl.Enum(["a"]), "isin"),
+        (pl.Object, "supported are"),
+        (pl.Duration("us"), "Int64"), (pl.Time, "String"), (pl.Binary, "JSON has no bytes"), (pl.Array(pl.Int8, 2), "List"),
+        (pl.Datetime("us"), "Datetime('us', 'UTC')"),
+        (pl.Datetime("ns", "UTC"), "Datetime('us', 'UTC')"), (pl.Datetime("us", "Europe/Paris"), "Datetime('us', 'UTC')"),
+        (pl.Null, "supported are"),
+        (pl.List(pl.UInt8), "no unsigned integers"), (pl.Struct({"a": pl.Int8, "A": pl.Int8}), "differ by case"),
+        (pl.Struct({"a": pl.Time}), "String"),
+        (pl.List, "List(String)"), (pl.Struct, "Struct({'city'"), (pl.Decimal, "Decimal(18, 2)"), (Decimal, "Decimal(18, 2)"),
+        (pl.Decimal(5, 7), "Decimal(18, 2)"), (pl.Decimal(39, 2), "Decimal(18, 2)"), (pl.Decimal(0, 0), "Decimal(18, 2)"),
+        (pl.Datetime, "Datetime('us', 'UTC')"), (pl.Array, "List"), (pl.Enum, "isin"), (pl.Duration, "Int64"),
+        (list, "List(String)"), (pl.List(pl.List), "List(String)"), (pl.List(pl.Struct), "Struct({'city'"),
+        (pl.List(pl.Decimal), "Decimal(18, 2)"),
+        (pl.List(pl.Array), "List"), (pl.List(pl.Enum), "isin"), (pl.Struct({"a": pl.List}), "List(String)"), (pl.List(pl.Datetime), "UTC"),
+        (pl.Struct({"a": pl.Decimal}), "Decimal(18, 2)"), (pl.Struct({"a": pl.Decimal(5, 7)}), "Decimal(18, 2)"),
+        (pl.List(pl.Object), "supported are"),
+    ],
+)  # fmt: skip
+def test_a_type_that_no_table_holds_is_refused(annotation: Any, said: str) -> None:
+    """The refusal names the column and says what to take instead."""
+    text = refused(made(annotation))
+    assert "x: " in text
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        (pp.Field(unique=True), "unique"), (pp.Field(coerce=True), "coerce"), (pp.Field(regex=True), "regex"),
+        (pp.Field(default=1), "default"),
+        (pp.Field(ge=0, raise_warning=True), "raise_warning"), (pp.Field(metadata={"epoch": "ms"}), "epoch"),
+        (pp.Field(metadata={"map": True}), "map"),
+        (pp.Field(alias="a\x00b"), "control characters"),
+    ],
+)  # fmt: skip
+def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, said: str) -> None:
+    """Nothing is accepted and ignored, and nothing that holds per batch only."""
+    assert said in refused(made(pl.Int64, field))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"unique": ["x"]}, "unique"), ({"coerce": True}, "coerce"), ({"add_missing_columns": True}, "add_missing_columns"),
+        ({"drop_invalid_rows": True}, "drop_invalid_rows"), ({"dtype": pl.Int64}, "all columns at once"),
+    ],
+)  # fmt: skip
+def test_a_config_that_would_change_or_lose_data_is_refused(config: dict[str, Any], said: str) -> None:
+    """The same for the model as a whole."""
+    assert said in refused(made(pl.Int64, **config))
+
+
+def test_an_unknown_epoch_unit_is_refused() -> None:
+    """Only units that a microsecond timestamp holds exactly."""
+    assert "one of s, ms, us" in refused(made(pl.Datetime("us", "UTC"), pp.Field(metadata={"epoch": "ns"})))
+
+
+def test_an_optional_column_is_refused() -> None:
+    """A row has every column."""
+    assert "nullable=True" in refused(made(Optional[pl.Int64]))  # noqa: UP045  # pandera's own spelling
+
+
+def test_parsers_are_refused() -> None:
+    """pandera's polars backend doesn't run them."""
+
+    class Parsed(pp.DataFrameModel):
+        x: pl.Int64
+
+        @pandas_pandera.dataframe_parser
+        def parse(cls, data: Any) -> Any:  # noqa: N805  # pandera's own form
+            return data
+
+    assert "parsers" in refused(Parsed)
+
+
+def test_everything_is_reported_at_once() -> None:
+    """One reading of the refusal mends the whole model."""
+
+    class Wrong(pp.DataFrameModel):
+        a: pl.UInt8
+        b: pl.Binary
+        B: pl.Int64 = pp.Field(unique=True)
+
+    text = refused(Wrong)
+    assert all(part in text for part in ("a: ", "b: ", "B: unique", "'b' and 'B' differ by case"))
+
+
+def test_an_empty_model_is_refused() -> None:
+    """A table needs columns."""
+    assert "no columns" in refused(type("Empty", (pp.DataFrameModel,), {"__module__": __name__}))

@@ -1,0 +1,256 @@
+"""What a commit does when its answer is lost, another commit comes first, or nothing can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
+from ingest.model.receipt import Receipt
+from ingest.ports.sink import AlreadyDone, Done, Unknown
+from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.testing.sink import MemorySink
+from tests.sinks.delta.things import ROWS, delta_pieces, staged_paths, staged_receipt, window
+
+
+@pytest.fixture
+def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaSink:
+    """A prepared sink that doesn't wait between tries."""
+    made = DeltaSink(str(tmp_path / "orders"), ROWS)
+    made.prepare("ledger-1", "orders", "hourly")
+    monkeypatch.setattr(tables, "WAITS", (0.0, 0.0))
+    return made
+
+
+class Wire:
+    """Stands between the sink and deltalake: runs what the test says around each append."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *acts: Callable[[Callable[[], None]], None]) -> None:
+        self.sent = 0
+        self._acts = list(acts)
+        self._append = tables.append
+        monkeypatch.setattr(tables, "append", self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self.sent += 1
+        send = lambda: self._append(*args, **kwargs)  # noqa: E731 - the call itself, to be made or not
+        if self._acts:
+            self._acts.pop(0)(send)
+        else:
+            send()
+
+
+def lands_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
+    """The commit arrives, and its answer is an error."""
+
+    def act(send: Callable[[], None]) -> None:
+        send()
+        raise error
+
+    return act
+
+
+def fails(error: Exception) -> Callable[[Callable[[], None]], None]:
+    """The commit never leaves."""
+
+    def act(_: Callable[[], None]) -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "error", [OSError("reset"), DeltaError("checkpoint failed"), CommitFailedError("version exists"), Exception("External")]
+)
+def test_a_commit_that_arrived_unanswered_is_found(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Whatever the error says, a commit that is in the table is done, and not sent twice."""
+    wire = Wire(monkeypatch, lands_unanswered(error))
+    made, staged = staged_receipt(sink, 0)
+    outcome = sink.commit(made, staged)
+    assert isinstance(outcome, Done)
+    assert outcome.committed == sink.look(window(0))
+    assert wire.sent == 1
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), DeltaError("generic"), Exception("External")])
+def test_a_commit_that_never_left_is_sent_again(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """A failure that left nothing behind is tried again with the same files."""
+    wire = Wire(monkeypatch, fails(error), fails(error))
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+    assert wire.sent == 3
+
+
+def test_tries_are_bounded(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails every time ends as unknown, saying why; nothing is deleted, and a later attempt goes through."""
+    Wire(monkeypatch, *[fails(OSError("no route"))] * 3)
+    made, staged = staged_receipt(sink, 0)
+    before = staged_paths(sink.uri)
+    assert sink.commit(made, staged) == Unknown("OSError: no route")
+    assert staged_paths(sink.uri) == before
+    assert isinstance(sink.commit(made, staged), Done)
+
+
+def test_an_outcome_that_cannot_be_looked_at_is_unknown(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the table can't be read after the commit was sent, the outcome is unknown, not refused; the next run finds it."""
+    made, staged = staged_receipt(sink, 0)
+    with monkeypatch.context() as patch:
+
+        def then_gone(send: Callable[[], None]) -> None:
+            send()
+            patch.setattr(tables, "load", _unreachable)
+            raise OSError("reset")
+
+        Wire(patch, then_gone)
+        assert isinstance(sink.commit(made, staged), Unknown)
+    assert isinstance(sink.commit(made, staged), AlreadyDone)
+
+
+def test_a_table_that_cannot_be_reached_before(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything was sent, an unreachable table is just that."""
+    made, staged = staged_receipt(sink, 0)
+    monkeypatch.setattr(tables, "load", _unreachable)
+    with pytest.raises(UnreachableError) as raised:
+        sink.commit(made, staged)
+    assert not isinstance(raised.value, OutcomeUnknownError)
+
+
+def test_others_commits_never_use_up_the_tries(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that loses to ten other windows in a row arrives at the eleventh try; the tries of a failure are only two."""
+    others = [staged_receipt(sink, n) for n in range(1, 11)]
+    plain = tables.append
+
+    def first(other: Any) -> Callable[[Callable[[], None]], None]:
+        def act(send: Callable[[], None]) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(tables, "append", plain)
+                assert isinstance(DeltaSink(sink.uri, ROWS).commit(*other), Done)
+            send()
+
+        return act
+
+    wire = Wire(monkeypatch, *map(first, others))
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+    assert wire.sent == 11
+    assert [c.version for c in sink.receipts()] == [11, *range(1, 11)]
+
+
+def test_the_window_of_another_generation_in_between(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first attempt that loses to a newer generation of its own window hears of that one."""
+    made, staged = staged_receipt(sink, 0)
+    plain = tables.append
+
+    def twice_committed(send: Callable[[], None]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(tables, "append", plain)
+            other = DeltaSink(sink.uri, ROWS)
+            other.commit(*staged_receipt(other, 0, 0, "b0"))
+            other.commit(*staged_receipt(other, 0, 1, "b1"))
+        send()
+
+    Wire(monkeypatch, twice_committed)
+    outcome = sink.commit(made, staged)
+    assert isinstance(outcome, AlreadyDone)
+    assert outcome.committed.receipt.attempt == "b1"
+
+
+def test_a_schema_change_in_between(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A foreign commit that changes properties in between makes the commit look again, and arrive."""
+
+    def property_set(send: Callable[[], None]) -> None:
+        DeltaTable(sink.uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 3 days"})
+        send()
+
+    wire = Wire(monkeypatch, property_set)
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+    assert wire.sent == 2
+
+
+def test_a_table_that_was_made_anew_in_between(sink: DeltaSink) -> None:
+    """A table that vanished, or is another one now, takes nothing."""
+    import shutil
+
+    made, staged = staged_receipt(sink, 0)
+    shutil.rmtree(sink.uri)
+    with pytest.raises(RefusedError, match="isn't there any more"):
+        sink.commit(made, staged)
+
+
+def test_a_dead_letter_commit_unanswered(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dead letters that arrived unanswered are not sent twice; ones that can't be told are an unknown outcome."""
+    made, staged = staged_receipt(sink, 0)
+    wire = Wire(monkeypatch, lands_unanswered(OSError("reset")))
+    sink.commit_dead(made.plan, "a1", staged)
+    assert wire.sent == 1
+    assert sum(p.num_rows for p in delta_pieces(f"{sink.uri}_dead")) == 2
+    Wire(monkeypatch, *[fails(OSError("no route"))] * 3)
+    with pytest.raises(OutcomeUnknownError, match="no route"):
+        sink.commit_dead(made.plan, "a2", staged)
+
+
+def test_the_history_is_readable_by_people(sink: DeltaSink) -> None:
+    """The commit's own entry says window, generation, counts and ranges."""
+    sink.commit(*staged_receipt(sink, 0))
+    note = DeltaTable(sink.uri).history(1)[0]["windrow"]
+    assert window(0).key in note
+    assert '"ranges":[["shop.orders",0,0,10],["shop.orders",1,0,10]]' in note
+    assert '"generation":0' in note
+
+
+def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
+    """The errors that the sink relies on: a stale snapshot is CommitFailedError, and nothing of it arrives."""
+    uri = str(tmp_path / "t")
+    DeltaTable.create(uri, Schema.from_arrow(ROWS.append(pa.field("_window", pa.string()))), partition_by=["_window"])
+    stale = DeltaTable(uri)
+    tables.append(DeltaTable(uri), [], tables.once({"a": 1}, {}))
+    with pytest.raises(CommitFailedError):
+        tables.append(stale, [], tables.once({"b": 1}, {}))
+    assert DeltaTable(uri).version() == 1
+
+
+@pytest.mark.parametrize("fault", ["conflict", "unknown", "lost"])
+def test_faults_of_the_memory_sink(fault: Any) -> None:
+    """The twin's faults are those of the real one: a conflict is overcome, an unknown outcome arrived or not, and the next look tells."""
+    memory = MemorySink("orders", ROWS)
+    memory.prepare("ledger-1", "orders", "hourly")
+    memory.fault = fault
+    outcome = memory.commit(*staged_receipt(memory, 0))
+    assert isinstance(outcome, Done if fault == "conflict" else Unknown)
+    assert (memory.look(window(0)) is None) == (fault == "lost")
+    assert isinstance(memory.commit(*staged_receipt(memory, 0, 0, "a2")), Done if fault == "lost" else AlreadyDone)
+
+
+def _unreachable(_: str) -> None:
+    raise UnreachableError("the table can't be read", "setup", "Wait.")
+
+
+def test_a_commit_beside_a_missing_receipt_is_refused(sink: DeltaSink) -> None:
+    """Whoever commits first in a process holds all that the table names against the files that are there."""
+    sink.commit(*staged_receipt(sink, 0))
+    sink.commit(*staged_receipt(sink, 1))
+    next((Path(sink.uri) / "_windrow" / "receipts").iterdir()).unlink()
+    fresh = DeltaSink(sink.uri, ROWS)
+    made, staged = staged_receipt(fresh, 5)
+    with pytest.raises(DamagedError, match="is missing"):
+        fresh.commit(made, staged)
+    assert fresh.look(window(5)) is None
+
+
+def test_receipts_are_listed_after_the_snapshot(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour that commits right before the table is loaded has its receipt among those that are looked at."""
+    rival, bound = DeltaSink(sink.uri, ROWS), sink._bound
+    made, staged = staged_receipt(sink, 1)
+
+    def overtaken(wanted: Receipt) -> DeltaTable:
+        monkeypatch.setattr(sink, "_bound", bound)
+        assert isinstance(rival.commit(*staged_receipt(rival, 0)), Done)
+        return bound(wanted)
+
+    monkeypatch.setattr(sink, "_bound", overtaken)
+    assert isinstance(sink.commit(made, staged), Done)

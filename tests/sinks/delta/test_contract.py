@@ -1,0 +1,64 @@
+"""The sink contracts on the Delta sink and on its twin in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.testing.sink import MemorySink
+from tests.contracts.sink_checksums_contract import SinkChecksumsContract
+from tests.contracts.sink_contract import SinkContract
+from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.sinks.delta.things import delta_pieces
+
+
+class TestMemorySink(SinkContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract):
+    """In memory."""
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> MemorySink:
+        return MemorySink(str(tmp_path), schema, metadata)
+
+    def reopen(self, sink: MemorySink) -> MemorySink:
+        return sink
+
+    def pieces(self, sink: MemorySink) -> list[pa.Table]:
+        return sink.pieces()
+
+    @contextmanager
+    def no_answer(self, sink: MemorySink) -> Iterator[None]:
+        sink.fault = "unknown"
+        yield
+
+
+class TestDeltaSink(SinkContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract):
+    """On real Delta tables."""
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaSink:
+        return DeltaSink(str(tmp_path / "orders"), schema, metadata)
+
+    def reopen(self, sink: DeltaSink) -> DeltaSink:
+        return DeltaSink(sink.uri, sink.schema, sink.metadata)
+
+    def pieces(self, sink: DeltaSink) -> list[pa.Table]:
+        return delta_pieces(sink.uri)
+
+    @contextmanager
+    def no_answer(self, sink: DeltaSink) -> Iterator[None]:
+        append = tables.append
+        with pytest.MonkeyPatch.context() as patch:
+
+            def unanswered(*args: object, **kwargs: object) -> None:
+                patch.undo()
+                append(*args, **kwargs)  # type: ignore[arg-type]
+                raise OSError("connection reset")
+
+            patch.setattr(tables, "append", unanswered)
+            yield

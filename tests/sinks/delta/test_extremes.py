@@ -1,0 +1,69 @@
+"""Values at the ends of what Kafka and a table can hold."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from ingest.model.plan import Split
+from ingest.model.receipt import SplitCounts
+from ingest.model.staged import Staged
+from ingest.schema.messages import MESSAGES
+from ingest.sinks.delta.sink import DeltaSink
+from tests.sinks.delta.things import TOPIC, plan, receipt
+
+WHEN = pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize("first", [datetime(1, 1, 1, tzinfo=UTC), datetime(999, 12, 31, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)])
+def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime) -> None:
+    """A row of the year 1 in a file (Go's zero time) hides no other row of that file from a reader that filters."""
+    now = datetime(2026, 1, 5, tzinfo=UTC)
+    sink = DeltaSink(str(tmp_path / "t"), pa.schema([pa.field("when", WHEN)]))
+    sink.prepare("ledger-1", "orders", "hourly")
+    planned, staged = plan(sink, 0, (0, 2)), []
+    for split in planned.splits:
+        stager = sink.stager(planned, 0, "a1")(split)
+        stager.rows(_messages(split, [0, 0]), pa.RecordBatch.from_arrays([pa.array([first, now], WHEN)], ["when"]))
+        files = stager.finish()[2]
+        staged.append(Staged(split, SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0), files, ()))
+    sink.commit(receipt(planned, staged, 0, "a1"), staged)
+    found = DeltaTable(sink.uri).to_pyarrow_dataset()
+    for value in (first, now):
+        assert found.to_table(filter=ds.field("when") == pa.scalar(value, WHEN)).num_rows == 2
+
+
+def _messages(split: Split, stamps: list[int]) -> pa.RecordBatch:
+    n = len(stamps)
+    columns = [
+        pa.array([TOPIC.topic] * n), pa.array([split.partition] * n, pa.int32()), pa.array(range(split.start, split.start + n), pa.int64()),
+        pa.array(stamps, pa.int64()).view(pa.timestamp("ms", tz="UTC")),
+        pa.array(["CreateTime"] * n).dictionary_encode().cast(MESSAGES.field("timestamp_type").type),
+        pa.nulls(n, pa.binary()), pa.nulls(n, pa.binary()), pa.array([[]] * n, MESSAGES.field("headers").type), pa.nulls(n, pa.int32()),
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
+
+
+def test_a_timestamp_that_no_table_holds_does_not_block_its_window(tmp_path: Path) -> None:
+    """Kafka takes any 64-bit timestamp: outside the years 1 to 9999 `_timestamp` is null, for rows and dead letters; the others stay."""
+    sink = DeltaSink(str(tmp_path / "t"), pa.schema([pa.field("id", pa.int64())]))
+    sink.prepare("ledger-1", "orders", "hourly")
+    planned = plan(sink, 0, (0, 4))
+    split, stamps = planned.splits[0], [10**16, -(2**62), 2**62, 1_767_571_200_000]
+    stager, messages = sink.stager(planned, 0, "a1")(split), _messages(split, stamps)
+    stager.rows(messages, pa.RecordBatch.from_arrays([pa.array([1, 2, 3, 4], pa.int64())], ["id"]))
+    words = pa.array(["decode"] * 4)
+    stager.dead(messages, words, words, words)
+    rows, dead, row_files, dead_files = stager.finish()
+    assert (rows, dead) == (4, 4)
+    for uri, words_of in ((sink.uri, row_files), (f"{sink.uri}_dead", dead_files)):
+        found = pq.read_table(f"{uri}/{json.loads(words_of[0])['path']}")["_timestamp"].to_pylist()
+        assert found[:3] == [None] * 3
+        assert found[3] == datetime(2026, 1, 5, tzinfo=UTC)

@@ -1,0 +1,209 @@
+"""Receipts live as long as the data: vacuum, checkpoints, log clean-up and compaction take none away. Nothing that is needed is removed."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from ingest.errors import RefusedError
+from ingest.model.receipt import Committed
+from ingest.ports.sink import AlreadyDone, Done
+from ingest.sinks.delta import sink as delta
+from ingest.sinks.delta.log import transactions
+from ingest.sinks.delta.names import RECEIPTS
+from ingest.sinks.delta.place import Place
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.testing.checker import check
+from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_paths, staged_receipt, window
+
+OLD = 1_000_000_000
+"""An instant long ago, in seconds."""
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaSink:
+    """Six windows, the second one replaced, its dead letters too; and files of an attempt that died."""
+    made = DeltaSink(str(tmp_path / "orders"), ROWS)
+    made.prepare("ledger-1", "orders", "hourly")
+    for n, generation in [*((n, 0) for n in range(6)), (1, 1)]:
+        receipt, staged = staged_receipt(made, n, generation)
+        made.commit_dead(receipt.plan, "a1" if generation == 0 else "b1", staged)
+        made.commit(receipt, staged)
+    staged_receipt(made, 7, attempt="died")
+    return made
+
+
+def again(sink: DeltaSink) -> DeltaSink:
+    """The sink of another process: it has nothing in memory."""
+    return DeltaSink(sink.uri, sink.schema)
+
+
+def vacuum(sink: DeltaSink, *, full: bool) -> None:
+    """All that a vacuum may remove, at once."""
+    DeltaTable(sink.uri).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=full)
+
+
+def clean_log(sink: DeltaSink) -> None:
+    """A checkpoint, and only the log behind it."""
+    DeltaTable(sink.uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    DeltaTable(sink.uri).create_checkpoint()
+    DeltaTable(sink.uri).cleanup_metadata()
+    versions = list((Path(sink.uri) / "_delta_log").glob("*.json"))
+    assert len(versions) == 1
+
+
+@pytest.mark.parametrize("what", ["vacuum lite", "vacuum full", "log", "compact", "everything"])
+def test_receipts_outlive_maintenance(sink: DeltaSink, what: str) -> None:
+    """After any maintenance, look and receipts say what they said before, Delta versions included, and rows are as they were."""
+    before: list[Committed] = list(sink.receipts())
+    assert [c.version for c in before] == [1, 7, 3, 4, 5, 6]
+    if what in {"compact", "everything"}:
+        DeltaTable(sink.uri).optimize.compact()
+    if what in {"vacuum lite", "vacuum full", "everything"}:
+        vacuum(sink, full=what != "vacuum lite")
+    if what in {"log", "everything"}:
+        clean_log(sink)
+    assert list(again(sink).receipts()) == before
+    assert [again(sink).look(window(n)) for n in range(6)] == before
+    report = check(produced(range(6)), delta_pieces(sink.uri), [], [], content="id")
+    assert report.invented == report.duplicated == ()
+
+
+@pytest.mark.parametrize("state", ["as it is", "checkpoint", "cleaned", "commits after a checkpoint", "no plain checkpoint"])
+def test_all_transactions_at_once(sink: DeltaSink, state: str) -> None:
+    """Read in one go, the transactions are those that deltalake tells one by one; a log of another kind gives no answer."""
+    if state != "as it is":
+        DeltaTable(sink.uri).create_checkpoint()
+    if state == "cleaned":
+        clean_log(sink)
+    if state == "commits after a checkpoint":
+        sink.commit(*staged_receipt(sink, 1, 2, "c1"))
+    table = DeltaTable(sink.uri)
+    if state == "no plain checkpoint":
+        clean_log(sink)
+        table = DeltaTable(sink.uri)
+        for path in (Path(sink.uri) / "_delta_log").glob("*.checkpoint.parquet"):
+            path.rename(path.with_name(path.name.replace(".checkpoint.", ".checkpoint.0000000001.0000000001.")))
+        assert transactions(Place(sink.uri), table.version()) is None
+        return
+    every = transactions(Place(sink.uri), table.version())
+    assert every is not None
+    assert len(every) == 6 * 3 + 1
+    assert every == {app: table.transaction_version(app) for app in every}
+    assert len(list(again(sink).receipts())) == 6
+
+
+def test_receipts_without_that_answer(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the log can't be read in one go, deltalake is asked window by window, and says the same."""
+    before = list(sink.receipts())
+    monkeypatch.setattr(delta, "transactions", lambda *_: None)
+    assert list(again(sink).receipts()) == before
+
+
+def test_windows_go_on_after_clean_up(sink: DeltaSink) -> None:
+    """Committed windows stay committed, replacements replace, and new ones are taken after the log is gone and files were compacted."""
+    DeltaTable(sink.uri).optimize.compact()
+    clean_log(sink)
+    vacuum(sink, full=True)
+    fresh = again(sink)
+    assert isinstance(fresh.commit(*staged_receipt(fresh, 0)), AlreadyDone)
+    for n, generation in ((1, 2), (6, 0)):
+        receipt, staged = staged_receipt(fresh, n, generation, "c1")
+        fresh.commit_dead(receipt.plan, "c1", staged)
+        assert isinstance(fresh.commit(receipt, staged), Done)
+    receipts = [c.receipt for c in fresh.receipts()]
+    report = check(produced(range(7)), delta_pieces(sink.uri), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
+    assert report.lost == report.duplicated == report.invented == report.receipts == report.accounting == (), str(report)
+
+
+def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaSink) -> None:
+    """It removes the dead attempt's files and the replaced ones; a run whose files went that way commits nothing."""
+    receipt, staged = staged_receipt(sink, 8)
+    vacuum(sink, full=True)
+    assert {p.relative_to(sink.uri).as_posix() for p in staged_paths(sink.uri)} == set(_named(sink))
+    with pytest.raises(RefusedError, match="2 of 2 staged files"):
+        sink.commit(receipt, staged)
+    assert sink.look(window(8)) is None
+
+
+def test_the_janitor_takes_only_old_orphans(sink: DeltaSink) -> None:
+    """Files that no commit names go after a day; younger ones, committed, replaced and receipt files stay."""
+    everything = staged_paths(sink.uri)
+    receipts = set((Path(sink.uri) / RECEIPTS).iterdir())
+    assert sink.janitor() == []
+    orphans = {p for p in everything if p.name.startswith("died-")}
+    assert len(orphans) == 2
+    kept = min(orphans)
+    for path in [*everything - {kept}, *receipts]:
+        os.utime(path, (OLD, OLD))
+    removed = sink.janitor()
+    assert {Path(p) for p in removed if p.startswith(f"{sink.uri}/")} == orphans - {kept}
+    assert staged_paths(sink.uri) == everything - orphans | {kept}
+    assert set((Path(sink.uri) / RECEIPTS).iterdir()) == receipts
+    assert len(list(sink.receipts())) == 6
+
+
+def test_the_janitor_sweeps_dead_letters_too(sink: DeltaSink) -> None:
+    """Dead letters that were staged and never committed are orphans like any other; committed ones stay."""
+    for path in staged_paths(f"{sink.uri}_dead"):
+        os.utime(path, (OLD, OLD))
+    removed = sink.janitor()
+    assert len(removed) == 2
+    assert all("/died-" in p for p in removed)
+    assert sink.read_dead(window(0)).num_rows == 2
+
+
+def test_the_janitor_refuses_haste(sink: DeltaSink) -> None:
+    """A grace period that would take the files of running tasks is refused."""
+    with pytest.raises(ValueError, match="still staging"):
+        sink.janitor(timedelta(minutes=5))
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut short", "altered"])
+def test_a_damaged_receipt_fails_closed(sink: DeltaSink, damage: str) -> None:
+    """A window whose receipt is gone or damaged is neither reported nor written again, and the error says what to do."""
+    path = next((Path(sink.uri) / RECEIPTS).glob("2026-01-02T02_00_00Z.0.*.json"))
+    if damage == "missing":
+        path.unlink()
+    else:
+        content = path.read_bytes()
+        path.write_bytes(content[:-5] if damage == "cut short" else content.replace(b'"a1"', b'"a2"'))
+    fresh = again(sink)
+    receipt, staged = staged_receipt(fresh, 2, attempt="retry")
+    for ask in (lambda: fresh.look(window(2)), lambda: list(fresh.receipts()), lambda: fresh.commit(receipt, staged)):
+        with pytest.raises(RefusedError, match=r"02:00:00Z.*(missing|damaged).*--restore-receipts.*backup"):
+            ask()
+    assert fresh.look(window(3)) is not None
+
+
+def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaSink) -> None:
+    """Receipt files of attempts that died before their commit, whole or torn, neither count as committed nor block their ranges."""
+    receipt, _ = staged_receipt(sink, 8, attempt="died")
+    sink._receipts.write(receipt)
+    torn = Path(sink.uri) / RECEIPTS / "2026-01-02T09_00_00Z.0.orders-0000000000000000.00000000000000ff.json"
+    torn.write_text("{")
+    fresh = again(sink)
+    assert fresh.look(window(8)) is None
+    assert len(list(fresh.receipts())) == 6
+    assert isinstance(fresh.commit(*staged_receipt(fresh, 8, attempt="a2")), Done)
+
+
+def test_rows_without_a_receipt_are_told(sink: DeltaSink) -> None:
+    """Rows that something else wrote into the table are an error of their own, not a quiet part of the data."""
+    from deltalake import write_deltalake
+
+    stranger = delta_pieces(sink.uri)[0]
+    stranger = stranger.set_column(stranger.schema.get_field_index("_window"), "_window", [["2031-01-01T00:00:00Z"] * stranger.num_rows])
+    write_deltalake(sink.uri, stranger, mode="append")
+    with pytest.raises(RefusedError, match="2031-01-01"):
+        list(sink.receipts())
+
+
+def _named(sink: DeltaSink) -> list[str]:
+    from ingest.sinks.delta.table import active
+
+    return active(DeltaTable(sink.uri))

@@ -1,0 +1,276 @@
+"""A full disk and a log that was cut short: what happened, to which file, and the way out, which is then taken."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import DamagedError, RefusedError, UnreachableError
+from ingest.ports.sink import Done
+from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.sinks.delta.trouble import reason
+from ingest.testing.checker import check
+from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_receipt, window
+
+# ------------------------------------------------------------------------------------------------------------------------ full disks
+
+
+@contextmanager
+def _nothing_longer(_folder: Path) -> Iterator[None]:
+    """No file may grow beyond a few bytes: what a quota does. Works for everybody."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@contextmanager
+def _full(folder: Path) -> Iterator[None]:
+    """The folder's own file system is filled to the last byte."""
+    fill = folder / "fill"
+    with fill.open("wb", buffering=0) as out, suppress(OSError):
+        while True:
+            out.write(b"x" * 1024)
+    try:
+        yield
+    finally:
+        fill.unlink()
+
+
+def _mount(folder: Path) -> bool:
+    return (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=False, capture_output=True, timeout=60).returncode
+        == 0
+    )
+
+
+Way = Callable[[Path], object]
+WAYS = {"a quota": (_nothing_longer, "File too large"), "a full disk": (_full, "No space left on device")}
+
+
+@pytest.fixture(params=WAYS if os.geteuid() == 0 else ["a quota"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Way, str]]:
+    """A folder, how its room ends, and what the system says then. A small file system of its own takes the right to mount one."""
+    way, says = WAYS[request.param]
+    mounted = way is _full and _mount(tmp_path)
+    if way is _full and not mounted:
+        way, says = WAYS["a quota"]
+    yield tmp_path, way, says
+    if mounted:
+        subprocess.run(["umount", tmp_path], check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries without waits between them."""
+    monkeypatch.setattr(tables, "WAITS", (0.0,))
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> DeltaSink:
+    """A table with two windows."""
+    return made(tmp_path)
+
+
+def made(folder: Path) -> DeltaSink:
+    """A table with two windows in this folder."""
+    sink = DeltaSink(str(folder / "orders"), ROWS)
+    sink.prepare("ledger-1", "orders", "hourly")
+    for number in range(2):
+        commit(sink, number)
+    return sink
+
+
+def commit(sink: DeltaSink, number: int, attempt: str = "a1", generation: int = 0) -> object:
+    """Stage and commit a window."""
+    receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(receipt.plan, attempt, staged)
+    return sink.commit(receipt, staged)
+
+
+def content_is_right(sink: DeltaSink, numbers: range) -> None:
+    """The checker finds each message of the windows once."""
+    fresh = DeltaSink(sink.uri, ROWS)
+    receipts = [c.receipt for c in fresh.receipts()]
+    assert [r.window for r in receipts] == [window(n) for n in numbers]
+    report = check(produced(numbers), delta_pieces(sink.uri), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
+    assert report.ok, report
+
+
+def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
+    """It is said that there is no room, where, and that nothing was committed, which is so; with room, the same commit arrives once."""
+    folder, way, says = disk
+    sink = made(folder)
+    receipt, staged = staged_receipt(sink, 2)
+    sink.commit_dead(receipt.plan, "a1", staged)
+    sink._receipts.write(receipt)  # windrow's own file, before Delta's: its errors are another story
+    with way(folder), pytest.raises(UnreachableError) as told:  # type: ignore[attr-defined]
+        sink.commit(receipt, staged)
+    assert type(told.value) is UnreachableError  # and not that the outcome is unknown
+    assert says in told.value.what
+    assert f"there is no room left where the table {sink.uri} lies" in told.value.what
+    assert "Nothing was committed" in told.value.do
+    assert "Make room" in told.value.do
+    content_is_right(sink, range(2))
+    assert isinstance(sink.commit(receipt, staged), Done)
+    content_is_right(sink, range(3))
+
+
+def test_a_full_disk_in_the_dead_letters_commit(disk: tuple[Path, Way, str]) -> None:
+    """The dead letters' table says the same of itself."""
+    folder, way, says = disk
+    sink = made(folder)
+    receipt, staged = staged_receipt(sink, 2)
+    with way(folder), pytest.raises(UnreachableError, match=f"{sink.uri}_dead lies: .*{says}") as told:  # type: ignore[attr-defined]
+        sink.commit_dead(receipt.plan, "a1", staged)
+    assert type(told.value) is UnreachableError
+    sink.commit_dead(receipt.plan, "a1", staged)
+    assert isinstance(sink.commit(receipt, staged), Done)
+    content_is_right(sink, range(3))
+
+
+def test_a_commit_that_arrived_before_the_disk_was_full_is_done(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after "no room", only the look decides: what arrived all the same is reported as committed."""
+    real = tables.append
+
+    def then_full(*arguments: object, **named: object) -> None:
+        real(*arguments, **named)  # type: ignore[arg-type]
+        raise OSError("Generic LocalFileSystem error\n  ↳ No space left on device (os error 28)\n")
+
+    monkeypatch.setattr(tables, "append", then_full)
+    receipt, staged = staged_receipt(sink, 2)
+    assert isinstance(sink.commit(receipt, staged), Done)
+
+
+def test_causes_are_told_in_one_line() -> None:
+    """deltalake draws causes as a tree in colours, and may add a trace: the causes stay."""
+    tree = "Generic LocalFileSystem error\n   \x1b[31m↳\x1b[0m Unable to copy\n    \x1b[31m↳\x1b[0m No space left\n  0: <unknown>\n"
+    assert reason(OSError(tree)) == "Generic LocalFileSystem error: Unable to copy: No space left"
+    assert reason(ValueError("")) == "ValueError"
+
+
+# ----------------------------------------------------------------------------------------------------------------------- a torn log
+
+TORN: dict[str, Callable[[bytes], bytes]] = {
+    "half": lambda whole: whole[: len(whole) // 2],
+    "without its last bytes": lambda whole: whole[:-20],
+    "zeros": lambda whole: bytes(len(whole)),
+    "zeros at its end": lambda whole: whole[:100] + bytes(len(whole) - 100),
+}
+
+
+def newest(uri: str) -> Path:
+    """The newest entry of the log."""
+    return max(Path(uri, "_delta_log").glob("*.json"))
+
+
+def _ask(sink: DeltaSink) -> None:
+    sink.look(window(1))
+
+
+def _run(sink: DeltaSink) -> None:
+    commit(sink, 2)
+
+
+@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("question", [_ask, _run])
+def test_a_torn_newest_entry_names_its_cure(sink: DeltaSink, torn: str, question: Callable[[DeltaSink], None]) -> None:
+    """1 Power is lost in a commit. 2 The error names the file and the cure. 3 The cure is taken. 4 The window runs again: all is right."""
+    file = newest(sink.uri)
+    file.write_bytes(TORN[torn](file.read_bytes()))
+    with pytest.raises(UnreachableError) as told:
+        question(DeltaSink(sink.uri, ROWS))
+    assert str(file) in told.value.what
+    cure = f"mv '{file}' '{file}.torn'"
+    assert cure in told.value.do
+    subprocess.run(["sh", "-c", cure], check=True, timeout=60)
+    fresh = DeltaSink(sink.uri, ROWS)
+    assert fresh.look(window(1)) is None
+    content_is_right(sink, range(1))
+    assert isinstance(commit(fresh, 1, "a2"), Done)
+    assert isinstance(commit(fresh, 2), Done)
+    content_is_right(sink, range(3))
+
+
+def test_the_dead_letters_log_can_be_torn_too(sink: DeltaSink) -> None:
+    """The same of the other table: dead letters that were in the torn entry come again with the window's next attempt."""
+    sink.commit_dead(staged_receipt(sink, 2)[0].plan, "a1", staged_receipt(sink, 2)[1])
+    file = newest(f"{sink.uri}_dead")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(UnreachableError, match=file.name) as told:
+        commit(sink, 2, "a2")
+    subprocess.run(["sh", "-c", f"mv '{file}' '{file}.torn'"], check=True, timeout=60)
+    assert str(file) in told.value.do
+    assert isinstance(commit(sink, 2, "a3"), Done)
+    content_is_right(sink, range(3))
+
+
+def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaSink) -> None:
+    """What lies below other commits is no commit that didn't arrive: no error advises to remove it."""
+    older = sorted(Path(sink.uri, "_delta_log").glob("*.json"))[-2]
+    older.write_bytes(older.read_bytes()[:-20])
+    with pytest.raises(UnreachableError) as told:
+        sink.look(window(0))
+    assert "mv " not in str(told.value)
+
+
+def _up_to(lost: bytes, whole: bytes) -> bytes:
+    """The entry's lines up to the first that holds this: what a cut right at a line's end leaves."""
+    lines = whole.splitlines(keepends=True)
+    return b"".join(lines[: next(n for n, line in enumerate(lines) if lost in line)])
+
+
+@pytest.mark.parametrize("lost", [b'"txn"', b'\\"receipt\\"', b'\\"commits\\"'])
+@pytest.mark.parametrize("generation", [0, 1])
+def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaSink, generation: int, lost: bytes) -> None:
+    """An entry that loads with rows, and perhaps without the transactions that tell of them, is named, and nothing comes on top of it.
+
+    1 A loss of power takes the newest entry's last lines. 2 The next window is refused, with the cure, and so is this one. 3 The cure is
+    taken. 4 Both run: all is right.
+    """
+    if generation:
+        commit(sink, 1, "a2", generation)
+    file = newest(sink.uri)
+    file.write_bytes(_up_to(lost, file.read_bytes()))
+    with pytest.raises(UnreachableError) as told:
+        commit(DeltaSink(sink.uri, ROWS), 2)
+    assert f"mv '{file}' '{file}.torn'" in told.value.do
+    with pytest.raises((UnreachableError, DamagedError)):
+        commit(DeltaSink(sink.uri, ROWS), 1, "a3", generation)
+    file.rename(f"{file}.torn")
+    fresh = DeltaSink(sink.uri, ROWS)
+    assert isinstance(commit(fresh, 1, "a4", generation), Done)
+    assert isinstance(commit(fresh, 2), Done)
+    content_is_right(sink, range(3))
+
+
+def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaSink) -> None:
+    """Rows of a window that isn't committed, under entries of somebody else, refuse the window in words; without them it runs."""
+    file = newest(sink.uri)
+    file.write_bytes(b"".join(line for line in file.read_bytes().splitlines(keepends=True) if b'"add"' in line))
+    fresh = DeltaSink(sink.uri, ROWS)
+    assert fresh.look(window(1)) is None
+    with pytest.raises(RefusedError, match=f"holds rows of window {window(1).key} that no commit of windrow brought") as told:
+        commit(fresh, 1, "a2")
+    assert "Nothing was committed" in told.value.do
+    tables.DeltaTable(sink.uri).delete(f"{fresh.metadata['window']} = '{window(1).key}'")
+    assert isinstance(commit(DeltaSink(sink.uri, ROWS), 1, "a3"), Done)
+    content_is_right(sink, range(2))
+
+
+def test_an_empty_entry_is_as_if_there_were_none(sink: DeltaSink) -> None:
+    """Delta loads a table whose newest entry is empty: its window isn't committed, and running it again commits it, once."""
+    newest(sink.uri).write_bytes(b"")
+    fresh = DeltaSink(sink.uri, ROWS)
+    assert fresh.look(window(1)) is None
+    assert isinstance(commit(fresh, 1, "a2"), Done)
+    content_is_right(sink, range(2))

@@ -1,0 +1,173 @@
+"""Small windows, plans, messages and receipts for the tests of sinks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.plan import Plan, Split
+from ingest.model.receipt import RECEIPT_VERSION, Counts, Receipt, SplitCounts
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.ports.sink import Sink
+from ingest.schema.messages import MESSAGES
+from ingest.sinks.delta.names import STAGED
+
+T = TypeVar("T")
+
+ROWS = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("amount", pa.int64())])
+FIRST = datetime(2026, 1, 2, tzinfo=UTC)
+PER_WINDOW = 10
+PARTITIONS = 2
+TOPIC = TopicSeen("shop.orders", "topic-id-1", PARTITIONS)
+DEAD = 3
+"""Each range's fourth message is a dead letter."""
+
+
+def window(number: int, pipeline: str = "orders") -> Window:
+    """The n-th hour."""
+    start = FIRST + timedelta(hours=number)
+    return Window(pipeline, start, start + timedelta(hours=1))
+
+
+def plan(sink: Sink, number: int, offsets: tuple[int, int] | None = None, pipeline: str = "orders") -> Plan:
+    """Window n holds offsets [10n, 10n + 10) of each of two topic-partitions, unless it is told other ones."""
+    return plan_of(sink, window(number, pipeline), offsets or (number * PER_WINDOW, (number + 1) * PER_WINDOW))
+
+
+def plan_of(
+    sink: Sink, asked: Window, offsets: tuple[int, int], topics: Sequence[TopicSeen] = (TOPIC,), cluster: str = "cluster"
+) -> Plan:  # fmt: skip
+    """Any window that holds these offsets of each partition of some topics."""
+    low, high = offsets
+    tps = [(t.topic, p) for t in topics for p in range(t.partitions)]
+    ends = [Boundary.of(label, cluster, topics, [Mark(*tp, at, "settled") for tp in tps])
+            for label, at in ((asked.start, low), (asked.end, high))]  # fmt: skip
+    splits = tuple(Split(*tp, low, high) for tp in tps) if low < high else ()
+    return Plan(asked, ends[0], ends[1], splits, sink.identity)
+
+
+def messages(split: Split) -> pa.RecordBatch:
+    """All messages of a split; every third has no timestamp."""
+    n, offsets = split.stop - split.start, range(split.start, split.stop)
+    stamps = [None if o % 3 == 0 else FIRST + timedelta(milliseconds=o) for o in offsets]
+    columns = [
+        [split.topic] * n, [split.partition] * n, list(offsets), stamps, ["CreateTime"] * n, [None] * n, [b"v%d" % o for o in offsets],
+        [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}]] * n, [7] * n,
+    ]  # fmt: skip
+    return pa.record_batch(
+        [pa.array(c, f.type) if not pa.types.is_dictionary(f.type) else pa.array(c, pa.string()).dictionary_encode().cast(f.type)
+         for c, f in zip(columns, MESSAGES, strict=True)],
+        schema=MESSAGES,
+    )  # fmt: skip
+
+
+def identity(tp: TopicPartition, offset: int) -> str:
+    """What identifies the row of a message."""
+    return f"{tp.partition}-{offset}"
+
+
+def produced(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
+    """What the windows' messages are."""
+    every: dict[TopicPartition, dict[int, object]] = {}
+    for p in range(PARTITIONS):
+        tp = TopicPartition(TOPIC.topic, p)
+        every[tp] = {o: identity(tp, o) for n in numbers for o in range(n * PER_WINDOW, (n + 1) * PER_WINDOW)}
+    return every
+
+
+def stage(sink: Sink, planned: Plan, generation: int, attempt: str, *, dead: bool = True) -> list[Staged]:
+    """What the tasks would do."""
+    factory = sink.stager(planned, generation, attempt)
+    return [stage_split(factory(s), s, dead=dead) for s in planned.splits]
+
+
+def stage_split(stager: object, split: Split, *, dead: bool) -> Staged:
+    """One split: rows in two batches, the fourth message refused."""
+    whole = messages(split)
+    refused = [DEAD] if dead and whole.num_rows > DEAD else []
+    good = [i for i in range(whole.num_rows) if i not in refused]
+    for part in (good[: len(good) // 2], good[len(good) // 2 :]):
+        batch = whole.take(pa.array(part, pa.int64()))
+        ids = [identity(split.tp, o) for o in batch["offset"].to_pylist()]
+        stager.rows(batch, pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS))  # type: ignore[attr-defined]
+    if refused:
+        text = [pa.array([t], pa.string()) for t in ("decode", "truncated", "at $.amount")]
+        stager.dead(whole.take(pa.array(refused)), *text)  # type: ignore[attr-defined]
+    rows, dead_rows, row_words, dead_words = stager.finish()  # type: ignore[attr-defined]
+    n = whole.num_rows
+    counts = SplitCounts(
+        split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n - len(refused), len(refused), 0, rows, dead_rows, 0,
+        checksums=stager.checksums(),  # type: ignore[attr-defined]
+    )  # fmt: skip
+    return Staged(split, counts, row_words, dead_words)
+
+
+def receipt(
+    planned: Plan, staged: Sequence[Staged], generation: int, attempt: str, *, ledger: str = "ledger-1", grid: str = "hourly"
+) -> Receipt:
+    """The receipt that goes with what was staged."""
+    splits = tuple(s.counts for s in staged)
+    return Receipt(
+        planned, planned.digest, generation, attempt, "request", ledger, grid, Counts.total(splits), splits,
+        tuple((f.name, str(f.type)) for f in ROWS), "test", FIRST, 0.1, version=RECEIPT_VERSION,
+    )  # fmt: skip
+
+
+def staged_receipt(sink: Sink, number: int, generation: int = 0, attempt: str = "a1", *, dead: bool = True) -> tuple[Receipt, list[Staged]]:
+    """Window n, staged."""
+    planned = plan(sink, number)
+    staged = stage(sink, planned, generation, attempt, dead=dead)
+    return receipt(planned, staged, generation, attempt), staged
+
+
+def with_digest(made: Receipt, planned: Plan) -> Receipt:
+    """The same receipt under another plan."""
+    return msgspec.structs.replace(made, plan=planned, digest=planned.digest)
+
+
+def together(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """All calls at once, in threads; their results in order, or the first error."""
+    gate, results, errors = threading.Barrier(len(calls)), {}, []
+
+    def run(i: int) -> None:
+        gate.wait()
+        try:
+            results[i] = calls[i]()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise errors[0]
+    return [results[i] for i in range(len(calls))]
+
+
+def delta_pieces(uri: str) -> list[pa.Table]:
+    """A Delta table's rows, one table per data file, in the order in which they lie in it."""
+    actions = pa.table(DeltaTable(uri).get_add_actions()).to_pylist()
+    pieces = []
+    for action in actions:
+        table = pq.ParquetFile(Path(uri) / unquote(action["path"])).read()
+        ((column, key),) = action["partition"].items()
+        pieces.append(table.append_column(column, pa.repeat(key, table.num_rows)))
+    return pieces
+
+
+def staged_paths(uri: str) -> set[Path]:
+    """All staged Parquet files under a table, committed or not."""
+    return set((Path(uri) / STAGED).rglob("*.parquet"))

@@ -1,0 +1,151 @@
+"""Metadata columns on a Delta table: chosen, renamed, added later; and how they are built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.errors import SchemaChangedError
+from ingest.operate.verify import Held
+from ingest.ports.sink import Done
+from ingest.schema.messages import HEADERS
+from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
+from ingest.sinks.delta.rows import delta_rows
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.sinks.metadata import last_headers
+from tests.contracts.sink_metadata_contract import RENAMED
+from tests.sinks.delta.things import ROWS, TOPIC, staged_paths, staged_receipt, window
+
+HEADER = st.tuples(st.sampled_from(["", "a", "b", "ä"]), st.none() | st.binary(max_size=2))
+LATER = [name for name in TYPES if name not in ALWAYS]
+
+
+def made(tmp_path: Path, metadata: Mapping[str, str]) -> DeltaSink:
+    """Prepared as all of these tests do."""
+    sink = DeltaSink(str(tmp_path / "orders"), ROWS, metadata)
+    sink.prepare("ledger-1", "orders", "hourly")
+    return sink
+
+
+def commit(sink: DeltaSink, number: int, generation: int = 0) -> None:
+    """A window with its dead letters."""
+    receipt, staged = staged_receipt(sink, number, generation)
+    sink.commit_dead(receipt.plan, receipt.attempt, staged)
+    assert isinstance(sink.commit(receipt, staged), Done)
+
+
+@given(st.lists(st.lists(HEADER, max_size=5), max_size=8), st.data())
+def test_headers_as_a_map(messages: list[list[tuple[str, bytes | None]]], data: st.DataObject) -> None:
+    """Whatever piece of a batch: one map per message, of equal keys the last value, and nothing else."""
+    first = data.draw(st.integers(0, len(messages)))
+    count = data.draw(st.integers(0, len(messages) - first))
+    found = last_headers(pa.array(messages, HEADERS).slice(first, count))
+    found.validate(full=True)
+    assert [dict(m) for m in found.to_pylist()] == [dict(m) for m in messages[first : first + count]]
+    assert [len(m) for m in found.to_pylist()] == [len(dict(m)) for m in messages[first : first + count]]
+
+
+def test_headers_without_equal_keys_keep_their_order() -> None:
+    """The usual case is taken over as it is."""
+    messages = [[("b", b"1"), ("a", None)], [], [("a", b"2")]]
+    assert last_headers(pa.array(messages, HEADERS)).to_pylist() == messages
+
+
+def test_the_columns_of_a_table(tmp_path: Path) -> None:
+    """In one order, the window's last; never null are only those that no table goes without, so that all others can be added later."""
+    fields = DeltaTable(made(tmp_path, RENAMED).uri).schema().fields
+    assert [f.name for f in fields] == [*ROWS.names, *RENAMED.values()]
+    assert {f.name for f in fields if not f.nullable} == {"id", *(RENAMED[name] for name in ALWAYS)}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_metadata_column_can_be_added_later(tmp_path: Path, name: str) -> None:
+    """A table takes any other metadata column later: older rows have nulls there, new ones values; also where staging came before."""
+    base = {n: c for n, c in DEFAULT.items() if n in ALWAYS}
+    old = made(tmp_path, base)
+    commit(old, 0)
+    early = staged_receipt(old, 1)
+    new = made(tmp_path, base | {name: "extra"})
+    assert isinstance(old.commit(*early), Done)
+    commit(new, 2)
+    rows = DeltaTable(new.uri).to_pyarrow_table()
+    assert pa.types.is_nested(rows["extra"].type) == pa.types.is_nested(TYPES[name])
+    by_window = {k: rows.filter(ds.field("_window") == window(k).key)["extra"] for k in range(3)}
+    assert [by_window[k].null_count for k in (0, 1)] == [18, 18]
+    assert by_window[2].null_count < 18 or name == "key"  # these messages have no key
+
+
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({n: c for n, c in DEFAULT.items() if n != "timestamp"}, r"_timestamp: in the table \(timestamp\), not in the schema"),
+        (DEFAULT | {"offset": "position"}, "position: new, but not nullable"),
+        (DEFAULT | {"timestamp": "_stamp"}, "_timestamp: in the table"),
+        (DEFAULT | {"window": "hour"}, "partitioned by _window, not by hour"),
+    ],
+)
+def test_any_other_change_of_an_existing_table_is_refused(tmp_path: Path, metadata: Mapping[str, str], says: str) -> None:
+    """A metadata column that is left out or renamed later is a changed schema, as any column is; nothing is done."""
+    commit(made(tmp_path, DEFAULT), 0)
+    version = DeltaTable(str(tmp_path / "orders")).version()
+    with pytest.raises(SchemaChangedError, match=says):
+        made(tmp_path, metadata)
+    assert DeltaTable(str(tmp_path / "orders")).version() == version
+
+
+def test_a_look_with_another_window_column_is_refused(tmp_path: Path) -> None:
+    """Also where nothing is prepared: a replacement by the wrong column would take other windows' rows with it."""
+    commit(made(tmp_path, RENAMED), 0)
+    other = DeltaSink(str(tmp_path / "orders"), ROWS)
+    for ask in (lambda: other.look(window(0)), lambda: list(other.receipts()), lambda: other.commit(*staged_receipt(other, 1))):
+        with pytest.raises(SchemaChangedError, match="partitioned by kafka window"):
+            ask()
+
+
+def test_filters_find_their_rows(tmp_path: Path) -> None:
+    """Maps, lists and bytes beside them hide no row from a reader that filters, on a column that Delta keeps bounds of or on none."""
+    sink = made(tmp_path, RENAMED)
+    for number in range(3):
+        commit(sink, number)
+    data = DeltaTable(sink.uri).to_pyarrow_dataset()
+    asked: list[tuple[Any, int]] = [
+        (ds.field("kafka offset") == 11, 2), (ds.field("id") == "1-21", 1), (ds.field("kafka window") == window(1).key, 18),
+        (ds.field("kafka leader-epoch") == 7, 54), (ds.field("kafka value-size") == 3, 36), (ds.field("kafka key").is_null(), 54),
+        (ds.field("kafka attempt") == "a1", 54), (ds.field("kafka timestamp-type") == "LogAppendTime", 0),
+    ]  # fmt: skip
+    for filter_, expected in asked:
+        assert data.to_table(filter=filter_).num_rows == expected, str(filter_)
+    query = """select count(*) from t where "kafka offset" = 11 and "kafka attempt" = 'a1'"""
+    assert pa.table(QueryBuilder().register("t", DeltaTable(sink.uri)).execute(query)).column(0)[0].as_py() == 2
+
+
+def test_the_janitor_knows_what_counts(tmp_path: Path) -> None:
+    """With a renamed window column too it takes what no commit names, and nothing else."""
+    sink = made(tmp_path, RENAMED)
+    commit(sink, 0)
+    committed = staged_paths(sink.uri)
+    staged_receipt(sink, 1)
+    for path in staged_paths(sink.uri):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    assert len(sink.janitor(timedelta(hours=2))) == 2
+    assert staged_paths(sink.uri) == committed
+
+
+def test_rows_are_counted_under_any_name(tmp_path: Path) -> None:
+    """What verification asks of a table goes by the mapping too."""
+    sink = made(tmp_path, RENAMED | {"topic": 'the "topic"'})
+    commit(sink, 0)
+    rows = delta_rows(sink.uri, sink.metadata)
+    assert rows.windows() == {window(0).key}
+    assert rows.held(window(0)) == [Held(TOPIC.topic, p, 9, 9, 0, 9) for p in range(2)]
+    assert rows.dead(window(0), "a1") == 2
