@@ -30,13 +30,13 @@ def recipe(target: str) -> str:
     assert make is not None
     command = [make, "--dry-run", "--no-print-directory", target]
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    return subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def project_files() -> list[Path]:
     """What belongs to the project: tracked, or new and not ignored."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
     ).stdout
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 

@@ -83,7 +83,7 @@ def test_a_zombie_changes_nothing(sink: DeltaSink) -> None:
         said, _ = zombie.communicate(timeout=60)
     finally:
         zombie.kill()
-        zombie.wait()
+        zombie.wait(60)
     assert said.strip() == "AlreadyDone"
     assert sink.look(window(0)) == done.committed
     assert report(sink, range(1)).ok
