@@ -72,20 +72,21 @@ __all__ = [
     "windows_named",
 ]
 
+if not TYPE_CHECKING:  # a type checker that knew of it would take any name
 
-def __getattr__(name: str) -> object:
-    """Load a public name from its module (PEP 562).
+    def __getattr__(name: str) -> object:
+        """Load a public name from its module (PEP 562).
 
-    Raises:
-        AttributeError: there is no such public name.
-    """
-    if name not in _HOMES:
-        msg = f"module 'ingest' has no attribute {name!r}"
-        raise AttributeError(msg)
-    from importlib import import_module  # noqa: PLC0415  # `import ingest` loads nothing
+        Raises:
+            AttributeError: there is no such public name.
+        """
+        if name not in _HOMES:
+            msg = f"module 'ingest' has no attribute {name!r}"
+            raise AttributeError(msg)
+        from importlib import import_module  # noqa: PLC0415  # `import ingest` loads nothing
 
-    module, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(module), attribute)
+        module, _, attribute = _HOMES[name].partition(":")
+        return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

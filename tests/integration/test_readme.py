@@ -1,4 +1,4 @@
-"""The README's walks, and the one in Python, word for word but for the port, which may be taken: what a newcomer copies works as it stands."""
+"""The README's walks, and Python's page, word for word but for the port, which may be taken: what a newcomer copies works."""
 
 from __future__ import annotations
 

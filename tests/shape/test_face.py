@@ -52,6 +52,14 @@ def test_type_checkers_see_what_runs() -> None:
         assert getattr(ingest, name) is getattr(import_module(module), attribute)
 
 
+def test_type_checkers_refuse_another_name() -> None:
+    """A `__getattr__` that a type checker sees would let any misspelt name pass."""
+    tree = ast.parse((ROOT / "ingest" / "__init__.py").read_text(encoding="utf-8"))
+    hidden = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "not TYPE_CHECKING"]
+    assert [getattr(node, "name", None) for part in hidden for node in part.body] == ["__getattr__"]
+    assert "__getattr__" not in {getattr(node, "name", None) for node in tree.body}
+
+
 def test_no_name_is_a_modules() -> None:
     """Importing a module of `ingest` puts it among the package's attributes: it must not hide a name."""
     modules = {path.stem for path in (ROOT / "ingest").iterdir()}
