@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui stop test test-fast lint bench lock clean
+.PHONY: help setup demo ui stop test test-fast lint bench docs lock clean
 
 # Java as .ci/setup found it; Python's own folder first, for the programs that ours start.
 IN_ENV := export JAVA_HOME="$$(cat .windrow/java-home)" PATH="$$PWD/.venv/bin:$$PATH";
@@ -35,6 +35,9 @@ lint: setup ## style, types, layers
 
 bench: setup ## planning many windows; the whole path beside Spark's own Kafka source on the same topic
 	@$(IN_ENV) python -m tests.bench.planning; python -m tests.bench.run
+
+docs: setup ## docs/settings.md from the descriptions in the spec's models
+	@$(IN_ENV) python -m tests.docs.settings
 
 lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where the ranges allow it
 	@$(IN_ENV) UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
