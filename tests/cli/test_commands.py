@@ -389,7 +389,7 @@ def test_mistyped_spec_loads_nothing(command: str) -> None:
         "import sys; from typer.testing import CliRunner; from ingest.cli.main import app; "
         f"r = CliRunner().invoke(app, {arguments!r}); print(r.exit_code, 'nosuch.yaml' in r.stderr, 'pyarrow' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "2 True False"
 
 
@@ -421,11 +421,13 @@ def test_needs_no_dagster(work: str) -> None:
     """Neither the command line nor any command imports Dagster; `--help` doesn't even load Arrow, Spark or Kafka."""
     heavy = "{'pyarrow', 'polars', 'pyspark', 'confluent_kafka', 'deltalake'}" if work.endswith(".main") else "set()"
     code = f"import sys; {work}; print(sorted(({{'dagster', 'dagster_pyspark', 'assets', 'resources'}} | {heavy}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "[]"
 
 
 def test_plan_imports_no_dagster(stage: Stage) -> None:
     """A whole `plan`, in a process of its own, ends without Dagster in memory."""
-    done = subprocess.run([sys.executable, "-c", PLAN, str(stage.folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN, str(stage.folder)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
