@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui stop test test-fast soak lint bench lock clean
+.PHONY: help setup demo ui stop test test-fast soak lint bench docs lock clean
 
 # Each worker takes about a core and 1 GB; tests/README.md says what they share.
 WORKERS ?= 2
@@ -43,6 +43,9 @@ lint: setup ## style, types, layers
 
 bench: setup ## planning many windows; the whole path beside Spark's own Kafka source on the same topic
 	@$(IN_ENV) python -m tests.bench.planning; python -m tests.bench.run
+
+docs: setup ## docs/settings.md from the descriptions in the spec's models
+	@$(IN_ENV) python -m tests.docs.settings
 
 lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where the ranges allow it
 	@$(IN_ENV) UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \

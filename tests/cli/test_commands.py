@@ -15,7 +15,10 @@ import pytest
 from ingest.cli import running
 from ingest.errors import UnreachableError
 from ingest.model.boundary import TopicPartition
+from ingest.run.task import SplitTask
 from tests.cli.conftest import START, Stage, hour
+
+SECRET = "secret-payload"
 
 ROOT = Path(__file__).parents[2]
 PLAN = """
@@ -199,6 +202,25 @@ def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--debug" in result.stderr
     assert "secret-payload" not in result.output
     assert "secret-payload" in stage.call("run", stage.spec, "--window", hour(0), "--debug").stderr
+
+
+def test_a_bug_in_a_worker_is_told_like_any_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug that a task meets ends the command with 70; where it was is said, its text never, and --debug shows how it came there."""
+
+    def broken(*_: Any) -> None:
+        raise KeyError(SECRET)  # a stack trace shows this line
+
+    monkeypatch.setattr(SplitTask, "__call__", broken)
+    result = stage.call("run", stage.spec, "--window", hour(0), "--json")
+    assert result.exit_code == 70
+    error = json.loads(result.stdout)["error"]
+    assert (error["kind"], error["exit_code"], error["topic"]) == ("BugError", 70, "shop.things")
+    assert "KeyError: this is a bug in windrow" in result.stderr
+    assert "--debug" in result.stderr
+    assert "in broken" not in result.stderr
+    debugged = stage.call("run", stage.spec, "--window", hour(0), "--debug")
+    assert "in broken" in debugged.stderr
+    assert SECRET not in result.output + debugged.output
 
 
 def test_help_names_the_exit_codes(stage: Stage) -> None:
