@@ -53,7 +53,7 @@ def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[
             yield
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait()
+            process.wait(60)
             late.cancel()
 
 

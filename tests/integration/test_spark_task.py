@@ -96,12 +96,12 @@ def kill_with_all_below(command: subprocess.Popen[str]) -> None:
     driver = psutil.Process(command.pid)
     below = driver.children(recursive=True)
     command.kill()
-    command.wait()
+    command.wait(60)
     for process in below:
         if process.is_running():  # nor is a stranger hit that has taken over the number
             process.kill()
     until(lambda: all(status_of(p) in OVER for p in below), "something of the run is still there")
-    command.communicate()  # its pipes
+    command.communicate(timeout=60)  # its pipes
 
 
 def test_a_killed_driver_is_run_again(user: User) -> None:

@@ -44,7 +44,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built without a network, by what the lock installed."""
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert built.returncode == 0, built.stdout + built.stderr
     (path,) = out.glob("*.whl")
     return path
@@ -98,7 +98,7 @@ def test_wheel_brings_the_command_and_the_component(files: dict[str, str]) -> No
 def test_wheel_passes_the_common_checks(wheel: Path) -> None:
     """check-wheel-contents finds no duplicate, stray or missing file."""
     checked = subprocess.run(
-        [sys.executable, "-m", "check_wheel_contents", str(wheel)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "check_wheel_contents", str(wheel)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
