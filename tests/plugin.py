@@ -83,10 +83,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def unit(root: Path, nodeid: str) -> str:
-    """What goes to one worker together: all that needs Spark, for one session a machine is enough; a module with a fixture of its own."""
+    """What goes to one worker together: modules that use the one Spark session, and a module that makes something for all of its tests."""
     module = nodeid.partition("::")[0]
     text = _text(root / module)
-    return "spark" if "mark.spark" in text else module if 'scope="module"' in text else nodeid
+    if 'usefixtures("spark")' in text or "spark: SparkSession" in text:
+        return "spark"
+    return module if 'scope="module"' in text else nodeid
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,3 +111,67 @@ def test_a_message_stamped_in_2099_cuts_no_earlier_hour() -> None:
     stamps = [10**13 if i == 3 else i * HOUR // 100 for i in range(4000)]
     labels = [h * HOUR for h in range(1, 40)]
     assert found(stamps, labels) == [h * 100 for h in range(1, 40)]
+
+
+# --------------------------------------------------------------------------------------------------------------------- fixed examples
+
+LABEL = 5
+LATER, BEFORE = 9, 0
+
+
+@pytest.mark.parametrize("edge", [5, 6, 23, 24, 25, 44])
+def test_a_candidate_waits_for_the_twentieth_message(edge: int) -> None:
+    """Of 19 messages from the sixth on ten lie below the label, the 20th doesn't: half of 20 is enough, wherever a chunk ends."""
+    stamps = [BEFORE] * 5 + [LATER] + [BEFORE] * 10 + [LATER] * 38
+    assert found(stamps, [LABEL], [edge]) == [5]
+
+
+@pytest.mark.parametrize(("below", "cut"), [(9, 0), (10, 0), (11, 12)])
+def test_half_of_twenty_may_lie_below(below: int, cut: int) -> None:
+    """One more, and the message is no cut."""
+    assert found([LATER] + [BEFORE] * below + [LATER] * 30, [LABEL]) == [cut]
+
+
+@pytest.mark.parametrize(("stamps", "cut"), [([9], 0), ([9, 0], 0), ([9, 0, 0], None), ([9, 0, 0, 9], 0), ([0], None), ([], None)])
+def test_at_the_logs_end_fewer_are_asked(stamps: list[int], cut: int | None) -> None:
+    """At least half of those that there are."""
+    assert found(stamps, [LABEL]) == [cut]
+
+
+def test_only_twenty_are_asked() -> None:
+    """What comes behind them has no say: neither for the message nor against it."""
+    assert found([LATER] * 10 + [BEFORE] * 10 + [BEFORE] * 30, [LABEL]) == [0]
+    assert found([LATER] * 9 + [BEFORE] * 11 + [LATER] * 60, [LABEL]) == [20]
+
+
+def test_a_message_at_the_label_is_its_cut() -> None:
+    """At or after it, not after it; one may be the cut of many labels, and no further than its own timestamp."""
+    assert found([5] * 25, [4, 5, 6]) == [0, 0, None]
+    assert found([5] * 25 + [7] * 25, [5, 6, 7]) == [0, 25, 25]
+
+
+@pytest.mark.parametrize("candidates", [1, 2, 9, 10, 73, 74])
+def test_the_first_candidate_that_settles_is_taken(candidates: int) -> None:
+    """However many come before it that don't: each alone, with 19 messages below the label behind it."""
+    stamps = ([LATER] + [BEFORE] * 19) * candidates + [LATER] * 20
+    assert found(stamps, [LABEL]) == [20 * candidates]
+    assert found(stamps, [LABEL], [7, 20 * candidates + 3]) == [20 * candidates]
+
+
+def test_an_unstamped_message_is_before_every_label() -> None:
+    """Label 0 too: a message without a timestamp is never a cut."""
+    assert found([-1] * 3 + [0] * 20, [0]) == [3]
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [([], True), ([0], True), ([0, 0], False), ([0] * 10 + [9] * 9, True), ([0] * 11 + [9] * 8, False)]
+)
+def test_what_is_left_shows_a_cut_or_not(first: list[int], expected: bool) -> None:
+    """The message before the log start counts itself among the twenty; half of them may lie below the label."""
+    assert would_settle_before(np.array(first, np.int64), LABEL) is expected
+
+
+def test_of_what_is_left_nineteen_are_asked() -> None:
+    """The twentieth lies too far from the message before the log start; one at the label itself isn't below it."""
+    assert would_settle_before(np.array([0] * 10 + [9] * 9 + [0] * 9, np.int64), LABEL)
+    assert would_settle_before(np.array([0] * 10 + [LABEL] * 9, np.int64), LABEL)

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import soak
 from tests.shape.test_modules import modules
@@ -41,6 +42,11 @@ def test_parts(part, dice):
     assert part is None
 
 
+@pytest.fixture
+def SPARK():
+    return None
+
+
 def test_hangs():
     threading.Event().wait()
 
@@ -49,12 +55,12 @@ def test_skips():
     pytest.skip("no time")
 
 
-@pytest.mark.SPARK
+@pytest.mark.usefixtures("SPARK")
 @pytest.mark.parametrize("number", range(3))
 def test_on_spark(number, worker_id):
     assert False, f"on {worker_id}"
 """
-"""A module with each kind of failure; SPARK is in capitals because this module is none that needs it."""
+"""A module with each kind of failure; SPARK is in capitals because this module itself needs none."""
 
 
 def suite(folder: Path, *options: str) -> str:
@@ -130,6 +136,34 @@ def test_a_soak_ends_at_the_first_round_that_fails(monkeypatch: pytest.MonkeyPat
     assert soak.main() == 0
     assert ran == [1]
     assert "round 1, seed 1\n" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------------------------- what is random
+
+
+def test_no_profile_repeats_itself_or_watches_the_clock() -> None:
+    """In CI, too, Hypothesis explores, and a busy machine fails no property; `fast` tries fewer examples, `soak` more."""
+    profiles = {name: settings.get_profile(name) for name in ("default", "ci", "fast", "soak")}
+    assert {name for name, profile in profiles.items() if profile.derandomize or profile.deadline is not None} == set()
+    assert profiles["fast"].max_examples < profiles["ci"].max_examples < profiles["soak"].max_examples
+
+
+def strays(path: Path) -> list[str]:
+    """Where a module sets up Hypothesis by itself, or says how many examples it wants whatever the profile."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    words = [(call.lineno, word) for call in calls if ast.unparse(call.func) == "settings" for word in call.keywords]
+    stray = [
+        line
+        for line, word in words
+        if word.arg in {"deadline", "derandomize", "database"}
+        or (word.arg == "max_examples" and not ast.unparse(word.value).startswith("examples("))
+    ]
+    return [f"{path.relative_to(ROOT)}:{line}" for line in stray]
+
+
+def test_hypothesis_is_set_up_in_one_place() -> None:
+    """A property has as many examples as its profile says, or a multiple of that: `fast` and `soak` mean all of them."""
+    assert [stray for path in modules("tests") if path.name != "profiles.py" for stray in strays(path)] == []
 
 
 # -------------------------------------------------------------------------------------------------------- every wait has a limit
