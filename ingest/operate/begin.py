@@ -249,7 +249,7 @@ def spec_text(name: str, asked: Asked, grid: str, start: datetime | None, *, tom
             ("    delay: 5m", "how long after its end a window is closed"),
         ]
     return _commented([
-        ("# A pipeline of windrow: a topic becomes a table. README.md lists every setting.", ""),
+        ("# A pipeline of windrow: a topic becomes a table. docs/settings.md lists every setting.", ""),
         ("type: assets.component.KafkaTable", "for Dagster; the command reads the attributes only"),
         ("attributes:", ""),
         (f"  id: {json.dumps(name)}", "its identity, for ever"),

@@ -24,7 +24,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import AtLabel, Given, Initializer, Source
 from ingest.plan.positions import positions
-from ingest.plan.topics import Found, discover
+from ingest.plan.topics import Discovered, discover
 from ingest.ports.broker import ClusterView, OffsetAndEpoch
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.messages import MESSAGES, in_calendar
@@ -64,7 +64,7 @@ def peek(
     return _first(_read(reader_of, plan, _splits(broker, found, start, stop)), limit)
 
 
-def _splits(broker: ClusterView, found: Found, start: Initializer, stop: Initializer) -> list[Split]:
+def _splits(broker: ClusterView, found: Discovered, start: Initializer, stop: Initializer) -> list[Split]:
     begins = positions(broker, start, found.tps)
     ends = broker.stable_ends(found.tps)
     stops = positions(broker, _inside(broker, stop, ends), found.tps)
