@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.plan.settle import settle, would_settle_before
@@ -53,7 +53,6 @@ LIVELY = st.lists(st.tuples(st.integers(0, HOUR // 4), ASIDE), max_size=150).map
 CUTS = st.lists(st.integers(0, 200), max_size=6)
 
 
-@settings(deadline=None)
 @given(st.one_of(SMALL, SMALL.map(sorted)), st.lists(st.integers(0, 9), max_size=8), CUTS)
 def test_dense_logs_settle_by_definition(stamps: list[int], labels: list[int], cuts: list[int]) -> None:
     """Many equal timestamps, many labels at once, any chunks: each label gets what the definition gives it alone."""
@@ -61,7 +60,6 @@ def test_dense_logs_settle_by_definition(stamps: list[int], labels: list[int], c
     assert found(stamps, labels, cuts) == [by_definition(stamps, label) for label in labels]
 
 
-@settings(deadline=None)
 @given(LIVELY, CUTS)
 def test_hourly_logs_settle_by_definition(stamps: list[int], cuts: list[int]) -> None:
     """Late, future and unstamped messages around a rising clock: each hour is cut where the definition cuts it."""
@@ -69,7 +67,6 @@ def test_hourly_logs_settle_by_definition(stamps: list[int], cuts: list[int]) ->
     assert found(stamps, labels, cuts) == [by_definition(stamps, label) for label in labels]
 
 
-@settings(deadline=None)
 @given(LIVELY, st.integers(0, 40 * HOUR), st.integers(0, 40 * HOUR))
 def test_cuts_rise_with_labels(stamps: list[int], one: int, two: int) -> None:
     """A later label never cuts before an earlier one: what lets one pass answer all labels, and clamping be a rare correction."""
@@ -77,7 +74,6 @@ def test_cuts_rise_with_labels(stamps: list[int], one: int, two: int) -> None:
     assert high is None or (low is not None and low <= high)
 
 
-@settings(deadline=None)
 @given(LIVELY, st.integers(1, 40 * HOUR), st.integers(0, 150))
 def test_a_proven_cut_is_the_whole_logs(stamps: list[int], label: int, start: int) -> None:
     """Where what is left of a log shows the label's cut, no message right before the log start could have been the cut."""
@@ -87,7 +83,6 @@ def test_a_proven_cut_is_the_whole_logs(stamps: list[int], label: int, start: in
     assert by_definition([label, *rest], label) != 0
 
 
-@settings(deadline=None)
 @given(SMALL, st.integers(0, 9))
 def test_doubt_covers_a_cut_at_the_log_start(stamps: list[int], label: int) -> None:
     """A label that cuts at the very first message left proves nothing."""
