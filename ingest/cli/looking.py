@@ -17,6 +17,7 @@ from ingest.model.source import Isolation, Partitions, Pattern, Selection, Sourc
 from ingest.operate.lag import Lag, lag, newest_committed
 from ingest.operate.peek import documents, peek, printable, write_messages
 from ingest.run.binding import refuse_other_table
+from ingest.run.frontier import frontier_after
 from ingest.run.publish import Published, publish
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
@@ -94,7 +95,7 @@ def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
     _print(output, spec.id, peek(broker, reader, source, start, stop, limit + 1), limit)
 
 
-def _print(output: Output, pipeline: str, found: Iterator[pa.RecordBatch], limit: int) -> None:
+def _print(output: Output, pipeline_id: str, found: Iterator[pa.RecordBatch], limit: int) -> None:
     """At most so many messages; one more was read, to know whether there are more."""
     batches = list(found)
     messages = msgspec.convert([d for batch in batches for d in documents(batch)][:limit], list[PeekedMessage])
@@ -102,7 +103,7 @@ def _print(output: Output, pipeline: str, found: Iterator[pa.RecordBatch], limit
     rows = [row for batch in batches for row in printable(batch)][:limit]
     left = [Text("There are more, which are not shown (--limit)")] if more else []
     table = render.message_table(rows) if rows else Text("There are no messages between these positions.")
-    output.show(Peeked(pipeline, messages, left_out=more), table, *left)
+    output.show(Peeked(pipeline_id, messages, left_out=more), table, *left)
 
 
 def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSpec:
@@ -149,7 +150,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
     newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
     if newest is None:
         refuse_other_table(pipeline)
-    reached = None if newest is None else pipeline.ledger.opening(spec.id, newest.window.end) or newest.plan.stop
+    reached = None if newest is None else frontier_after(pipeline.ledger, newest)
     found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
     behind = Behind(spec.id, None if newest is None else newest.window.key, found)
     if publishing and group is not None and reached is not None:
