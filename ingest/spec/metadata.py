@@ -9,8 +9,8 @@ from ingest.config.document import Place, suggest
 from ingest.config.values import refuse, told
 
 METADATA = (
-    "topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size", "attempt",
-    "window",
+    "topic", "partition", "offset", "ordinal", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size",
+    "attempt", "window",
 )  # fmt: skip
 """What a row can say of the message it came from, in the order of the columns: the names of Flink's Kafka table, and some of our own."""
 

@@ -13,14 +13,12 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from ingest.config.document import Place
 from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, section_of, told
+from ingest.decode.formats import DecodeSection
 from ingest.errors import GridError, SpecError
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
-
-SCHEMA_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """A URL with a slash too few: as a path it would be a folder of the machine."""
@@ -31,12 +29,6 @@ def _pipeline_id(value: str) -> str:
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -")
     if not value.strip("."):
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots")
-    return value
-
-
-def _schema(value: str) -> str:
-    if not SCHEMA_REFERENCE.fullmatch(value):
-        raise ValueError("must be FILE.py:Class or package.module:Class")
     return value
 
 
@@ -56,14 +48,6 @@ def _place(value: str) -> str:
     else:
         home(value)
     return value
-
-
-class DecodeSpec(Section):
-    """Bytes to columns. `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class."""
-
-    schema_: Annotated[Written, AfterValidator(_schema)] = Field(alias="schema")
-    on_null: Literal["dead", "drop"] = "dead"
-    unknown: Literal["ignore", "dead"] = "ignore"
 
 
 class LimitsSpec(Section):
@@ -89,7 +73,7 @@ class PipelineSpec(Section):
     id: Annotated[Written, AfterValidator(_pipeline_id)]
     source: SourceSpec
     window: WindowSpec
-    decode: DecodeSpec
+    decode: DecodeSection
     sink: SinkSpec
     limits: LimitsSpec = LimitsSpec()
     metadata: Annotated[Mapping[str, str], PlainValidator(checked_metadata), WithJsonSchema(METADATA_SCHEMA)] = METADATA_DEFAULT

@@ -20,7 +20,7 @@ from ingest.model.receipt import SplitCounts
 from ingest.model.refusals import OTHERS, Refusals, in_words
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.ports.reader import Reader, ReadPlan, ReadSummary
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from ingest.ports.sink import Stager
 from ingest.run.accounting import refuse_too_many_dead, refuse_unequal, unexplained
 from ingest.run.context import Pipeline, Request
@@ -32,6 +32,7 @@ from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
+from ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("things", START, START + timedelta(hours=1))
@@ -113,11 +114,8 @@ class LyingReader:
     def __init__(self, honest: Reader, **lies: int) -> None:
         self._honest, self._lies = honest, lies
 
-    def batches(self, split: Split) -> Any:
-        return self._honest.batches(split)
-
-    def summary(self) -> ReadSummary:
-        return msgspec.structs.replace(self._honest.summary(), **self._lies)
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        return msgspec.structs.replace(self._honest.read(split, take), **self._lies)
 
 
 class LyingStager:
@@ -171,7 +169,8 @@ class Bank:
             return MemoryReader(self.broker, planned)
 
         return Pipeline(
-            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder), self.broker, reader,
+            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder),
+            lambda: Validate(spec.decode.schema_, spec.folder), self.broker, reader,
             open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema), LocalEngine(),
         )  # fmt: skip
 
