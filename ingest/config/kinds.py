@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
 from ingest.config.values import Section, told
@@ -33,11 +34,20 @@ class OfItsKind:
     default: str
     kinds: Mapping[str, str]
 
+    def sections(self) -> dict[str, type[Section]]:
+        """The model of each kind, by its name; loads the descriptions of all of them."""
+        return {name: kind_at(place).section for name, place in self.kinds.items()}
+
     def model(self, written: object) -> type[Section]:
         """The model of a section as it is written; that of the default kind where it names none, or none that there is."""
         name = written.get(self.option) if isinstance(written, Mapping) else None
         section: type[Section] = kind_at(self.kinds[name if isinstance(name, str) and name in self.kinds else self.default]).section
         return section
+
+    @classmethod
+    def of(cls, field: FieldInfo) -> OfItsKind | None:
+        """The annotation of a model's field; None if its options don't depend on a kind."""
+        return next((each for each in field.metadata if isinstance(each, cls)), None)
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
         """Checked by the kind's own model."""
@@ -46,10 +56,10 @@ class OfItsKind:
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """The names of all kinds, and for each what it takes; one that isn't named is the default."""
         cases = []
-        for name, place in self.kinds.items():
+        for name, section in self.sections().items():
             named = {"properties": {self.option: {"const": name}}}
             only = {} if name == self.default else {"required": [self.option]}
-            cases.append({"if": {**named, **only}, "then": handler(kind_at(place).section.__pydantic_core_schema__)})
+            cases.append({"if": {**named, **only}, "then": handler(section.__pydantic_core_schema__)})
         return {"type": "object", "properties": {self.option: {"enum": list(self.kinds)}}, "allOf": cases}
 
     def _checked(self, value: object) -> Section:

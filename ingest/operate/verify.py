@@ -137,7 +137,8 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     counted = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.splits)
     problems = []
     if counts.read != counts.valid + counts.dead + counts.dropped + counts.filtered:
-        parts = f"{counts.valid} valid + {counts.dead} dead + {counts.dropped} dropped + {counts.filtered} filtered"
+        parts = f"{counts.valid} valid + {counts.dead} dead + {counts.dropped} dropped"
+        parts += f" + {counts.filtered} filtered" if counts.filtered else ""
         problems.append(f"{counts.read} messages read are not {parts}")
     if counts.read + counts.invisible + counts.skipped != length:
         parts = f"{counts.read} read + {counts.invisible} invisible + {counts.skipped} skipped"

@@ -112,7 +112,7 @@ def _keys_at(place: tuple[str | int, ...], written: object) -> list[str]:
     for part in place:
         field = model.model_fields.get(str(part))
         written = written.get(part) if isinstance(written, Mapping) else None
-        chosen = None if field is None else next((m for m in field.metadata if isinstance(m, OfItsKind)), None)
+        chosen = None if field is None else OfItsKind.of(field)
         model = chosen.model(written) if chosen is not None else model if field is None else next(_models(field.annotation), model)
     return [f.alias or name for name, f in model.model_fields.items() if name != "folder"]
 

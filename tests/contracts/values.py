@@ -37,8 +37,11 @@ def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
     return found
 
 
-def whole(decoded: Decoded, columns: pa.Schema, messages: int) -> None:
-    """The shapes that every decoder and transform keeps: rows of these columns, and each message in exactly one place."""
+def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | None = None) -> None:
+    """The shapes that every decoder and transform keeps: rows of these columns, and each of so many messages in exactly one place.
+
+    `numbered`: their numbers lie below it, where some are left out.
+    """
     rows, refused = decoded.row_index.to_pylist(), decoded.dead_index.to_pylist()
     assert decoded.rows.schema.equals(columns)
     decoded.rows.validate(full=True)
@@ -50,7 +53,7 @@ def whole(decoded: Decoded, columns: pa.Schema, messages: int) -> None:
     assert rows == sorted(rows)
     assert refused == sorted(set(refused))
     assert not set(rows) & set(refused)
-    assert all(0 <= index < messages for index in (*rows, *refused))
+    assert all(0 <= index < (numbered or messages) for index in (*rows, *refused))
     assert min(decoded.dropped, decoded.filtered) >= 0
     assert decoded.valid == len(set(rows))
     assert decoded.valid + len(refused) + decoded.dropped + decoded.filtered == messages

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from ingest.config.kinds import OfItsKind
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT
 from ingest.spec.pipeline import PipelineSpec
 
@@ -29,8 +30,9 @@ def models(annotation: object) -> list[type[BaseModel]]:
 def settings(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Every setting with its dotted place. A section is none itself, unless it may be written in another way."""
     for name, field in model.model_fields.items():
-        here, below = f"{place}{field.alias or name}", models(field.annotation)
-        if not below or field.annotation not in below:
+        kinds = OfItsKind.of(field)
+        here, below = f"{place}{field.alias or name}", models(field.annotation) if kinds is None else [*kinds.sections().values()]
+        if kinds is None and (not below or field.annotation not in below):
             yield here, field
         for section in below:
             yield from settings(section, f"{here}.")
