@@ -180,5 +180,5 @@ def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> Non
     rows = 50 + sum(s.rows for s in others)
     assert (found["rows_written"], found["dagster/partition_row_count"]) == (rows, rows)
     assert (found["messages_read"], found["messages_written"], found["filtered"]) == (60, 58, 2)
-    (first, *_) = found["offsets"].value  # type: ignore[union-attr]
-    assert first.data["rows"] == 50  # type: ignore[union-attr]
+    (first, *_) = found["offsets"].records
+    assert first.data["rows"] == 50
