@@ -17,8 +17,10 @@ from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
     from ingest.decode.json.decoder import JsonDecoder
+    from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.sink import Sink
     from ingest.schema.columns import Columns
-    from ingest.sinks.delta.sink import DeltaSink
+    from ingest.sinks.kind import Rows
 
 
 def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
@@ -28,7 +30,7 @@ def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
     columns = _columns(spec)
-    return _pipeline(spec, lambda: columns, engine)
+    return _pipeline(spec, lambda: columns, columns.arrow_schema, engine)
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
@@ -37,7 +39,8 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
     Raises:
         SpecError: the ledger's or the table's place makes no sense.
     """
-    return _pipeline(spec, cache(lambda: _columns(spec)), None)
+    columns = cache(lambda: _columns(spec))
+    return _pipeline(spec, columns, lambda: columns().arrow_schema, None)
 
 
 def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
@@ -56,21 +59,22 @@ def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
     return KafkaBroker(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client()), reader
 
 
-def open_table(spec: PipelineSpec) -> DeltaSink:
-    """The pipeline's table, for who reads it: receipts and dead letters take neither ledger nor schema.
+def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
+    """The pipeline's table and its dead letters, for who reads them: that takes neither ledger nor schema.
 
     Raises:
         SpecError: no table can lie there.
     """
-    return _sink(spec, lambda: _columns(spec))
+    return _sink(spec, lambda: _columns(spec).arrow_schema)
 
 
-def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], engine: Engine | None) -> Pipeline:
+def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, engine: Engine | None) -> Pipeline:
     from ingest.engine.local import local_session
     from ingest.engine.spark import SparkEngine
     from ingest.ledger.sql import open_ledger
 
     broker, reader = connect(spec)
+    sink, dead_letters = _sink(spec, rows)
     return Pipeline(
         spec=spec,
         columns=columns,
@@ -78,7 +82,8 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], engine: Engine
         broker=broker,
         reader=reader,
         ledger=open_ledger(spec.state_url()),
-        sink=_sink(spec, columns),
+        sink=sink,
+        dead_letters=dead_letters,
         engine=engine or SparkEngine(local_session),
     )
 
@@ -86,11 +91,8 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], engine: Engine
 def _columns(spec: PipelineSpec) -> Columns:
     from ingest.schema.columns import Columns
     from ingest.schema.load import load_model
-    from ingest.sinks.delta.columns import check_rows
 
-    columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
-    check_rows(columns.arrow_schema, spec.metadata)
-    return columns
+    return Columns.of(load_model(spec.decode.schema_, spec.folder))
 
 
 def _decoder(spec: PipelineSpec) -> JsonDecoder:
@@ -99,7 +101,8 @@ def _decoder(spec: PipelineSpec) -> JsonDecoder:
     return JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
 
 
-def _sink(spec: PipelineSpec, columns: Callable[[], Columns]) -> DeltaSink:
-    from ingest.sinks.delta.sink import DeltaSink
+def _sink(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:
+    from ingest.sinks.kinds import sink_kind
 
-    return DeltaSink(spec.sink_path(), lambda: columns().arrow_schema, spec.metadata)
+    kind = sink_kind(spec.sink.kind)
+    return kind.make(spec.sink, rows, spec.metadata, spec.folder), kind.dead_letters(spec.sink, spec.folder)

@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.crashpoints import crash_point
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
-from ingest.model.staged import Staged
+from ingest.model.staged import Staged, Staging
+from ingest.ports.dead_letters import REASONS
 from ingest.ports.reader import Reader
 from ingest.ports.sink import Stager, StagerFactory
 from ingest.run.accounting import SHOWN
@@ -46,32 +48,39 @@ class SplitTask:
 
     reader: Reader
     decoder: JsonDecoder
-    stager: StagerFactory
+    rows: StagerFactory
+    dead: StagerFactory
     hours: LateBins | None = None
 
     def __call__(self, split: Split) -> Staged:
         """Read, decode and stage one split in batches, so that memory doesn't grow with the window."""
-        stager = self.stager(split)
-        tally = _Tally(self.hours)
+        rows, dead = self.rows(split), self.dead(split)
+        tally, begun = _Tally(self.hours), False
         try:
             for messages in self.reader.batches(split):
                 decoded = self.decoder.decode(messages)
-                _stage(stager, messages, decoded)
+                _stage(rows, dead, messages, decoded)
                 tally.add(messages, decoded)
+                if not begun:
+                    begun = True
+                    crash_point("write.middle")
+            staged_dead, staged_rows = dead.finish(), rows.finish()
+            crash_point("write.after")
         except BaseException:
-            stager.discard()
+            rows.discard()
+            dead.discard()
             raise
-        rows_staged, dead_staged, rows, dead = stager.finish()
-        counts = tally.counts(split, self.reader, rows_staged, dead_staged, stager.checksums())
-        return Staged(split, counts, rows, dead, tally.refusals.kinds())
+        counts = tally.counts(split, self.reader, staged_rows, staged_dead)
+        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.kinds())
 
 
-def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
+def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
     if decoded.rows.num_rows:
         whole = decoded.rows.num_rows == messages.num_rows
-        stager.rows(messages if whole else messages.take(decoded.row_index), decoded.rows)
+        rows.add(decoded.rows, messages if whole else messages.take(decoded.row_index))
     if len(decoded.dead_index):
-        stager.dead(messages.take(decoded.dead_index), decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
+        reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
+        dead.add(reasons, messages.take(decoded.dead_index))
 
 
 @dataclass
@@ -128,14 +137,15 @@ class _Tally:
         by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
         return late, int(self.stamped[-1]), tuple(by)
 
-    def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int, checksums: Checksums) -> SplitCounts:
+    def counts(self, split: Split, reader: Reader, rows: Staging, dead: Staging) -> SplitCounts:
         summary = reader.summary()
         late, early, late_by = self._outside()
         return SplitCounts(
             topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
             next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted, skipped=summary.skipped,
             regrown=summary.regrown,
-            valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
+            valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows.rows, dead_staged=dead.rows,
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
-            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest, checksums=checksums,
+            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
+            checksums=Checksums(rows.checksum, dead.checksum),
         )  # fmt: skip

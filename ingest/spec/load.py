@@ -20,6 +20,8 @@ from ingest.config.values import section_of
 from ingest.config.yamltext import SIZE_MAX
 from ingest.errors import SpecError, SpecMistakesError
 from ingest.kafka.client import problems
+from ingest.sinks.kind import SinkSection
+from ingest.sinks.kinds import section_model
 from ingest.spec.pipeline import SCHEMA_REFERENCE, PipelineSpec
 from ingest.spec.source import TuningSpec
 
@@ -99,17 +101,19 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
         spec = PipelineSpec.model_validate({**attributes, "folder": folder})
     except ValidationError as error:
         told = {m.place for m in wrong}
-        found = [mistake_of(e, _keys_at(tuple(e["loc"][:-1]))) for e in error.errors(include_url=False)]
+        found = [mistake_of(e, _keys_at(tuple(e["loc"][:-1]), attributes)) for e in error.errors(include_url=False)]
         return None, [*(m for m in found if m.place not in told), *wrong]
     return (None if wrong else spec), wrong
 
 
-def _keys_at(place: tuple[str | int, ...]) -> list[str]:
+def _keys_at(place: tuple[str | int, ...], attributes: Mapping[str, Any]) -> list[str]:
     """The keys that a section knows."""
     model: type[BaseModel] = PipelineSpec
     for part in place:
         field = model.model_fields.get(str(part))
         model = model if field is None else next(_models(field.annotation), model)
+        if model is SinkSection:
+            model = section_model(attributes.get("sink"))
     return [f.alias or name for name, f in model.model_fields.items() if name != "folder"]
 
 

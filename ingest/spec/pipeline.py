@@ -11,19 +11,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from ingest.config.document import Place
-from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
-from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, section_of, told
+from ingest.config.places import absolute
+from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, place, section_of
 from ingest.errors import GridError, SpecError
+from ingest.sinks.kind import SinkSection
+from ingest.sinks.kinds import ByKind
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
 
 SCHEMA_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-
-
-_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-"""A URL with a slash too few: as a path it would be a folder of the machine."""
 
 
 def _pipeline_id(value: str) -> str:
@@ -37,24 +35,6 @@ def _pipeline_id(value: str) -> str:
 def _schema(value: str) -> str:
     if not SCHEMA_REFERENCE.fullmatch(value):
         raise ValueError("must be FILE.py:Class or package.module:Class")
-    return value
-
-
-def _sink_path(value: str) -> str:
-    secret = secret_part(value)
-    if secret is not None:
-        raise told(f"must not hold {secret}: {WAY_OUT}")
-    return _place(value)
-
-
-def _place(value: str) -> str:
-    if is_url(value):
-        if not value.partition("://")[2]:
-            raise told("names no place behind the ://")
-    elif meant := _ONE_SLASH.match(value):
-        raise told(f"has one slash where a URL has two: write {meant[1]}://")
-    else:
-        home(value)
     return value
 
 
@@ -73,13 +53,6 @@ class LimitsSpec(Section):
     max_dead_count: CountOrZero | None = None
 
 
-class SinkSpec(Section):
-    """The table. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
-
-    kind: Literal["delta"] = "delta"
-    path: Annotated[Written, Field(min_length=1), AfterValidator(_sink_path)]
-
-
 class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
@@ -90,10 +63,10 @@ class PipelineSpec(Section):
     source: SourceSpec
     window: WindowSpec
     decode: DecodeSpec
-    sink: SinkSpec
+    sink: Annotated[SinkSection, ByKind]
     limits: LimitsSpec = LimitsSpec()
     metadata: Annotated[Mapping[str, str], PlainValidator(checked_metadata), WithJsonSchema(METADATA_SCHEMA)] = METADATA_DEFAULT
-    state: Annotated[Written, Field(min_length=1), AfterValidator(_place)] | None = Field(default=None, repr=False)  # may hold a password
+    state: Annotated[Written, Field(min_length=1), AfterValidator(place)] | None = Field(default=None, repr=False)  # may hold a password
     folder: Path
 
     @classmethod
@@ -107,8 +80,8 @@ class PipelineSpec(Section):
         yield from _start_mistakes(str(written.get("id")), window)
 
     def sink_path(self) -> str:
-        """Where the table is: an absolute path, or the URL as it was given."""
-        return absolute(self.sink.path, self.folder)
+        """Where the table is, as its kind says it."""
+        return self.sink.place(self.folder)
 
     def state_url(self) -> str:
         """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else .windrow/state.db beside the spec.

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
+from ingest.model.binding import Binding
 from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Receipt
+from ingest.model.staged import Staging
 from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.delta.things import (
@@ -194,14 +196,14 @@ class SinkContract(SinkUnderTest):
         for n in (1, 0):
             self.commit(sink, n)
         fresh = self.reopen(sink)
-        assert list(fresh.inspect()) == list(sink.receipts())
+        assert list(fresh.audit().receipts()) == list(sink.receipts())
         for held in fresh.receipts():
-            assert from_json(fresh.written(held.receipt), Receipt) == held.receipt
-            fresh.restore(held.receipt.window, fresh.written(held.receipt))
+            assert from_json(fresh.receipt_text(held.receipt), Receipt) == held.receipt
+            fresh.audit().restore(held.receipt.window, fresh.receipt_text(held.receipt))
         with pytest.raises(RefusedError):
-            fresh.restore(window(0), sink.written(sink.look(window(1)).receipt))
+            fresh.audit().restore(window(0), sink.receipt_text(sink.look(window(1)).receipt))
         with pytest.raises(RefusedError):
-            fresh.restore(window(7), sink.written(sink.look(window(1)).receipt))
+            fresh.audit().restore(window(7), sink.receipt_text(sink.look(window(1)).receipt))
         assert self.report(sink, [0, 1]).ok
 
     def test_a_lost_answer_is_settled_by_looking(self, sink: Any) -> None:
@@ -265,19 +267,19 @@ class SinkContract(SinkUnderTest):
     def test_prepare_again(self, sink: Any) -> None:
         """Preparing a prepared table changes nothing."""
         self.commit(sink, 0)
-        self.reopen(sink).prepare("ledger-1", "orders", "hourly")
+        self.reopen(sink).prepare()
         assert self.report(sink, [0]).ok
 
     def test_the_grid_is_bound(self, sink: Any) -> None:
         """Another grid is refused, naming both."""
         with pytest.raises(GridError, match=r"hourly.*daily"):
-            self.reopen(sink).prepare("ledger-1", "orders", "daily")
+            self.reopen(sink).prepare(Binding("orders", "ledger-1", "daily"))
 
     @pytest.mark.parametrize(("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")])
     def test_ledger_and_pipeline_are_bound(self, sink: Any, ledger: str, pipeline: str) -> None:
         """Another ledger, or another pipeline, is refused, naming both."""
         with pytest.raises(IdentityError, match=ledger if pipeline == "orders" else pipeline):
-            self.reopen(sink).prepare(ledger, pipeline, "hourly")
+            self.reopen(sink).prepare(Binding(pipeline, ledger, "hourly"))
 
     def test_a_commit_of_another_ledger_is_refused(self, sink: Any) -> None:
         """What prepare refuses, commit refuses too: the table may have been made anew in between."""
@@ -299,7 +301,7 @@ class SinkContract(SinkUnderTest):
         factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))
         given_up = factory(planned.splits[0])
         given_up.discard()
-        assert factory(planned.splits[0]).finish() == (0, 0, (), ())
+        assert factory(planned.splits[0]).finish() == Staging()
         assert self.pieces(sink) == []
 
 
@@ -310,7 +312,7 @@ def _committing(sink: Sink, made: Any, staged: Any) -> Callable[[], Any]:
 def _preparing(sink: Sink, ledger: str) -> Callable[[], str]:
     def run() -> str:
         try:
-            sink.prepare(ledger, "orders", "hourly")
+            sink.prepare(Binding("orders", ledger, "hourly"))
         except IdentityError:
             return "refused"
         return "bound"
