@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from assets.demo.place import PROJECT, Place
-from ingest.errors import WindrowError
+from ingest import WindrowError, load_spec
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders, 24 windows, the check.")
 Home = Annotated[Path, typer.Option(help="Where the demo keeps everything; the project itself unless told.")]
@@ -35,7 +35,6 @@ def check(home: Home = PROJECT) -> None:
     """Hold the tables against what was produced."""
     from assets.demo.report import say  # noqa: PLC0415
     from assets.demo.run import SPEC, verdict_on  # noqa: PLC0415
-    from ingest.spec.load import load_spec  # noqa: PLC0415
 
     place = Place(home.resolve())
     place.enter()

@@ -35,6 +35,11 @@ def section_model(written: object) -> type[SinkSection]:
     return sink_kind(name if isinstance(name, str) and name in KINDS else DEFAULT_KIND).section
 
 
+def sections() -> dict[str, type[SinkSection]]:
+    """The model of each kind's section: for who describes them all."""
+    return {name: sink_kind(name).section for name in KINDS}
+
+
 class ByKind:
     """How pydantic reads a `sink` section: its kind says which model holds its options."""
 
@@ -62,7 +67,7 @@ class ByKind:
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Each kind's own schema, chosen by `kind`, so that an editor tells a mistake at its place."""
         del schema
-        named = [_chosen(name, handler(sink_kind(name).section.__pydantic_core_schema__)) for name in KINDS]
+        named = [_chosen(name, handler(model.__pydantic_core_schema__)) for name, model in sections().items()]
         return {"type": "object", "properties": {"kind": {"enum": list(KINDS), "default": DEFAULT_KIND}}, "allOf": named}
 
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
-from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, place, section_of
+from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of
 from ingest.errors import GridError, SpecError
 from ingest.sinks.kind import SinkSection
 from ingest.sinks.kinds import ByKind
@@ -41,16 +41,27 @@ def _schema(value: str) -> str:
 class DecodeSpec(Section):
     """Bytes to columns. `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class."""
 
-    schema_: Annotated[Written, AfterValidator(_schema)] = Field(alias="schema")
-    on_null: Literal["dead", "drop"] = "dead"
-    unknown: Literal["ignore", "dead"] = "ignore"
+    schema_: Annotated[Written, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")] = Field(
+        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+    )
+    on_null: Literal["dead", "drop"] = Field(
+        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+    )
+    unknown: Literal["ignore", "dead"] = Field(
+        default="ignore",
+        description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
+    )
 
 
 class LimitsSpec(Section):
     """How many dead letters a window may have, as a share of the messages read and as a number; None: any."""
 
-    max_dead_ratio: Share | None = 0.01
-    max_dead_count: CountOrZero | None = None
+    max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
+        default=0.01, description="The share of a window's messages that may be dead letters; with more it is refused. `null`: any share."
+    )
+    max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
+        default=None, description="How many dead letters a window may have; with more it is refused. `null`: any number."
+    )
 
 
 class PipelineSpec(Section):
@@ -59,14 +70,31 @@ class PipelineSpec(Section):
     `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. `folder` is where the spec lies.
     """
 
-    id: Annotated[Written, AfterValidator(_pipeline_id)]
-    source: SourceSpec
-    window: WindowSpec
-    decode: DecodeSpec
-    sink: Annotated[SinkSection, ByKind]
-    limits: LimitsSpec = LimitsSpec()
-    metadata: Annotated[Mapping[str, str], PlainValidator(checked_metadata), WithJsonSchema(METADATA_SCHEMA)] = METADATA_DEFAULT
-    state: Annotated[Written, Field(min_length=1), AfterValidator(place)] | None = Field(default=None, repr=False)  # may hold a password
+    id: Annotated[Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")] = Field(
+        description="The pipeline's identity, for ever: its windows and frozen boundaries carry it."
+    )
+    source: SourceSpec = Field(
+        description="Which topics are read, from where on, how strictly and how fast. Exactly one of `topic`, `topic_pattern` and "
+        "`partitions` is set."
+    )
+    window: WindowSpec = Field(description="The grid of windows, and when one is run.")
+    decode: DecodeSpec = Field(description="How a message's bytes become columns.")
+    sink: Annotated[SinkSection, ByKind] = Field(description="The table.")
+    limits: LimitsSpec = Field(default=LimitsSpec(), description="How many dead letters a window may have.")
+    metadata: Annotated[
+        Mapping[str, str],
+        PlainValidator(checked_metadata),
+        WithJsonSchema(METADATA_SCHEMA),
+        Values("`{NAME: COLUMN}`, `{NAME: none}`"),
+    ] = Field(
+        default=METADATA_DEFAULT,
+        description="What a row says of its message, and what the column is called. An entry renames or adds a column, or leaves it out.",
+    )
+    state: Annotated[
+        Annotated[Written, Field(min_length=1), AfterValidator(place)] | None,
+        Values("a path, or a database's URL"),
+        LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
+    ] = Field(default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL.")  # may hold a password
     folder: Path
 
     @classmethod

@@ -31,7 +31,7 @@ RUN = COMMAND.rsplit(maxsplit=1)[-1]
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`python -m assets.demo ...` in an environment without the demo's own variables."""
     return subprocess.run(
-        [sys.executable, *PROGRAM, *arguments], cwd=PROJECT, env=ENV, capture_output=True, text=True, check=False
+        [sys.executable, *PROGRAM, *arguments], cwd=PROJECT, env=ENV, capture_output=True, text=True, check=False, timeout=280
     )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
     ready = threading.Barrier(len(ledgers))
 
     def one(hour: int) -> list[Boundary]:
-        ready.wait()
+        ready.wait(60)
         return ledgers[hour].freeze(PIPELINE, [boundary(hour, 100 * (len(ledgers) - hour), 50)])
 
     with ThreadPoolExecutor(len(ledgers)) as pool:
@@ -287,7 +287,7 @@ class LedgerContract:
         def one(n: int) -> None:
             ledger, name = reopen(), f"{PIPELINE} {n // 2}"
             ledger.freeze(name, [boundary(1, 5)])
-            ready.wait()
+            ready.wait(60)
             try:
                 if n % 2:
                     ledger.rebase(name, cut(at(1), 0, topic_id="anew"))

@@ -25,6 +25,7 @@ from ingest.model.codec import to_json
 from ingest.windows.tiling import clamped
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 from tests.contracts.ledger_table_contract import LedgerTableContract
+from tests.profiles import examples
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ class ResolvesOutside(SqlLedger):
 
     def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         moved = [clamped(b, *self.neighbours(pipeline, b.label)) for b in boundaries]
-        self.met.wait()
+        self.met.wait(60)
         with self._writing(pipeline) as connection:
             for b in moved:
                 connection.execute(insert(BOUNDARIES).values(pipeline=pipeline, label=sortable(b.label), value=to_json(b)))
@@ -120,7 +121,7 @@ def test_clamping_outside_the_freezing_transaction_is_caught(tmp_path: Path) -> 
 
 
 def _race(url: str, hour: int, ready: multiprocessing.synchronize.Barrier) -> None:
-    ready.wait()
+    ready.wait(60)
     ledger = open_ledger(url)
     ledger.freeze(PIPELINE, [boundary(hour, 100 - hour)])
     ledger.freeze_plan(plan(0, hour + 1))
@@ -135,7 +136,7 @@ def _race_in_processes(url: str) -> None:
     for racer in racers:
         racer.start()
     for racer in racers:
-        racer.join()
+        racer.join(60)
     assert [r.exitcode for r in racers] == [0] * 8
     frozen = [open_ledger(url).boundary(PIPELINE, at(hour)) for hour in range(8)]
     assert None not in frozen
@@ -287,7 +288,7 @@ def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_u
 
 def _ask_in_child(url: str, asked: multiprocessing.synchronize.Event) -> None:
     assert open_ledger(url).boundary(PIPELINE, at(1)) == boundary(1, 5)
-    asked.wait()
+    assert asked.wait(60)
 
 
 def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
@@ -300,7 +301,7 @@ def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
     child.start()
     assert ledger.boundary(PIPELINE, at(1)) == boundary(1, 5)
     asked.set()
-    child.join()
+    child.join(60)
     assert child.exitcode == 0
     (mine,) = _sessions(postgres_url, "pid")
     assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
@@ -331,7 +332,7 @@ def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
     assert ledger.newest(PIPELINE, 9) == [boundary(2, 6)]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8), st.data())
 def test_freezing_together_is_freezing_one_by_one(wanted: list[tuple[int, int, int]], data: st.DataObject) -> None:
     """However boundaries are cut into calls, in label order each is clamped between what is frozen then: equal, and tiled."""

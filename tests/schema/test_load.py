@@ -124,4 +124,4 @@ def test_loading_leaves_the_environment_alone() -> None:
     )
     environment = {k: v for k, v in os.environ.items() if k not in {"SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE"}}
     subprocess.run([sys.executable, "-c", code],
-                   check=True, env=environment, cwd=Path(__file__).parents[2])  # fmt: skip
+                   check=True, env=environment, cwd=Path(__file__).parents[2], timeout=120)  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from ingest.config.places import WAY_OUT, absolute, secret_part
-from ingest.config.values import Written, place, told
+from ingest.config.values import Values, Written, place, told
 from ingest.sinks.kind import Rows, SinkSection
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ def _path(value: str) -> str:
 class DeltaSection(SinkSection):
     """The table. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
 
-    kind: Literal["delta"] = "delta"
-    path: Annotated[Written, Field(min_length=1), AfterValidator(_path)]
+    kind: Literal["delta"] = Field(default="delta", description="What kind of table it is.")
+    path: Annotated[Written, Field(min_length=1), AfterValidator(_path), Values("a path, or a URL without user, password and options")] = (
+        Field(description="Where the table is. A relative path begins at the file's folder.")
+    )
 
     def place(self, folder: Path) -> str:
         """Where the table is: an absolute path, or the URL as it was given."""
