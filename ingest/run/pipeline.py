@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
 from ingest.crashpoints import crash_point
-from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
+from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError, RefusedError
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant, label_text
 from ingest.model.plan import Plan
@@ -58,6 +58,7 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
     """
     began = time.monotonic()
     _refuse_off_grid(pipeline, window)
+    _refuse_replacement(pipeline, window, request)
     refuse_open(pipeline, window)
     refuse_wrong_place(pipeline)
     found = pipeline.sink.look(window)
@@ -80,6 +81,13 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
     receipt = _receipt(pipeline, plan, generation, attempt, request, staged, time.monotonic() - began)
     _check(pipeline, receipt, found, request, staged)
     return _commit(pipeline, receipt, staged)
+
+
+def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
+    """Not every sink can take back what it has committed."""
+    if request.replace and not pipeline.sink.promises.replaces:
+        what = f"Window {window.key} can't be replaced: {pipeline.spec.sink.kind} keeps what was committed once"
+        raise RefusedError(what, "plan", "Nothing was read. To write the messages again, begin a pipeline with another id and table.")
 
 
 def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:

@@ -74,7 +74,7 @@ def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         place.get("none")
     place.remove("none")
-    assert place.sizes(["none"]) == {"none": None}
+    assert place.seen(["none"]) == {"none": None}
     assert place.names("none") == set()
 
 
