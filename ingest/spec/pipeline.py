@@ -126,7 +126,7 @@ class PipelineSpec(Section):
             raise SpecError(f"WINDROW_STATE {error}", "spec", "Mend the environment variable, or set state in the spec.") from None
 
 
-def _start_mistakes(pipeline: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _start_mistakes(pipeline_id: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     """A start that lies beside the grid; wrong kinds of values are told by their options."""
     grid = window.get("grid")
     try:
@@ -136,7 +136,7 @@ def _start_mistakes(pipeline: str, window: Mapping[str, Any]) -> Iterator[tuple[
     if not isinstance(grid, str) or not is_cron(grid):
         return
     try:
-        window_at(pipeline, grid, start)
+        window_at(pipeline_id, grid, start)
     except GridError as error:
         yield ("window", "start"), off_grid(window.get("start"), start, error)
     except SpecError as error:

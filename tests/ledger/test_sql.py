@@ -60,7 +60,7 @@ class TestPostgres(LedgerContract, LedgerTableContract):
 def nothing_in(ledger: SqlLedger) -> None:
     """All that can be asked without writing, of a ledger that isn't there."""
     assert ledger.boundary(PIPELINE, at(1)) is None
-    assert ledger.opening(PIPELINE, at(1)) is None
+    assert ledger.start(PIPELINE, at(1)) is None
     assert ledger.neighbours(PIPELINE, at(1)) == (None, None)
     assert ledger.newest(PIPELINE) == []
     assert ledger.rebased(PIPELINE) == []
@@ -104,12 +104,12 @@ class ResolvesOutside(SqlLedger):
 
     met: threading.Barrier
 
-    def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
-        moved = [clamped(b, *self.neighbours(pipeline, b.label)) for b in boundaries]
+    def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
+        moved = [clamped(b, *self.neighbours(pipeline_id, b.label)) for b in boundaries]
         self.met.wait(60)
-        with self._writing(pipeline) as connection:
+        with self._writing(pipeline_id) as connection:
             for b in moved:
-                connection.execute(insert(BOUNDARIES).values(pipeline=pipeline, label=sortable(b.label), value=to_json(b)))
+                connection.execute(insert(BOUNDARIES).values(pipeline=pipeline_id, label=sortable(b.label), value=to_json(b)))
         return moved
 
 
@@ -143,11 +143,13 @@ def _race_in_processes(url: str) -> None:
     assert_tiled([b for b in frozen if b is not None])
 
 
+@pytest.mark.slow
 def test_eight_processes_make_and_fill_one_file(tmp_path: Path) -> None:
     """Tables, identity, boundaries and a plan: made once, no process fails."""
     _race_in_processes(f"sqlite:///{tmp_path}/state.db")
 
 
+@pytest.mark.slow
 def test_eight_processes_make_and_fill_one_server_database(postgres_url: str) -> None:
     """The same on PostgreSQL."""
     _race_in_processes(postgres_url)
@@ -250,7 +252,7 @@ def test_a_ledger_of_an_older_version_is_read_and_grows(place: str, tmp_path: Pa
     ledger = open_ledger(postgres_url if place == "server" else str(tmp_path / "state.db"))
     identity = ledger.identity()
     _as_an_older_version_made_it(ledger)
-    assert ledger.opening(PIPELINE, at(1)) == boundary(1, 5)
+    assert ledger.start(PIPELINE, at(1)) == boundary(1, 5)
     assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
     assert (ledger.rebased(PIPELINE), ledger.assigned(PIPELINE, "r")) == ([], None)
     opening = cut(at(1), 0, topic_id="anew")
