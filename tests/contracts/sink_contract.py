@@ -217,53 +217,6 @@ class SinkContract(SinkUnderTest):
         assert isinstance(self.commit(self.reopen(sink), 0, attempt="a2"), AlreadyDone)
         assert self.report(sink, [0]).ok
 
-    def test_dead_letters_of_the_counted_attempt_only(self, sink: Any) -> None:
-        """Readers see the dead letters of the attempt that the receipt names, once, however often they were sent."""
-        first, first_files = staged_receipt(sink, 0, 0, "died before its commit")
-        sink.commit_dead(first.plan, first.attempt, first_files)
-        assert sink.read_dead(window(0)).num_rows == 0
-        assert sink.read_dead(window(0), attempt=first.attempt).num_rows == first.counts.dead
-        made, staged = staged_receipt(sink, 0, 0, "a2")
-        sink.commit_dead(made.plan, "a2", staged)
-        self.reopen(sink).commit_dead(made.plan, "a2", staged)
-        sink.commit(made, staged)
-        seen = sink.read_dead(window(0))
-        assert set(seen["attempt"].to_pylist()) == {"a2"}
-        assert seen.num_rows == made.counts.dead
-        assert self.report(sink, [0]).ok
-
-    def test_refused_attempts_are_known_until_their_window_is_committed(self, sink: Any) -> None:
-        """Per window that isn't committed the newest attempt that left dead letters: a refused window's can be found and read."""
-        assert sink.refused() == {}
-        for number, attempt in ((0, "a1"), (0, "a2"), (1, "b1")):
-            refused, files = staged_receipt(sink, number, 0, attempt)
-            sink.commit_dead(refused.plan, attempt, files)
-        clean, none = staged_receipt(sink, 2, 0, "c1", dead=False)
-        sink.commit_dead(clean.plan, "c1", none)
-        assert self.reopen(sink).refused() == {window(0).key: "a2", window(1).key: "b1"}
-        self.commit(sink, 0, attempt="a3")
-        assert self.reopen(sink).refused() == {window(1).key: "b1"}
-
-    def test_a_mended_retry_leaves_no_message_on_both_sides(self, sink: Any) -> None:
-        """Dead letters of an attempt that refused a message don't count once another attempt took it as a row."""
-        refused, refused_files = staged_receipt(sink, 0, 0, "old schema")
-        sink.commit_dead(refused.plan, refused.attempt, refused_files)
-        made, staged = staged_receipt(sink, 0, 0, "mended", dead=False)
-        sink.commit_dead(made.plan, "mended", staged)
-        sink.commit(made, staged)
-        assert sink.read_dead(window(0)).num_rows == 0
-        assert self.report(sink, [0]).ok
-
-    def test_a_dead_letter_is_the_whole_message(self, sink: Any) -> None:
-        """Bytes, headers in order with duplicates, coordinates, stage, reason and attempt come back as they went in."""
-        self.commit(sink, 0)
-        row = sink.read_dead(window(0), limit=1).to_pylist()[0]
-        assert (row["_topic"], row["_offset"], row["key"], row["value"]) == ("shop.orders", 3, None, b"v3")
-        assert row["_timestamp"] is None
-        assert [tuple(h.values()) for h in row["headers"]] == [("h", b"1"), ("h", None)]
-        assert (row["stage"], row["reason"], row["detail"], row["timestamp_type"]) == ("decode", "truncated", "at $.amount", "CreateTime")
-        assert (row["attempt"], row["generation"], row["pipeline"], row["leader_epoch"]) == ("a1", 0, "orders", 7)
-
     def test_prepare_again(self, sink: Any) -> None:
         """Preparing a prepared table changes nothing."""
         self.commit(sink, 0)

@@ -11,6 +11,8 @@ import pytest
 
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta import table as tables
+from tests.contracts.dead_letters_contract import DeadLettersContract
+from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
@@ -19,7 +21,7 @@ from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.things import delta_pieces
 
 
-class TestMemorySink(SinkContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract):
+class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """In memory."""
 
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> MemoryBoth:
@@ -37,7 +39,7 @@ class TestMemorySink(SinkContract, SinkChecksumsContract, SinkGridsContract, Sin
         yield
 
 
-class TestDeltaSink(SinkContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract):
+class TestDeltaSink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """On real Delta tables."""
 
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaBoth:
