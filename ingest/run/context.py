@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ingest.model.binding import Binding
 from ingest.model.receipt import Committed
 from ingest.ports.broker import Broker
+from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
@@ -20,7 +22,8 @@ from ingest.run.publish import Published
 from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.decode.json.decoder import JsonDecoder
+    from ingest.ports.decoder import Decoder
+    from ingest.ports.transform import Transform
     from ingest.schema.columns import Columns
 
 
@@ -63,20 +66,26 @@ class Progress(msgspec.Struct, frozen=True):
 class Pipeline:
     """A spec with everything it stands on.
 
-    `columns` and `decoder` are what the user's schema says. It may be loaded only when one of them is called, which takes seconds: what
-    looks at a pipeline and writes nothing calls neither.
+    `columns` are those of the table's rows: what `transform` makes of those that `decoder` gives. The user's schema may be loaded only
+    when one of the three is called, which takes seconds: what looks at a pipeline and writes nothing calls none of them.
     """
 
     spec: PipelineSpec
     columns: Callable[[], Columns]
-    decoder: Callable[[], JsonDecoder]
+    decoder: Callable[[], Decoder]
+    transform: Callable[[], Transform]
     broker: Broker
     reader: Callable[[ReadPlan], Reader]
     ledger: Ledger
     sink: Sink
+    dead_letters: DeadLetters
     engine: Engine
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
+
+    def binding(self) -> Binding:
+        """What its table is bound to, or will be. Asks the ledger who it is."""
+        return Binding(self.spec.id, self.ledger.identity(), self.spec.window.grid)
 
 
 def ignore(_: Progress) -> None:

@@ -15,12 +15,13 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import OnLoss
 from ingest.model.window import Window
-from ingest.operate.verify import Finding, Rows, verify
+from ingest.operate.verify import Finding, verify
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary
 from ingest.run.context import Pipeline, Request, Result
 from ingest.run.pipeline import preview, run
 from tests.contracts.logs import CuttableCluster, Sent
+from tests.contracts.reading import gathered
 from tests.contracts.source_desk import SourceDesk, hour, minutes
 
 KEPT, GONE, NEW = 6, 4, 8
@@ -99,16 +100,16 @@ class Cut:
 
     def findings(self, name: str) -> list[Finding]:
         """What verification has to say of a scene's topic."""
-        pipeline, nothing = self.pipeline(name), Rows(set, lambda _: [], lambda _window, _attempt: 0)
-        found = verify(pipeline.spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, nothing)
+        pipeline = self.pipeline(name)
+        found = verify(pipeline.spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker)
         return [f for f in found.findings if f.about == "topic" and f.level == "wrong"]
 
     def read(self, tp: TopicPartition, start: int, stop: int, *epochs: int, on_loss: OnLoss = "fail") -> tuple[list[int], ReadSummary]:
         """The offsets that a reader gives of a split with the epochs of its start and stop; its summary."""
         plan = ReadPlan(self.broker.cluster_id(), {tp.topic: self.broker.topic(tp.topic).topic_id}, on_loss)
         reader = self.reader_of(plan)
-        batches = list(reader.batches(Split(tp.topic, tp.partition, start, stop, *epochs)))
-        return [o for batch in batches for o in batch.column("offset").to_pylist()], reader.summary()
+        batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop, *epochs))
+        return [o for batch in batches for o in batch.column("offset").to_pylist()], summary
 
 
 class TruncationContract:

@@ -13,7 +13,7 @@ from ingest.model.receipt import Counts, Receipt
 from ingest.model.window import Window
 from ingest.schema.metadata import DEFAULT
 from ingest.testing.checker import Report, check
-from ingest.testing.sink import MemorySink
+from tests.sinks.beside import MemoryBoth
 from tests.sinks.delta.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
 
 
@@ -21,8 +21,8 @@ class State:
     """What a table holds, to be damaged."""
 
     def __init__(self, numbers: range) -> None:
-        sink = MemorySink("orders", ROWS)
-        sink.prepare("ledger-1", "orders", "hourly")
+        sink = MemoryBoth("orders", ROWS)
+        sink.prepare()
         for n in numbers:
             made, staged = staged_receipt(sink, n)
             sink.commit_dead(made.plan, "a1", staged)
@@ -161,6 +161,36 @@ def test_a_seam_is_no_tear() -> None:
     torn = plan_of(state.sink, second.window, (3, 13))
     report = check({}, [], [], [first, receipt(torn, stage(state.sink, torn, 0, "a1"), 0, "a1")])
     assert "stops at 10, the next one starts at 3" in str(report.accounting)
+
+
+def several(*rows: tuple[int, int, str]) -> pa.Table:
+    """Rows of one window by offset, ordinal and content."""
+    offsets, ordinals, contents = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "_topic": [TOPIC.topic] * len(rows), "_partition": [0] * len(rows), "_offset": offsets, "n": ordinals,
+            "_window": ["w"] * len(rows), "word": contents,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([(0, 0, "a"), (0, 1, "b"), (1, 0, "c")], None),
+        ([(0, 0, "a"), (1, 0, "c")], "lost"),
+        ([(0, 1, "b"), (1, 0, "c")], "lost"),
+        ([(0, 0, "a"), (0, 1, "b")], "lost"),
+        ([(0, 0, "a"), (0, 1, "b"), (0, 1, "b"), (1, 0, "c")], "duplicated"),
+        ([(0, 0, "a"), (0, 1, "b"), (0, 2, "x"), (1, 0, "c")], "invented"),
+        ([(0, 0, "b"), (0, 1, "a"), (1, 0, "c")], "invented"),
+    ],
+)
+def test_rows_of_one_message_are_told_apart_by_their_ordinal(rows: list[tuple[int, int, str]], kind: str | None) -> None:
+    """Each must be there once with what it should hold; what is missing of a message is lost, and one more is invented."""
+    produced = {TopicPartition(TOPIC.topic, 0): {0: ("a", "b"), 1: ("c",)}}
+    report = check(produced, [several(*rows)], [], [], "word", DEFAULT | {"ordinal": "n"})
+    assert [name for name in ("lost", "duplicated", "invented", "out_of_order") if getattr(report, name)] == ([kind] if kind else [])
 
 
 @pytest.mark.parametrize("numbers", [range(0), range(1), range(3)])
