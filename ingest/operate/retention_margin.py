@@ -78,12 +78,10 @@ def _held(pipeline: Pipeline, start: Boundary | None) -> tuple[Collection[TopicI
 
 
 def _of_batches(pipeline: Pipeline) -> RetentionMargin:
-    spec, ledger = pipeline.spec, pipeline.ledger
-    reached = _reached(pipeline)
-    behind = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
-    names = sorted({p.topic for p in behind.partitions})
-    begun = reached is not None or bool(ledger.newest(spec.id))
-    return of_unread([msgspec.structs.replace(p, lost=p.lost if begun else 0) for p in behind.partitions], pipeline.broker.topics(names))
+    spec = pipeline.spec
+    found = lag(pipeline.broker, spec.source.origin(spec.window.grid), _reached(pipeline), pipeline.now())
+    names = sorted({p.topic for p in found.partitions})
+    return of_unread(found.partitions, pipeline.broker.topics(names))
 
 
 def _reached(pipeline: Pipeline) -> Boundary | None:

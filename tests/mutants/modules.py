@@ -45,7 +45,7 @@ def modules(root: Path) -> list[str]:
     return sorted(module for module in (*inside, *ALONE) if "def " in (root / module).read_text())
 
 
-def tests_of(module: str) -> tuple[str, ...]:
+def judges_of(module: str) -> tuple[str, ...]:
     """The test file of a module's own, which lies where the module does, and those that stand in `MORE`."""
     path = Path("tests", *Path(module).parts[1:])
     return (str(path.with_name(f"test_{path.name}")), *MORE.get(module, ()))

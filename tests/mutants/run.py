@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.modules import EQUIVALENT, modules, tests_of
+from tests.mutants.modules import EQUIVALENT, judges_of, modules
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / ".windrow" / "mutants"
@@ -104,7 +104,7 @@ def prepare(place: Path, module: str) -> None:
     place.mkdir(parents=True)
     for name in ("ingest", "tests"):
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-    config = _CONFIG.format(module=module, tests=list(tests_of(module)))
+    config = _CONFIG.format(module=module, tests=list(judges_of(module)))
     (place / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + config)
     (place / "conftest.py").write_text(_CONFTEST)
 
