@@ -21,7 +21,7 @@ from ingest.errors import WindrowError
 from ingest.operate.retention_margin import retention_margin
 from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import WindowSpec
+from ingest.spec.window import TimeWindows, in_time
 from ingest.windows.completeness import Completeness
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
@@ -111,10 +111,10 @@ def _why(pipeline: Pipeline, found: Completeness, overdue: Sequence[str], late: 
 
 def is_overdue(found: Completeness, key: str, hours: tuple[datetime, datetime] | None, pipeline: Pipeline) -> bool:
     """Whether a window's hours should be over everywhere by now, and aren't: nothing proves it, its delay and all patience being over."""
-    return hours is not None and found.windows[key].state == "open" and pipeline.now() > patience(pipeline.spec.window, hours[1])
+    return hours is not None and found.windows[key].state == "open" and pipeline.now() > patience(in_time(pipeline.spec.window), hours[1])
 
 
-def patience(window: WindowSpec, end: datetime) -> datetime:
+def patience(window: TimeWindows, end: datetime) -> datetime:
     """Until when a window may be open."""
     return end + window.delay + window.max_wait
 

@@ -111,11 +111,11 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
 
 def _keys_at(place: tuple[str | int, ...]) -> list[str]:
     """The keys that a section knows."""
-    model: type[BaseModel] = PipelineSpec
+    models: list[type[BaseModel]] = [PipelineSpec]
     for part in place:
-        field = model.model_fields.get(str(part))
-        model = model if field is None else next(_models(field.annotation), model)
-    return [f.alias or name for name, f in model.model_fields.items() if name != "folder"]
+        fields = [model.model_fields[str(part)] for model in models if str(part) in model.model_fields]
+        models = [below for field in fields for below in _models(field.annotation)] or models
+    return list(dict.fromkeys(f.alias or name for model in models for name, f in model.model_fields.items() if name != "folder"))
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
