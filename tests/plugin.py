@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shlex
-import signal
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,11 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 LONG = ("spark", "broker", "slow")
 """Markers, what takes longest first."""
+
+DEAR = {"instance", "postgres", "scene", "stage"}
+"""Fixtures that stand on a database, Dagster's or a ledger's, or on a table on disk: who asks for one is slow."""
+TABLES = Path(__file__).parent / "sinks" / "delta"
+"""Where each test makes tables."""
 
 profiles.register()
 
@@ -38,8 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = random.SystemRandom().randrange(2**32)
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(config.option.seed)
-    if hasattr(config, "workerinput"):  # a worker ignores Ctrl-C, and what it starts would inherit that
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -60,8 +62,12 @@ def dice(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(f"{request.config.option.seed} {request.path.stem} {request.node.name}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where workers share the suite, what takes long begins first, so that what is short fills the gaps at the end."""
+    for item in items:
+        if not DEAR.isdisjoint(getattr(item, "fixturenames", ())) or item.path.is_relative_to(TABLES):
+            item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: next((rank for rank, name in enumerate(LONG) if item.get_closest_marker(name)), len(LONG)))
 

@@ -17,7 +17,7 @@ from ingest.model.plan import Split
 from ingest.model.staged import Staged
 
 
-class Failure(msgspec.Struct, frozen=True):
+class ErrorData(msgspec.Struct, frozen=True):
     """An error as data. `notes`: what a stack trace shows beside it."""
 
     kind: str
@@ -30,7 +30,7 @@ class Failure(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, error: WindrowError) -> Failure:
+    def of(cls, error: WindrowError) -> ErrorData:
         """The error as it is."""
         notes = tuple(getattr(error, "__notes__", ()))
         return cls(type(error).__name__, error.what, error.stage, error.do, error.topic, error.partition, error.offset, notes)
@@ -46,7 +46,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 class _Outcome(msgspec.Struct, frozen=True):
     staged: Staged | None = None
-    failure: Failure | None = None
+    failure: ErrorData | None = None
 
 
 def tried(task: Callable[[Split], Staged], split: Split) -> str:
@@ -65,7 +65,7 @@ def tried(task: Callable[[Split], Staged], split: Split) -> str:
         if not isinstance(error, Exception) and not _is_panic(error):
             raise
         failed = BugError.of(error, "stage", split.topic, split.partition, split.start)
-    return to_json(_Outcome(failure=Failure.of(failed)))
+    return to_json(_Outcome(failure=ErrorData.of(failed)))
 
 
 def brought_back(outcome: str) -> Staged:

@@ -15,7 +15,7 @@ from ingest.model.label import Label
 from ingest.windows.tiling import clamped
 
 
-class Frozen:
+class FrozenBoundaries:
     """The frozen boundaries from right below the lowest of some labels to right above the highest, and those that are added here.
 
     Rows are decoded when they are asked for. An instant is no neighbour of a number.

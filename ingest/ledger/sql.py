@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bind
 
 from ingest.errors import DamagedError, IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
-from ingest.ledger.frozen import Frozen
+from ingest.ledger.frozen import FrozenBoundaries
 from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SINKS, TABLES, TARGETS, sortable
 from ingest.model.boundary import Boundary
 from ingest.model.codec import from_json, to_json
@@ -273,10 +273,10 @@ class SqlLedger:
                 _put_if_absent(connection, FACTS, {"name": "identity"}, {"value": uuid.uuid4().hex})
             yield connection
 
-    def _frozen(self, connection: Connection, pipeline_id: str, labels: Sequence[Label]) -> Frozen:
+    def _frozen(self, connection: Connection, pipeline_id: str, labels: Sequence[Label]) -> FrozenBoundaries:
         """What is frozen from right below the lowest of these labels to right above the highest."""
         has_openings = self.database.has(connection, OPENINGS.name)
-        return Frozen(connection, pipeline_id, labels, has_openings, lambda row: self._decoded(row, Boundary))
+        return FrozenBoundaries(connection, pipeline_id, labels, has_openings, lambda row: self._decoded(row, Boundary))
 
     def _value(self, row: Row[Any] | None, kind: type[T]) -> T | None:
         return None if row is None else self._decoded(row, kind)

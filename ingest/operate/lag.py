@@ -18,7 +18,7 @@ from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.receipt import Receipt
 from ingest.model.source import AtLabel, Source
 from ingest.plan.positions import positions
-from ingest.plan.topics import Found, discover
+from ingest.plan.topics import Discovered, discover
 from ingest.ports.broker import ClusterView, Stamps
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,7 +91,7 @@ def lag(broker: ClusterView, source: Source, committed: Boundary | None, now: da
     )
 
 
-def _cuts(found: Found, committed: Boundary | None) -> dict[TopicPartition, int]:
+def _cuts(found: Discovered, committed: Boundary | None) -> dict[TopicPartition, int]:
     """Where the boundary cuts what is there now, as far as it is of the same topics."""
     if committed is None:
         return {}

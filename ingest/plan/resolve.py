@@ -29,7 +29,7 @@ from ingest.plan.cutoff import refuse_cut_off
 from ingest.plan.look import Look, ScanBudgetError, ScanRange
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.settle import AHEAD, would_settle_before
-from ingest.plan.topics import Found, discover, refuse_other_topics
+from ingest.plan.topics import Discovered, discover, refuse_other_topics
 from ingest.ports.broker import ClusterView, OffsetAndEpoch
 from ingest.windows.grid import before, labels_between
 
@@ -243,7 +243,7 @@ def _cut(part: _Part, settled: OffsetAndEpoch | None) -> tuple[OffsetAndEpoch, H
 
 
 def _boundaries(
-    discovered: Found,
+    discovered: Discovered,
     labels: Sequence[datetime],
     columns: _Columns,
     begins: Mapping[TopicPartition, Mark | None],

@@ -20,7 +20,7 @@ _FEW = 10
 
 
 @dataclass(frozen=True)
-class Found:
+class Discovered:
     """What is read now: topics by name, and the topic-partitions in order."""
 
     cluster_id: str
@@ -32,13 +32,13 @@ class Found:
         """The topics as a boundary keeps them."""
         return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in self.topics.values()]
 
-    def without(self, names: Collection[str]) -> Found:
+    def without(self, names: Collection[str]) -> Discovered:
         """The same without some topics."""
         kept = {name: info for name, info in self.topics.items() if name not in names}
-        return Found(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
+        return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
 
 
-def discover(broker: ClusterTopics, selection: Selection, lower: Boundary | None, on_removed: OnRemoved) -> Found:
+def discover(broker: ClusterTopics, selection: Selection, lower: Boundary | None, on_removed: OnRemoved) -> Discovered:
     """Ask the cluster for what the source selects.
 
     A topic was removed if the source still selects it, the lower boundary reads it, and the cluster doesn't have it any more. One that is
@@ -63,10 +63,10 @@ def discover(broker: ClusterTopics, selection: Selection, lower: Boundary | None
     if removed and lower is not None and on_removed == "fail":
         raise _gone(removed[0], lower)
     _refuse_missing(broker, selection, topics, wanted, removed, lower)
-    return Found(cluster, dict(sorted(topics.items())), _tps(selection, topics))
+    return Discovered(cluster, dict(sorted(topics.items())), _tps(selection, topics))
 
 
-def refuse_other_topics(discovered: Found, *neighbours: Boundary | None) -> None:
+def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) -> None:
     """Hold what is there now against frozen boundaries.
 
     Raises:

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from ingest.config.document import Document, Mistake, mistake_of, read_document, read_values
+from ingest.config.kinds import OfItsKind
 from ingest.config.values import section_of
 from ingest.config.yamltext import SIZE_MAX
+from ingest.decode.kind import SCHEMA_REFERENCE
 from ingest.errors import SpecError, SpecMistakesError
 from ingest.kafka.client import problems
-from ingest.spec.pipeline import SCHEMA_REFERENCE, PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.source import TuningSpec
 
 _TOLD_MAX = 50
@@ -104,18 +107,28 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
         spec = PipelineSpec.model_validate({**attributes, "folder": folder})
     except ValidationError as error:
         told = {m.place for m in wrong}
-        found = [mistake_of(e, _keys_at(tuple(e["loc"][:-1]))) for e in error.errors(include_url=False)]
+        found = [mistake_of(e, _keys_at(tuple(e["loc"][:-1]), attributes)) for e in error.errors(include_url=False)]
         return None, [*(m for m in found if m.place not in told), *wrong]
     return (None if wrong else spec), wrong
 
 
-def _keys_at(place: tuple[str | int, ...]) -> list[str]:
-    """The keys that a section knows."""
+def _keys_at(place: tuple[str | int, ...], written: object) -> list[str]:
+    """The keys that a section knows. `written`: the attributes; of some sections the options depend on what they say."""
     models: list[type[BaseModel]] = [PipelineSpec]
     for part in place:
         fields = [model.model_fields[str(part)] for model in models if str(part) in model.model_fields]
-        models = [below for field in fields for below in _models(field.annotation)] or models
+        written = written.get(part) if isinstance(written, Mapping) else None
+        models = [below for field in fields for below in _sections(field, written)] or models
     return list(dict.fromkeys(f.alias or name for model in models for name, f in model.model_fields.items() if name != "folder"))
+
+
+def _sections(field: FieldInfo, written: object) -> Iterator[type[BaseModel]]:
+    """The sections that a field may be; only the one that is written, where that says which."""
+    chosen = OfItsKind.of(field)
+    if chosen is not None:
+        yield chosen.model(written)
+    else:
+        yield from _models(field.annotation)
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:

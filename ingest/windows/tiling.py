@@ -48,7 +48,7 @@ def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
 
 
 def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
-    """Hold two boundaries of one pipeline against each other. Pure.
+    """Refuse a boundary that lies on another source than a neighbour of the same pipeline. Pure.
 
     Raises:
         IdentityError: they are of different clusters, or of different topics of the same name.

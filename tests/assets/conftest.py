@@ -21,13 +21,11 @@ DAGSTER_ITSELF = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warnings are errors, but not those that Dagster raises against itself. A test that runs something in Dagster is a slow one."""
+    """Warnings are errors, but not those that Dagster raises against itself."""
     for item in items:
         if item.path.is_relative_to(HERE):
             for each in DAGSTER_ITSELF:
                 item.add_marker(pytest.mark.filterwarnings(each))
-            if "instance" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.slow)
 
 
 def instance_in(folder: Path) -> AbstractContextManager[dg.DagsterInstance]:

@@ -29,6 +29,7 @@ from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
 from ingest.testing.sink import MemorySink
+from ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TOPIC = "shop.things"
@@ -88,7 +89,8 @@ class World:
 
         decoder = JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
         return Pipeline(
-            spec=spec, columns=lambda: self.columns, decoder=lambda: decoder, broker=self.broker, reader=reader,
+            spec=spec, columns=lambda: self.columns, decoder=lambda: decoder,
+            transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
             ledger=open_ledger(spec.state_url()), sink=self.sink, engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
         )  # fmt: skip
 

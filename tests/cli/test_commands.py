@@ -381,6 +381,7 @@ def test_version(stage: Stage) -> None:
     assert stage.call("--version").stdout == f"windrow {metadata.version('windrow')}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["plan", "run", "replay", "rebase", "peek", "lag", "show", "verify"])
 def test_mistyped_spec_loads_nothing(command: str) -> None:
     """A spec that isn't there is told before anything heavy is loaded, with 2."""
@@ -416,6 +417,7 @@ def test_env_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (stage.folder / "from-environment").is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["import ingest.cli.main", "from ingest.cli import looking, running, serving, showing"])
 def test_needs_no_dagster(work: str) -> None:
     """Neither the command line nor any command imports Dagster; `--help` doesn't even load Arrow, Spark or Kafka."""

@@ -6,7 +6,7 @@ import pickle
 
 from polars.exceptions import PanicException
 
-from ingest.engine.outcome import Failure, _is_panic
+from ingest.engine.outcome import ErrorData, _is_panic
 from ingest.errors import BugError
 from ingest.model.codec import from_json, to_json
 
@@ -23,7 +23,7 @@ def test_how_a_bug_came_about_travels() -> None:
         {}["secret-payload"]
     except KeyError as error:
         bug = BugError.of(error, "stage")
-    for back in (from_json(to_json(Failure.of(bug)), Failure).error(), pickle.loads(pickle.dumps(bug))):
+    for back in (from_json(to_json(ErrorData.of(bug)), ErrorData).error(), pickle.loads(pickle.dumps(bug))):
         (note,) = back.__notes__
         assert note.startswith("How it came there:")
         assert note.endswith("\nKeyError")

@@ -76,7 +76,7 @@ def wait_until_a_worker_halts(driver: psutil.Process) -> None:
 
 def until(true: Callable[[], bool], otherwise: str, hopeless: Callable[[], bool] = lambda: False) -> None:
     """Processes that are not our own children can be looked at, not waited for."""
-    pause, deadline = threading.Event(), time.monotonic() + 120
+    pause, deadline = threading.Event(), time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline, otherwise
         assert not hopeless(), otherwise

@@ -143,11 +143,13 @@ def _race_in_processes(url: str) -> None:
     assert_tiled([b for b in frozen if b is not None])
 
 
+@pytest.mark.slow
 def test_eight_processes_make_and_fill_one_file(tmp_path: Path) -> None:
     """Tables, identity, boundaries and a plan: made once, no process fails."""
     _race_in_processes(f"sqlite:///{tmp_path}/state.db")
 
 
+@pytest.mark.slow
 def test_eight_processes_make_and_fill_one_server_database(postgres_url: str) -> None:
     """The same on PostgreSQL."""
     _race_in_processes(postgres_url)

@@ -13,7 +13,7 @@ import pytest
 import ingest
 from ingest import errors
 from ingest.cli.main import app
-from ingest.engine.outcome import Failure
+from ingest.engine.outcome import ErrorData
 from ingest.model.codec import from_json, to_json
 
 
@@ -35,7 +35,7 @@ KINDS = _kinds()
 def test_error_comes_back_from_a_worker(kind: type[errors.WindrowError]) -> None:
     """What a Spark task brings back as data is raised as the same error."""
     error = kind("a log that ends early", "read", "Look at its retention.", "shop.orders", 3, 42)
-    back = from_json(to_json(Failure.of(error)), Failure).error()
+    back = from_json(to_json(ErrorData.of(error)), ErrorData).error()
     assert type(back) is kind
     assert (vars(back), str(back)) == (vars(error), str(error))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests import soak
-from tests.shape.test_modules import modules
+from tests.shape.test_modules import modules, nodes
 
 ROOT = Path(__file__).parents[2]
 
@@ -150,7 +151,7 @@ def test_no_profile_repeats_itself_or_watches_the_clock() -> None:
 
 def strays(path: Path) -> list[str]:
     """Where a module sets up Hypothesis by itself, or says how many examples it wants whatever the profile."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     words = [(call.lineno, word) for call in calls if ast.unparse(call.func) == "settings" for word in call.keywords]
     stray = [
         line
@@ -186,7 +187,7 @@ def endless(call: ast.Call) -> bool:
 
 def waits(path: Path) -> list[str]:
     """Where a module's calls wait for ever."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
     return [f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)[:80]}" for call in calls if endless(call)]
 
 
@@ -207,3 +208,19 @@ def test_what_waits_for_ever_is_known_by_its_form(code: str, refused: bool) -> N
     """The rule sees each of these, and refuses nothing that ends."""
     [call] = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     assert endless(call) == refused
+
+
+# -------------------------------------------------------------------------------------------------------------- its own page
+
+
+def test_what_the_index_names_is_there() -> None:
+    """Each module, world and contract suite that tests/README.md names exists."""
+    text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in modules("tests"))
+    paths = set(re.findall(r"`([a-z_/]+\.py)`", text))
+    assert len(paths) > 20
+    assert {path for path in paths if not any((ROOT / base / path).is_file() for base in ("", "tests", "tests/contracts"))} == set()
+    worlds = [line.split("|")[1] for line in text.partition("## Worlds")[2].splitlines() if line.startswith("| `")]
+    names = {name for world in worlds for name in re.findall(r"`(\w+)`", world)}
+    assert len(names) > 20
+    assert {name for name in names if not re.search(rf"\b(class|def) {name}\b", code)} == set()

@@ -14,6 +14,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from ingest.config.kinds import OfItsKind
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
 from ingest.spec.load import load_spec, parse_spec
@@ -309,7 +310,8 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
     found = []
     for name, info in model.model_fields.items():
         found.append((section, name))
-        for below in _models(info.annotation):
+        kinds = OfItsKind.of(info)
+        for below in _models(info.annotation) if kinds is None else kinds.sections().values():
             found += _fields(below, name)
     return found
 
@@ -341,12 +343,14 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
 
 
 def _production_reads() -> set[tuple[str, str]]:
-    """What is read; within a section's own class, `self.y` is (section, y)."""
+    """What is read; within a section's own class, `self.y` is (section, y), and where formats are described `section.y` is (decode, y)."""
     reads: set[tuple[str, str]] = set()
     for top in ("ingest", "assets", "resources"):
         for file in (ROOT / top).rglob("*.py"):
             tree = ast.parse(file.read_text())
             reads |= _reads(tree)
+            if file.is_relative_to(ROOT / "ingest" / "decode"):
+                reads |= {("decode", field) for owner, field in _reads(tree) if owner == "section"}
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
                     reads |= {(SECTIONS[node.name], field) for owner, field in _reads(node) if owner == "self"}
