@@ -22,8 +22,8 @@ from assets.topic import topic_assets
 from ingest.errors import SpecError
 from ingest.model.source import Selection
 from ingest.spec.load import load_spec
-from ingest.spec.window import MicroBatches
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import MicroBatches
 from resources.kafka import Snapshot, snapshot
 from tests.assets.world import TOPIC, World
 from tests.spec.test_settings import FIELDS
