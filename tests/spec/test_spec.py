@@ -14,9 +14,10 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from ingest.config.kinds import OfItsKind
+from ingest.config.kinds import OfItsKind, kind_at
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
+from ingest.sinks.kinds import KINDS
 from ingest.spec.load import load_spec, parse_spec
 from ingest.spec.pipeline import PipelineSpec, SourceSpec
 from ingest.windows.grid import parse_windows
@@ -325,6 +326,7 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "StartSpec": "start"}
+SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window"}
 """What production code calls a section where it knows which kind it is."""
 
