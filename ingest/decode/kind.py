@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.values import Section, Written
+from ingest.config.values import Section, Values, Written
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
@@ -22,18 +22,19 @@ def _schema(value: str) -> str:
     return value
 
 
-SchemaReference = Annotated[Written, AfterValidator(_schema)]
+SchemaReference = Annotated[Written, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")]
 
 
 class FormatSection(Section):
-    """What the `decode` section of every format has; each format says its own name and options.
+    """What the `decode` section of every format has; each format says its own name, as a `Literal`, and its own options.
 
-    `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class: the table's columns and the
-    rules for its rows. A format that needs one to decode says so; one that knows its columns by itself may do without.
+    `schema` is relative to the spec. A format that needs one to decode requires it; one that knows its columns by itself may do without.
     """
 
     format: str
-    schema_: SchemaReference | None = Field(default=None, alias="schema")
+    schema_: SchemaReference | None = Field(
+        default=None, alias="schema", description="The pandera.polars DataFrameModel whose columns and rules the table's rows have."
+    )
 
 
 S_contra = TypeVar("S_contra", bound=FormatSection, contravariant=True)

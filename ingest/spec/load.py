@@ -29,12 +29,17 @@ _TOLD_MAX = 50
 """Mistakes that are told at once."""
 
 
-def load_spec(path: Path, document: int | None = None) -> PipelineSpec:
-    """The spec in a YAML file. `document`: which of several (from 0), as Dagster's component files may hold; None: there must be one.
+def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
+    """Read the spec in a YAML file.
+
+    Args:
+        path: the file. Relative paths in it are relative to its folder.
+        document: which of several documents (from 0), as Dagster's component files may hold; None: there must be one.
 
     Raises:
-        SpecError: if the file can't be read, or with all its mistakes, each with its line and dotted place.
+        SpecError: the file can't be read, or is wrong: then with all its mistakes at once, each with its line and dotted place.
     """
+    path = Path(path)
     return _made(read_document(_read(path), document), path.absolute().parent, str(path))
 
 

@@ -15,6 +15,7 @@ from ingest.config.values import (
     Count,
     CountOrNone,
     Duration,
+    LeftOut,
     OrNone,
     Scalar,
     Section,
@@ -22,6 +23,7 @@ from ingest.config.values import (
     Size,
     Text,
     TopicName,
+    Values,
     refuse,
     told,
     topic_name,
@@ -120,17 +122,31 @@ class ReaderTuning(TypedDict, total=False):
 class TuningSpec(Section):
     """How much is fetched, held and waited for. None: windrow's own default."""
 
-    rack: Text | None = None
-    fetch_min_bytes: Size | None = None
-    fetch_max_bytes: Size | None = None
-    fetch_partition_bytes: Size | None = None
-    fetch_wait: Duration | None = None
-    queue_bytes: Size | None = None
-    queue_messages: Count | None = None
-    batch_messages: Count | None = None
-    batch_bytes: Annotated[Size, Field(ge=1)] | None = None
-    request_timeout: Duration | None = None
-    stall_timeout: Annotated[Duration, AfterValidator(_not_zero)] | None = None
+    rack: Annotated[Text | None, Values("a name")] = Field(
+        default=None, description="Reads from a replica of this rack, where there is one."
+    )
+    fetch_min_bytes: Annotated[Size | None, LeftOut("`1`")] = Field(
+        default=None, description="How much the broker waits for before it answers."
+    )
+    fetch_max_bytes: Annotated[Size | None, LeftOut("`50MiB`")] = Field(default=None, description="The most in one answer.")
+    fetch_partition_bytes: Annotated[Size | None, LeftOut("`1MiB`")] = Field(
+        default=None, description="The most of one topic-partition in one answer."
+    )
+    fetch_wait: Annotated[Duration | None, LeftOut("`100ms`")] = Field(
+        default=None, description="How long the broker waits for `fetch_min_bytes`."
+    )
+    queue_bytes: Annotated[Size | None, LeftOut("`16MiB`")] = Field(default=None, description="The most that is fetched ahead of decoding.")
+    queue_messages: Annotated[Count | None, LeftOut("`100000`")] = Field(
+        default=None, description="Messages are fetched ahead while fewer than these are waiting."
+    )
+    batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(default=None, description="How many messages are decoded at once.")
+    batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, LeftOut("`16MiB`")] = Field(
+        default=None, description="How many bytes of keys and values are decoded at once."
+    )
+    request_timeout: Annotated[Duration | None, LeftOut("`20s`")] = Field(default=None, description="How long one request may take.")
+    stall_timeout: Annotated[Annotated[Duration, AfterValidator(_not_zero)] | None, LeftOut("`60s`")] = Field(
+        default=None, description="How long a read may see nothing arrive before it is given up."
+    )
 
     def client(self) -> Tuning:
         """What librdkafka is told."""
@@ -167,18 +183,38 @@ def _milliseconds(value: timedelta | None) -> int | None:
 class SourceSpec(Section):
     """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`."""
 
-    bootstrap_servers: Servers
-    topic: _TopicList | None = None
-    topic_pattern: Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None = None
-    partitions: _ByTopic | None = None
-    on_removed: OnRemoved = "fail"
-    start: Start | None = None
-    isolation: Isolation = "read_committed"
-    on_loss: OnLoss = "fail"
-    split_records: CountOrNone = None
-    publish_group: Annotated[Text | None, OrNone] = None
-    tuning: TuningSpec = TuningSpec()
-    client: Mapping[str, Scalar] = Field(default_factory=dict, repr=False)
+    bootstrap_servers: Servers = Field(description="The cluster's first addresses.")
+    topic: Annotated[_TopicList | None, Values("a name, or a list of them")] = Field(
+        default=None, description="Reads these topics, with partitions that are added later."
+    )
+    topic_pattern: Annotated[
+        Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None, Values("a regular expression")
+    ] = Field(default=None, description="Reads every topic whose whole name matches, also one that is made later.")
+    partitions: Annotated[_ByTopic | None, Values("`{TOPIC: [0, 1]}`")] = Field(
+        default=None, description="Reads exactly these topic-partitions."
+    )
+    on_removed: OnRemoved = Field(default="fail", description="What to do about a topic that is gone: refuse, or go on without it.")
+    start: Annotated[Start | None, LeftOut("`label`; micro-batches: `earliest`")] = Field(
+        default=None,
+        description="Where the first window begins in the log: where its time begins (`label`), or a position, which is exactly one of "
+        "`timestamp`, `committed` and `offsets`, and what to do where it has no answer.",
+    )
+    isolation: Isolation = Field(default="read_committed", description="Whether messages of open and aborted transactions are read.")
+    on_loss: OnLoss = Field(
+        default="fail",
+        description="What to do about messages that retention, or a log that was cut off, removed before they were read: refuse, or go on "
+        "and count them in the receipt.",
+    )
+    split_records: CountOrNone = Field(
+        default=None, description="The most offsets in one split, so that several tasks read one topic-partition. `none`: any number."
+    )
+    publish_group: Annotated[Text | None, OrNone, Values("a consumer group, `none`")] = Field(
+        default=None, description="Where committed offsets are published, for tools that show lag; nothing is read from it."
+    )
+    tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
+    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+        default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
+    )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

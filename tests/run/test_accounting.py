@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,8 +175,11 @@ class LyingSink:
         return getattr(self._honest, name)
 
     def stager(self, *arguments: Any) -> Any:
-        factory = self._honest.stager(*arguments)
-        return lambda split: LyingStager(factory(split), *self._lie)
+        return partial(_lying, self._honest.stager(*arguments), self._lie)
+
+
+def _lying(factory: Any, lie: tuple[int, int], split: Split) -> LyingStager:
+    return LyingStager(factory(split), *lie)
 
 
 @dataclass

@@ -14,12 +14,19 @@ if TYPE_CHECKING:
 
 
 class JsonSection(FormatSection):
-    """`on_null`: what becomes of a message without a value; `unknown`: of one with fields that the schema doesn't name."""
+    """JSON documents, one a message."""
 
-    format: Literal["json"] = "json"
-    schema_: SchemaReference = Field(alias="schema")
-    on_null: Literal["dead", "drop"] = "dead"
-    unknown: Literal["ignore", "dead"] = "ignore"
+    format: Literal["json"] = Field(default="json", description="What the messages are. The other settings are this format's own.")
+    schema_: SchemaReference = Field(
+        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+    )
+    on_null: Literal["dead", "drop"] = Field(
+        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+    )
+    unknown: Literal["ignore", "dead"] = Field(
+        default="ignore",
+        description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
+    )
 
 
 class _Json:
