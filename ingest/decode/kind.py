@@ -31,9 +31,9 @@ class FormatSection(Section):
     `schema` is relative to the spec. A format that needs one to decode requires it; one that knows its columns by itself may do without.
     """
 
-    format: str
+    format: str = Field(description="What the messages are; the other settings of `decode` are the format's.")
     schema_: SchemaReference | None = Field(
-        default=None, alias="schema", description="The pandera.polars DataFrameModel whose columns and rules the table's rows have."
+        default=None, alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
     )
 
 

@@ -63,7 +63,7 @@ class Table:
         """Its own settings by their dotted names, without what is a section and nothing else, and without what nobody writes."""
         for name, field in self.model.model_fields.items():
             here = field.alias or name
-            if name != "folder" and not (_sections(field) and not _values(field)):
+            if name != "folder" and OfItsKind.of(field) is None and not (_models(field.annotation) and not _values(field)):
                 yield (f"{self.place}.{here}" if self.place else here), field
 
 
@@ -71,7 +71,8 @@ def tables(model: type[BaseModel] = PipelineSpec, place: str = "", about: str = 
     """A section's table, then those of the sections in it."""
     yield Table(place, about, kind, model)
     for name, field in model.model_fields.items():
-        below = _sections(field)
+        by_kind = OfItsKind.of(field)
+        below = _models(field.annotation) if by_kind is None else [*by_kind.sections().values()]
         for section in below:
             here = f"{place}.{field.alias or name}" if place else field.alias or name
             of = _kind(section) if len(below) > 1 else None
@@ -163,12 +164,6 @@ def _kind(section: type[BaseModel]) -> str | None:
         if len(words) == 1:
             return f"`{field.alias or name}: {words[0]}`"
     return None
-
-
-def _sections(field: FieldInfo) -> list[type[BaseModel]]:
-    """What a field may be as a section: of one whose options depend on its kind, the models of all kinds."""
-    kinds = OfItsKind.of(field)
-    return _models(field.annotation) if kinds is None else [*kinds.sections().values()]
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:

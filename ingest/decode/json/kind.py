@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class JsonSection(FormatSection):
     """JSON documents, one a message."""
 
-    format: Literal["json"] = Field(default="json", description="What the messages are. The other settings are this format's own.")
+    format: Literal["json"] = Field(default="json", description="What the messages are; the other settings of `decode` are the format's.")
     schema_: SchemaReference = Field(
         alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
     )
