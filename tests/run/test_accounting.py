@@ -94,8 +94,10 @@ def test_counts_that_agree_are_no_complaint() -> None:
         ({"filtered_": 2}, "read 10 is not valid 6 + dead 2 + dropped 1 + filtered 2"),
         ({"rows_": 8}, "7 rows were staged of 8 that 6 valid messages became"),
         ({"rows_staged": 6}, "6 rows were staged of 7 that 6 valid messages became"),
+        ({"rows_staged": 8}, "8 rows were staged of 7 that 6 valid messages became"),
         ({"valid": 8, "dropped": 0, "filtered_": 0}, "8 valid messages became 7 rows, less than one each"),
         ({"dead": 1, "dropped": 2}, "2 dead letters were staged for 1 refused messages"),
+        ({"dead_staged": 3}, "3 dead letters were staged for 2 refused messages"),
         ({"dead_staged": 1}, "1 dead letters were staged for 2 refused messages"),
         ({"next_offset": 109}, "the reader stood at 109, before the stop 110"),
         ({"skipped": 1}, "10 messages were read and 1 offsets skipped of 10"),
@@ -152,6 +154,12 @@ def said(decoded: Decoded, without: int = 0, **lies: Any) -> Decoded:
     """The same with other numbers, or other indices, and without the first rows."""
     told = {name: pa.array(lie, getattr(decoded, name).type) if isinstance(lie, list) else lie for name, lie in lies.items()}
     return replace(decoded, rows=decoded.rows.slice(without), **told)
+
+
+def first_twice(decoded: Decoded) -> Decoded:
+    """An honest transform, which makes two rows of one."""
+    made_from = np.array([0, *range(decoded.rows.num_rows)])
+    return decoded.with_rows(decoded.rows.take(pa.array(made_from)), made_from)
 
 
 def all_but_the_first(decoded: Decoded) -> Decoded:
@@ -293,6 +301,15 @@ def test_a_decoder_or_transform_that_lies_commits_nothing(bank: Bank, liar: str,
     assert says in text
     assert "miscounted" in text
     assert "bank.payments[0]@0" in text
+
+
+def test_several_rows_of_a_message_are_no_lie(bank: Bank) -> None:
+    """A message that became two rows is one valid message and two rows."""
+    bank.produce(b'{"amount": 1}', b"poison", b'{"amount": 2}')
+    honest = bank.pipeline()
+    more = replace(honest, transform=lambda: Lying(honest.transform(), first_twice))
+    counts = bank.run(more).committed.receipt.counts
+    assert (counts.read, counts.valid, counts.rows, counts.dead, counts.filtered) == (3, 2, 3, 1, 0)
 
 
 def test_a_transform_that_says_what_it_does_is_believed(bank: Bank) -> None:
