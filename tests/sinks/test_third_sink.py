@@ -25,6 +25,8 @@ from tests.sinks.sqlite_sink import SqliteSink
 
 __all__ = ["stage"]
 
+pytestmark = pytest.mark.slow  # its dead letters are a Delta table
+
 
 class SqliteBoth(WithDeadLetters, SqliteSink):
     """With dead letters in Delta's store: any sink may have any."""
