@@ -13,8 +13,7 @@ from assets.schedule import job_of, schedule_of, topics_job_of, topics_schedule_
 from assets.table import window_asset
 from assets.topic import topic_assets
 from ingest.assemble import assemble as from_spec
-from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
+from ingest.assemble import table_columns
 from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import KafkaSource
 from resources.ledger import LedgerState
@@ -32,7 +31,7 @@ def kafka_table(spec: PipelineSpec, assemble: Assemble = from_spec) -> dg.Defini
     Raises:
         SpecError: the schema can't be loaded, or holds a type that the table can't.
     """
-    columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+    columns = table_columns(spec)
     table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, assemble)
     job, topics = job_of(spec, table), topics_job_of(spec)
     kafka, ledger = KafkaSource.of(spec.source), LedgerState(url=spec.state_url())

@@ -16,21 +16,27 @@ from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.decode.json.decoder import JsonDecoder
     from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.decoder import Decoder
     from ingest.ports.sink import Sink
+    from ingest.ports.transform import Transform
     from ingest.schema.columns import Columns
     from ingest.sinks.kind import Rows
 
 
-def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
-    """Everything a pipeline stands on, untouched yet. Without an engine: a local Spark session, started when there is something to read.
+def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None) -> Pipeline:
+    """Everything a pipeline stands on, untouched yet.
+
+    Args:
+        spec: what a user wrote.
+        engine: where tasks run; None: a local Spark session, started when there is something to read.
+        transform: what becomes of decoded rows, in the place of the rules of the spec's schema. The table has the columns that it gives.
 
     Raises:
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
-    columns = _columns(spec)
-    return _pipeline(spec, lambda: columns, columns.arrow_schema, engine)
+    columns = table_columns(spec, transform)
+    return _pipeline(spec, lambda: columns, columns.arrow_schema, engine, transform)
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
@@ -39,7 +45,7 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
     Raises:
         SpecError: the ledger's or the table's place makes no sense.
     """
-    columns = cache(lambda: _columns(spec))
+    columns = cache(lambda: table_columns(spec))
     return _pipeline(spec, columns, lambda: columns().arrow_schema, None)
 
 
@@ -65,10 +71,21 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
     Raises:
         SpecError: no table can lie there.
     """
-    return _sink(spec, lambda: _columns(spec).arrow_schema)
+    return _sink(spec, lambda: table_columns(spec).arrow_schema)
 
 
-def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, engine: Engine | None) -> Pipeline:
+def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
+    """The columns of the pipeline's table, but for the metadata columns: what becomes of the decoded ones. `transform`: see `assemble`.
+
+    Raises:
+        SpecError: the schema can't be loaded.
+    """
+    return (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
+
+
+def _pipeline(
+    spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, engine: Engine | None, transform: Transform | None = None
+) -> Pipeline:  # fmt: skip
     from ingest.engine.local import local_session
     from ingest.engine.spark import SparkEngine
     from ingest.ledger.sql import open_ledger
@@ -79,6 +96,7 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, en
         spec=spec,
         columns=columns,
         decoder=lambda: _decoder(spec),
+        transform=lambda: _rules(spec) if transform is None else transform,
         broker=broker,
         reader=reader,
         ledger=open_ledger(spec.state_url()),
@@ -88,17 +106,19 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, en
     )
 
 
-def _columns(spec: PipelineSpec) -> Columns:
-    from ingest.schema.columns import Columns
-    from ingest.schema.load import load_model
+def _decoder(spec: PipelineSpec) -> Decoder:
+    from ingest.decode.formats import make_decoder
 
-    return Columns.of(load_model(spec.decode.schema_, spec.folder))
+    return make_decoder(spec.decode, spec.folder)
 
 
-def _decoder(spec: PipelineSpec) -> JsonDecoder:
-    from ingest.decode.json.decoder import JsonDecoder
+def _rules(spec: PipelineSpec) -> Transform:
+    """The rules of the spec's schema; none, where its format takes a spec without one."""
+    from ingest.transform.chain import Chain
+    from ingest.transform.validate import Validate
 
-    return JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
+    reference = spec.decode.schema_
+    return Chain(() if reference is None else (Validate(reference, spec.folder),))
 
 
 def _sink(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:

@@ -1,11 +1,11 @@
-"""What an executor does with one split: read -> decode and validate -> stage. Beside `pipeline.py`, the only place that knows an order."""
+"""What an executor does with one split: read -> decode -> transform -> stage. Beside `pipeline.py`, the only place that knows an order."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,12 @@ from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
 from ingest.model.staged import Staged, Staging
 from ingest.ports.dead_letters import REASONS
-from ingest.ports.reader import Reader
+from ingest.ports.decoder import Decoded, Decoder
+from ingest.ports.reader import Reader, ReadSummary
 from ingest.ports.sink import Stager, StagerFactory
-from ingest.run.accounting import SHOWN
+from ingest.ports.transform import Transform
+from ingest.run.accounting import SHOWN, refuse_unplaced
 from ingest.schema.messages import in_calendar
-
-if TYPE_CHECKING:
-    from ingest.decode.json.decoder import Decoded, JsonDecoder
 
 
 @dataclass(frozen=True)
@@ -47,37 +46,40 @@ class SplitTask:
     """
 
     reader: Reader
-    decoder: JsonDecoder
+    decoder: Decoder
+    transform: Transform
     rows: StagerFactory
     dead: StagerFactory
     hours: LateBins | None = None
 
     def __call__(self, split: Split) -> Staged:
-        """Read, decode and stage one split in batches, so that memory doesn't grow with the window."""
+        """Take one split through all steps in batches, so that memory doesn't grow with the window."""
+        decode, transform = self.decoder.open(), self.transform.open()
         rows, dead = self.rows(split), self.dead(split)
-        tally, begun = _Tally(self.hours), False
+        tally = _Tally(split, self.hours)
+
+        def take(messages: pa.RecordBatch) -> None:
+            decoded = transform(decode(messages))
+            tally.add(messages, decoded)
+            _stage(rows, dead, messages, decoded)
+            crash_point("write.middle")
+
         try:
-            for messages in self.reader.batches(split):
-                decoded = self.decoder.decode(messages)
-                _stage(rows, dead, messages, decoded)
-                tally.add(messages, decoded)
-                if not begun:
-                    begun = True
-                    crash_point("write.middle")
+            summary = self.reader.read(split, take)
             staged_dead, staged_rows = dead.finish(), rows.finish()
             crash_point("write.after")
         except BaseException:
             rows.discard()
             dead.discard()
             raise
-        counts = tally.counts(split, self.reader, staged_rows, staged_dead)
+        counts = tally.counts(summary, staged_rows, staged_dead)
         return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.kinds())
 
 
 def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
     if decoded.rows.num_rows:
-        whole = decoded.rows.num_rows == messages.num_rows
-        rows.add(decoded.rows, messages if whole else messages.take(decoded.row_index))
+        one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
+        rows.add(decoded.rows, messages if one_each else messages.take(decoded.row_index))
     if len(decoded.dead_index):
         reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
         dead.add(reasons, messages.take(decoded.dead_index))
@@ -87,11 +89,14 @@ def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decode
 class _Tally:
     """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after."""
 
+    split: Split
     hours: LateBins | None
     stamped: npt.NDArray[np.int64] = field(init=False)
+    rows: int = 0
     valid: int = 0
     dead: int = 0
     dropped: int = 0
+    filtered: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     refusals: Refusals = field(default_factory=Refusals)
     first_dead: list[tuple[int, str]] = field(default_factory=list)
@@ -103,9 +108,12 @@ class _Tally:
         self.stamped = np.zeros(len(edges) + 1, np.int64)
 
     def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
-        self.valid += decoded.rows.num_rows
+        refuse_unplaced(self.split, messages, decoded)
+        self.rows += decoded.rows.num_rows
+        self.valid += decoded.valid
         self.dead += len(decoded.dead_index)
         self.dropped += decoded.dropped
+        self.filtered += decoded.filtered
         reasons = decoded.dead_reason.to_pylist()
         self.reasons.update(reasons)
         self.refusals.add(reasons, decoded.dead_detail.to_pylist())
@@ -137,8 +145,8 @@ class _Tally:
         by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
         return late, int(self.stamped[-1]), tuple(by)
 
-    def counts(self, split: Split, reader: Reader, rows: Staging, dead: Staging) -> SplitCounts:
-        summary = reader.summary()
+    def counts(self, summary: ReadSummary, rows: Staging, dead: Staging) -> SplitCounts:
+        split = self.split
         late, early, late_by = self._outside()
         return SplitCounts(
             topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
@@ -147,5 +155,5 @@ class _Tally:
             valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows.rows, dead_staged=dead.rows,
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
             late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
-            checksums=Checksums(rows.checksum, dead.checksum),
+            checksums=Checksums(rows.checksum, dead.checksum), rows_=self.rows, filtered_=self.filtered,
         )  # fmt: skip

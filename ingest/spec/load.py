@@ -16,13 +16,13 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from ingest.config.document import Document, Mistake, mistake_of, read_document, read_values
+from ingest.config.kinds import OfItsKind
 from ingest.config.values import section_of
 from ingest.config.yamltext import SIZE_MAX
+from ingest.decode.kind import SCHEMA_REFERENCE
 from ingest.errors import SpecError, SpecMistakesError
 from ingest.kafka.client import problems
-from ingest.sinks.kind import SinkSection
-from ingest.sinks.kinds import section_model
-from ingest.spec.pipeline import SCHEMA_REFERENCE, PipelineSpec
+from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.source import TuningSpec
 
 _TOLD_MAX = 50
@@ -111,14 +111,14 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     return (None if wrong else spec), wrong
 
 
-def _keys_at(place: tuple[str | int, ...], attributes: Mapping[str, Any]) -> list[str]:
-    """The keys that a section knows."""
+def _keys_at(place: tuple[str | int, ...], written: object) -> list[str]:
+    """The keys that a section knows. `written`: the attributes; of some sections the options depend on what they say."""
     model: type[BaseModel] = PipelineSpec
     for part in place:
         field = model.model_fields.get(str(part))
-        model = model if field is None else next(_models(field.annotation), model)
-        if model is SinkSection:
-            model = section_model(attributes.get("sink"))
+        written = written.get(part) if isinstance(written, Mapping) else None
+        chosen = None if field is None else OfItsKind.of(field)
+        model = chosen.model(written) if chosen is not None else model if field is None else next(_models(field.annotation), model)
     return [f.alias or name for name, f in model.model_fields.items() if name != "folder"]
 
 

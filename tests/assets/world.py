@@ -28,6 +28,7 @@ from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
+from ingest.transform.validate import Validate
 from tests.sinks.beside import MemoryBoth
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -88,7 +89,8 @@ class World:
 
         decoder = JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
         return Pipeline(
-            spec=spec, columns=lambda: self.columns, decoder=lambda: decoder, broker=self.broker, reader=reader,
+            spec=spec, columns=lambda: self.columns, decoder=lambda: decoder,
+            transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
             ledger=open_ledger(spec.state_url()), sink=self.sink, dead_letters=self.sink.dead_letters,
             engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
         )  # fmt: skip

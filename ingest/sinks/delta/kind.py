@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from ingest.config.places import WAY_OUT, absolute, secret_part
 from ingest.config.values import Values, Written, place, told
-from ingest.sinks.kind import Rows, SinkSection
+from ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
     from ingest.ports.dead_letters import DeadLetters
@@ -37,7 +37,7 @@ class DeltaSection(SinkSection):
         return absolute(self.path, folder)
 
 
-class Delta:
+class _Delta:
     """`sinks.kind.SinkKind`: a Delta table, with its dead letters in a second one beside it (`<table>_dead`)."""
 
     section = DeltaSection
@@ -53,3 +53,6 @@ class Delta:
         from ingest.sinks.delta.dead import DeltaDeadLetters
 
         return DeltaDeadLetters.beside(section.place(folder))
+
+
+DELTA: SinkKind[DeltaSection] = _Delta()
