@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from ingest.config.document import Document, Mistake, mistake_of, read_document, read_values
 from ingest.config.kinds import OfItsKind
@@ -113,13 +114,21 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
 
 def _keys_at(place: tuple[str | int, ...], written: object) -> list[str]:
     """The keys that a section knows. `written`: the attributes; of some sections the options depend on what they say."""
-    model: type[BaseModel] = PipelineSpec
+    models: list[type[BaseModel]] = [PipelineSpec]
     for part in place:
-        field = model.model_fields.get(str(part))
+        fields = [model.model_fields[str(part)] for model in models if str(part) in model.model_fields]
         written = written.get(part) if isinstance(written, Mapping) else None
-        chosen = None if field is None else OfItsKind.of(field)
-        model = chosen.model(written) if chosen is not None else model if field is None else next(_models(field.annotation), model)
-    return [f.alias or name for name, f in model.model_fields.items() if name != "folder"]
+        models = [below for field in fields for below in _sections(field, written)] or models
+    return list(dict.fromkeys(f.alias or name for model in models for name, f in model.model_fields.items() if name != "folder"))
+
+
+def _sections(field: FieldInfo, written: object) -> Iterator[type[BaseModel]]:
+    """The sections that a field may be; only the one that is written, where that says which."""
+    chosen = OfItsKind.of(field)
+    if chosen is not None:
+        yield chosen.model(written)
+    else:
+        yield from _models(field.annotation)
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:

@@ -23,6 +23,7 @@ from ingest.errors import SpecError
 from ingest.model.source import Selection
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import MicroBatches
 from resources.kafka import Snapshot, snapshot
 from tests.assets.world import TOPIC, World
 from tests.spec.test_settings import FIELDS
@@ -181,6 +182,8 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         ]
         section = attributes
         *above, last = name.split(".")
+        if above == ["window"] and last in MicroBatches.model_fields:
+            attributes["window"] = {"grid": "batch"}
         for part in above:
             section = section.setdefault(part, {})
         section[last] = value
