@@ -5,20 +5,42 @@ Each part is loaded by who needs it: the schema, with pandera, polars and what t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
+from ingest.model.source import Isolation
 from ingest.ports.broker import Broker
 from ingest.ports.engine import Engine
+from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
+from ingest.ports.sink import Sink
 from ingest.run.context import Pipeline
-from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.cluster import ClusterSpec
+from ingest.spec.pipeline import PipelineSpec, SinkSpec
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ingest.decode.json.decoder import JsonDecoder
     from ingest.schema.columns import Columns
     from ingest.sinks.delta.sink import DeltaSink
+
+
+Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
+"""What planning asks a cluster, and what tasks read it with."""
+
+
+@dataclass(frozen=True)
+class Foundations:
+    """What a pipeline stands on besides its spec and schema. `sink` is told the columns of the rows, without the metadata's."""
+
+    connection: Connection
+    ledger: Ledger
+    sink: Callable[[Callable[[], pa.Schema]], Sink]
+    engine: Engine
 
 
 def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
@@ -28,7 +50,17 @@ def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
     columns = _columns(spec)
-    return _pipeline(spec, lambda: columns, engine)
+    return _pipeline(spec, lambda: columns, _named(spec, engine))
+
+
+def assemble_on(spec: PipelineSpec, on: Foundations) -> Pipeline:
+    """The same on other foundations than those that the spec names.
+
+    Raises:
+        SpecError: the schema can't be loaded or stored.
+    """
+    columns = _columns(spec)
+    return _pipeline(spec, lambda: columns, on)
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
@@ -37,23 +69,32 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
     Raises:
         SpecError: the ledger's or the table's place makes no sense.
     """
-    return _pipeline(spec, cache(lambda: _columns(spec)), None)
+    return _pipeline(spec, cache(lambda: _columns(spec)), _named(spec, None))
 
 
-def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
+def connect(spec: PipelineSpec) -> Connection:
     """The pipeline's cluster, and readers of its topics: all that a look at them needs."""
+    return reach(spec.cluster, spec.source.isolation)
+
+
+def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
+    """A cluster at an isolation level. Nothing is asked yet.
+
+    Raises:
+        SpecError: the client properties can't be used.
+    """
     from ingest.kafka.broker import KafkaBroker
     from ingest.kafka.client import consumer_properties
 
-    source, tuning = spec.source, spec.source.tuning
-    properties = consumer_properties(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client())
+    servers, client, tuning = cluster.bootstrap_servers, cluster.client, cluster.tuning
+    properties = consumer_properties(servers, client, isolation=isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
         from ingest.read.confluent import KafkaReader
 
         return KafkaReader(properties, plan, **tuning.reader())
 
-    return KafkaBroker(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client()), reader
+    return KafkaBroker(servers, client, isolation=isolation, tuning=tuning.client()), reader
 
 
 def open_table(spec: PipelineSpec) -> DeltaSink:
@@ -62,24 +103,51 @@ def open_table(spec: PipelineSpec) -> DeltaSink:
     Raises:
         SpecError: no table can lie there.
     """
-    return _sink(spec, lambda: _columns(spec))
+    return make_sink(spec.sink, spec.folder, spec.metadata, lambda: _columns(spec).arrow_schema)
 
 
-def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], engine: Engine | None) -> Pipeline:
+def make_sink(section: SinkSpec, folder: Path, metadata: Mapping[str, str], rows: Callable[[], pa.Schema]) -> DeltaSink:
+    """The table of a spec's section.
+
+    Args:
+        section: what the spec says of it.
+        folder: what a relative path is relative to.
+        metadata: the metadata columns, name -> column.
+        rows: the columns of the rows without those.
+
+    Raises:
+        SpecError: no table can lie there.
+    """
+    from ingest.sinks.delta.sink import DeltaSink
+
+    return DeltaSink(section.place(folder), rows, metadata)
+
+
+def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
+    """Those that the spec names."""
     from ingest.engine.local import local_session
     from ingest.engine.spark import SparkEngine
     from ingest.ledger.sql import open_ledger
 
-    broker, reader = connect(spec)
+    return Foundations(
+        connect(spec),
+        open_ledger(spec.state_url()),
+        lambda rows: make_sink(spec.sink, spec.folder, spec.metadata, rows),
+        engine or SparkEngine(local_session),
+    )
+
+
+def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], on: Foundations) -> Pipeline:
+    broker, reader = on.connection
     return Pipeline(
         spec=spec,
         columns=columns,
         decoder=lambda: _decoder(spec),
         broker=broker,
         reader=reader,
-        ledger=open_ledger(spec.state_url()),
-        sink=_sink(spec, columns),
-        engine=engine or SparkEngine(local_session),
+        ledger=on.ledger,
+        sink=on.sink(lambda: columns().arrow_schema),
+        engine=on.engine,
     )
 
 
@@ -97,9 +165,3 @@ def _decoder(spec: PipelineSpec) -> JsonDecoder:
     from ingest.decode.json.decoder import JsonDecoder
 
     return JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
-
-
-def _sink(spec: PipelineSpec, columns: Callable[[], Columns]) -> DeltaSink:
-    from ingest.sinks.delta.sink import DeltaSink
-
-    return DeltaSink(spec.sink_path(), lambda: columns().arrow_schema, spec.metadata)

@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -117,6 +118,10 @@ def _not_negative(value: timedelta) -> timedelta:
     return value
 
 
+def _as_written(value: timedelta) -> str:
+    return f"{value // timedelta(milliseconds=1)}ms"
+
+
 def _size(value: object) -> object:
     found = None if isinstance(value, bool) else _SIZE.fullmatch(str(value).strip())
     if found is None:
@@ -196,7 +201,9 @@ def topic_name(value: str) -> str:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
+Duration = Annotated[
+    timedelta, BeforeValidator(_duration), AfterValidator(_not_negative), PlainSerializer(_as_written, when_used="json-unless-none")
+]
 Instant = Annotated[datetime, BeforeValidator(as_instant)]
 Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX)]
 CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number)]

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from ingest.config.document import Place
 from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, section_of, told
 from ingest.errors import GridError, SpecError
+from ingest.spec.cluster import ClusterSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
@@ -21,6 +23,9 @@ from ingest.windows.grid import BATCH, window_at
 
 SCHEMA_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 
+
+NOT_WRITTEN = ("folder", "named_cluster")
+"""What whoever loads a spec puts in; written in one, these are unknown keys."""
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """A URL with a slash too few: as a path it would be a folder of the machine."""
@@ -79,11 +84,16 @@ class SinkSpec(Section):
     kind: Literal["delta"] = "delta"
     path: Annotated[Written, Field(min_length=1), AfterValidator(_sink_path)]
 
+    def place(self, folder: Path) -> str:
+        """Where the table is: an absolute path, or the URL as it was given."""
+        return absolute(self.path, folder)
+
 
 class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
-    `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. `folder` is where the spec lies.
+    `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. Two are not written in a spec: `folder` is where
+    it lies, `named_cluster` what a windrow.yaml says of the cluster that the source names.
     """
 
     id: Annotated[Written, AfterValidator(_pipeline_id)]
@@ -95,6 +105,15 @@ class PipelineSpec(Section):
     metadata: Annotated[Mapping[str, str], PlainValidator(checked_metadata), WithJsonSchema(METADATA_SCHEMA)] = METADATA_DEFAULT
     state: Annotated[Written, Field(min_length=1), AfterValidator(_place)] | None = Field(default=None, repr=False)  # may hold a password
     folder: Path
+    named_cluster: SkipJsonSchema[ClusterSpec | None] = Field(default=None, repr=False, validate_default=True)
+
+    @field_validator("named_cluster")
+    @classmethod
+    def _names_it(cls, found: ClusterSpec | None, info: ValidationInfo) -> ClusterSpec | None:
+        """There exactly if the source names one. `info.data` has no source if that is wrong itself."""
+        if "source" in info.data and (info.data["source"].cluster is None) != (found is None):
+            raise told("goes with source.cluster: ingest.spec.load looks it up")
+        return found
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -106,9 +125,18 @@ class PipelineSpec(Section):
             yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
         yield from _start_mistakes(str(written.get("id")), window)
 
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster as the pipeline reaches it: the source's own, or the named one under what the source says besides."""
+        source = self.source
+        if self.named_cluster is not None:
+            return self.named_cluster.under(source.client, source.tuning)
+        assert source.bootstrap_servers is not None, "SourceSpec refuses a source that says neither"
+        return ClusterSpec(bootstrap_servers=source.bootstrap_servers, client=source.client, tuning=source.tuning)
+
     def sink_path(self) -> str:
         """Where the table is: an absolute path, or the URL as it was given."""
-        return absolute(self.sink.path, self.folder)
+        return self.sink.place(self.folder)
 
     def state_url(self) -> str:
         """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else .windrow/state.db beside the spec.

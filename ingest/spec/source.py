@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from datetime import timedelta
-from typing import Annotated, Any, TypedDict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from ingest.config.document import Place, nearest
 from ingest.config.values import (
     PARTITION_MAX,
-    Count,
     CountOrNone,
-    Duration,
     OrNone,
     Scalar,
     Section,
     Servers,
-    Size,
     Text,
     TopicName,
     refuse,
     told,
     topic_name,
 )
-from ingest.kafka.properties import Tuning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
+from ingest.spec.cluster import TuningSpec, cluster_name
 from ingest.spec.start import WORDS, ByTopic, Start, StartSpec
 from ingest.windows.grid import BATCH
 
+_CLUSTER = ("cluster", "bootstrap_servers")
 _SELECTING = ("topic", "topic_pattern", "partitions")
 _PATTERN_MAX = 1000
 
@@ -100,74 +97,18 @@ _Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, le=PARTITION_M
 _Partitions = Annotated[tuple[_Partition, ...], AfterValidator(_partitions)]
 _ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_some)]
 
-# ----------------------------------------------------------------------------------------------------------------------------- tuning
-
-
-def _not_zero(value: timedelta) -> timedelta:
-    if not value:
-        raise ValueError("must be more than 0")
-    return value
-
-
-class ReaderTuning(TypedDict, total=False):
-    """The reader's own settings; what isn't there is left to the reader."""
-
-    rows_max: int
-    bytes_max: int
-    stall_seconds: float
-
-
-class TuningSpec(Section):
-    """How much is fetched, held and waited for. None: windrow's own default."""
-
-    rack: Text | None = None
-    fetch_min_bytes: Size | None = None
-    fetch_max_bytes: Size | None = None
-    fetch_partition_bytes: Size | None = None
-    fetch_wait: Duration | None = None
-    queue_bytes: Size | None = None
-    queue_messages: Count | None = None
-    batch_messages: Count | None = None
-    batch_bytes: Annotated[Size, Field(ge=1)] | None = None
-    request_timeout: Duration | None = None
-    stall_timeout: Annotated[Duration, AfterValidator(_not_zero)] | None = None
-
-    def client(self) -> Tuning:
-        """What librdkafka is told."""
-        return Tuning(
-            rack=self.rack,
-            fetch_min_bytes=self.fetch_min_bytes,
-            fetch_max_bytes=self.fetch_max_bytes,
-            fetch_partition_bytes=self.fetch_partition_bytes,
-            fetch_wait_ms=_milliseconds(self.fetch_wait),
-            queue_bytes=self.queue_bytes,
-            queue_messages=self.queue_messages,
-            request_timeout_ms=_milliseconds(self.request_timeout),
-        )
-
-    def reader(self) -> ReaderTuning:
-        """What the reader is told."""
-        found = ReaderTuning()
-        if self.batch_messages is not None:
-            found["rows_max"] = self.batch_messages
-        if self.batch_bytes is not None:
-            found["bytes_max"] = self.batch_bytes
-        if self.stall_timeout is not None:
-            found["stall_seconds"] = self.stall_timeout.total_seconds()
-        return found
-
-
-def _milliseconds(value: timedelta | None) -> int | None:
-    return None if value is None else value // timedelta(milliseconds=1)
-
-
 # ----------------------------------------------------------------------------------------------------------------------------- source
 
 
 class SourceSpec(Section):
-    """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`."""
+    """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`.
 
-    bootstrap_servers: Servers
+    `cluster` names one of a windrow.yaml, instead of `bootstrap_servers`; what stands under `client` and `tuning` then goes over what that
+    one has: see `ingest.spec.cluster.ClusterSpec.under`.
+    """
+
+    cluster: Annotated[Text | None, AfterValidator(_cluster)] = None
+    bootstrap_servers: Servers | None = None
     topic: _TopicList | None = None
     topic_pattern: Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None = None
     partitions: _ByTopic | None = None
@@ -182,9 +123,10 @@ class SourceSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Exactly one way to say which topics."""
-        chosen = [name for name in _SELECTING if written.get(name) is not None]
+        """Exactly one way to say which cluster, and which topics."""
         meant = {nearest(str(name), tuple(cls.model_fields)) for name in written if name not in cls.model_fields}
+        yield from _which_cluster(written, meant)
+        chosen = [name for name in _SELECTING if written.get(name) is not None]
         if not chosen and not meant & {*_SELECTING}:
             yield (), "Either 'topic', 'topic_pattern' or 'partitions' must be set: nothing says which topics are read"
         for name in chosen[1:]:
@@ -214,6 +156,20 @@ class SourceSpec(Section):
         start = self.start or ("earliest" if grid == BATCH else "label")
         initializer = WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
         return Source(self.selection(), initializer, self.on_removed, self.on_loss)
+
+
+def _cluster(value: str | None) -> str | None:
+    return None if value is None else cluster_name(value)
+
+
+def _which_cluster(written: Mapping[str, Any], meant: Collection[str | None]) -> Iterator[tuple[Place, str]]:
+    named = [name for name in _CLUSTER if name in written]
+    if not named and not {*meant} & {*_CLUSTER}:
+        yield ("bootstrap_servers",), "is missing, and so is cluster: one of them says which cluster is read"
+    if named and all(written[name] is None for name in named):
+        yield (named[0],), "must not be empty"
+    if all(written.get(name) is not None for name in _CLUSTER):
+        yield ("bootstrap_servers",), "'cluster' and 'bootstrap_servers' must not be set together: exactly one says which cluster is read"
 
 
 def _selection(
