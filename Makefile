@@ -1,7 +1,12 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui stop test test-fast lint bench lock clean
+.PHONY: help setup demo ui stop test test-fast soak lint bench docs lock clean
+
+# Each worker takes about a core and 1 GB; tests/README.md says what they share.
+WORKERS ?= 2
+PARALLEL = --numprocesses=$(WORKERS)
+MINUTES ?= 10
 
 # Java as .ci/setup found it; Python's own folder first, for the programs that ours start.
 IN_ENV := export JAVA_HOME="$$(cat .windrow/java-home)" PATH="$$PWD/.venv/bin:$$PATH";
@@ -22,10 +27,13 @@ stop: setup ## end what demo and ui started
 	@$(IN_ENV) python -m assets.demo stop
 
 test: setup lint ## all that CI checks: lint, types, layers and every test, with real Kafka and real Spark
-	@$(IN_ENV) python -m pytest
+	@$(IN_ENV) python -m pytest $(PARALLEL) --durations=10
 
-test-fast: setup ## the tests that need neither Kafka nor Spark
-	@$(IN_ENV) python -m pytest -m "not broker and not spark and not slow"
+test-fast: setup ## half a minute: the tests that need neither Kafka nor Spark and take no second
+	@$(IN_ENV) python -m pytest $(PARALLEL) --hypothesis-profile=fast -m "not broker and not spark and not slow"
+
+soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=10
+	@$(IN_ENV) python -m tests.soak --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED))
 
 lint: setup ## style, types, layers
 	@$(IN_ENV) ruff check .
@@ -35,6 +43,9 @@ lint: setup ## style, types, layers
 
 bench: setup ## planning many windows; the whole path beside Spark's own Kafka source on the same topic
 	@$(IN_ENV) python -m tests.bench.planning; python -m tests.bench.run
+
+docs: setup ## docs/settings.md from the descriptions in the spec's models
+	@$(IN_ENV) python -m tests.docs.settings
 
 lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where the ranges allow it
 	@$(IN_ENV) UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \

@@ -22,7 +22,7 @@ from ingest.windows.seams import torn
 _PROMISE = f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts say, and the windows tile"
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ShownReceipt(msgspec.Struct, frozen=True):
     """What tells two commits of one window apart."""
 
     digest: str
@@ -63,17 +63,17 @@ def newest(receipts: Iterable[Receipt]) -> list[Receipt]:
     return sorted(receipts, key=lambda r: r.window)[-NEWEST:]
 
 
-def copies_of(receipts: Iterable[Receipt]) -> dict[str, Shown]:
+def copies_of(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     """What tells them apart, by window."""
-    return {r.window.key: Shown(r.digest, r.generation, r.attempt) for r in receipts}
+    return {r.window.key: ShownReceipt(r.digest, r.generation, r.attempt) for r in receipts}
 
 
-def shown(instance: dg.DagsterInstance, spec: PipelineSpec, held: Iterable[Receipt]) -> dict[str, Shown]:
+def shown(instance: dg.DagsterInstance, spec: PipelineSpec, held: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     """What Dagster shows of windows, by window; those it doesn't know are missing."""
     return _shown_batches(instance, spec) if spec.window.is_batch else _shown_windows(instance, spec, held)
 
 
-def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Iterable[Receipt]) -> dict[str, Shown]:
+def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     """One look-up in Dagster's event log each."""
     found = {}
     for receipt in held:
@@ -84,24 +84,24 @@ def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Itera
     return found
 
 
-def _shown_batches(instance: dg.DagsterInstance, spec: PipelineSpec) -> dict[str, Shown]:
+def _shown_batches(instance: dg.DagsterInstance, spec: PipelineSpec) -> dict[str, ShownReceipt]:
     """Batches have no partitions: among the newest events each is there, its newest first; a retry or a replay shows it once more."""
-    found = dict[str, Shown]()
+    found = dict[str, ShownReceipt]()
     for key, event in _materializations(instance, dg.AssetRecordsFilter(table_key(spec)), 2 * NEWEST):
         found.setdefault(key, event)
     return found
 
 
-def _materializations(instance: dg.DagsterInstance, wanted: dg.AssetRecordsFilter, limit: int) -> Iterator[tuple[str, Shown]]:
+def _materializations(instance: dg.DagsterInstance, wanted: dg.AssetRecordsFilter, limit: int) -> Iterator[tuple[str, ShownReceipt]]:
     """The window and what was shown of it, the newest first; without those that something else reported."""
     for record in instance.fetch_materializations(wanted, limit=limit).records:
         event = record.asset_materialization
         if event is not None and "receipt" in event.metadata:
             window = event.metadata.get("window")
-            yield "" if window is None else str(window.value), msgspec.convert(event.metadata["receipt"].value, Shown)
+            yield "" if window is None else str(window.value), msgspec.convert(event.metadata["receipt"].value, ShownReceipt)
 
 
-def differences(who: str, held: Iterable[Receipt], copies: Mapping[str, Shown]) -> list[str]:
+def differences(who: str, held: Iterable[Receipt], copies: Mapping[str, ShownReceipt]) -> list[str]:
     """Where copies disagree. A missing one is no disagreement: the command may have committed the window, a ledger can be rebuilt."""
     return [
         f"{key}: {who} has generation {copies[key].generation}, the table generation {here.generation}"

@@ -15,10 +15,7 @@ import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError  # not among the public names; dagster is pinned to 1.13
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # Dagster itself takes it from there
 
-from ingest.errors import UnreachableError, WindrowError
-
-BUG = 70
-"""The exit code that the command has for a bug."""
+from ingest.errors import BugError, UnreachableError, WindrowError
 
 
 class _ToldAloneError(DagsterUserCodeProcessError):
@@ -80,10 +77,18 @@ def failing(what: str) -> Iterator[None]:
 
 
 def _told(what: str, error: Exception) -> SerializableErrorInfo:
+    if isinstance(error, BugError):
+        return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__, cause=_stack(error))
     if isinstance(error, WindrowError):
         return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__)
-    stack = SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
-    return SerializableErrorInfo(f"{what}: a bug in windrow: {type(error).__name__}: {error}\n", [], type(error).__name__, cause=stack)
+    return SerializableErrorInfo(
+        f"{what}: a bug in windrow: {type(error).__name__}: {error}\n", [], type(error).__name__, cause=_stack(error)
+    )
+
+
+def _stack(error: Exception) -> SerializableErrorInfo:
+    """How it came to a bug, in the worker too."""
+    return SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
 
 
 def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
@@ -91,7 +96,13 @@ def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
         said = {"what": error.what, "where": _where(error), "do": error.do}
         return {"window": what.removeprefix("Window "), **said, "kind": type(error).__name__, "exit_code": error.exit_code}
     do = "Report it with the stack trace. What the window's receipt says holds; without one nothing of it is visible."
-    return {"window": what.removeprefix("Window "), "what": str(error), "do": do, "kind": type(error).__name__, "exit_code": BUG}
+    return {
+        "window": what.removeprefix("Window "),
+        "what": str(error),
+        "do": do,
+        "kind": type(error).__name__,
+        "exit_code": BugError.exit_code,
+    }
 
 
 def _where(error: WindrowError) -> str:

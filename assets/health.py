@@ -60,63 +60,63 @@ def _check(spec: PipelineSpec, clock: Clock, name: str, description: str, judge:
 
 def loss(pipeline: Pipeline) -> Verdict:
     """What the newest windows have lost, in the receipts' words."""
-    held = newest_recorded(pipeline, NEWEST)
-    lines = [f"{r.window.key}: {line}" for r in held for line in r.partial]
-    lost = sum(r.counts.skipped for r in held)
+    receipts = newest_recorded(pipeline, NEWEST)
+    lines = [f"{r.window.key}: {line}" for r in receipts for line in r.partial]
+    lost = sum(r.counts.skipped for r in receipts)
     why = (
-        f"{len(lines)} times the newest {len(held)} windows went on without messages that were gone; first: {lines[0]}. They can't be read "
-        "any more: keep messages longer, or run windows sooner."
+        f"{len(lines)} times the newest {len(receipts)} windows went on without messages that were gone; first: {lines[0]}. They can't be "
+        "read any more: keep messages longer, or run windows sooner."
         if lines
-        else f"The newest {len(held)} windows lack nothing."
+        else f"The newest {len(receipts)} windows lack nothing."
     )
-    return not lines, why, {"windows": len(held), "skipped": lost, "lost": dg.MetadataValue.text(_shortened(lines))}
+    return not lines, why, {"windows": len(receipts), "skipped": lost, "lost": dg.MetadataValue.text(_shortened(lines))}
 
 
 def room(pipeline: Pipeline) -> Verdict:
     """How long the topics will still hold what is unread."""
-    found = retention_margin(pipeline)
-    shown: dict[str, Value] = {"unread": found.what}
-    if found.do:
-        shown["do"] = found.do
-    if found.left is not None:
-        shown["seconds_left"] = round(found.left.total_seconds())
-    return found.level == "ok", " ".join(filter(None, (f"{found.what}.", found.do))), shown
+    margin = retention_margin(pipeline)
+    shown: dict[str, Value] = {"unread": margin.what}
+    if margin.do:
+        shown["do"] = margin.do
+    if margin.left is not None:
+        shown["seconds_left"] = round(margin.left.total_seconds())
+    return margin.level == "ok", " ".join(filter(None, (f"{margin.what}.", margin.do))), shown
 
 
 def completeness(pipeline: Pipeline) -> Verdict:
     """Which windows are open past their time or late, and who holds the watermark back."""
-    found = judged(pipeline, NEWEST)
-    late = {key: state.late_elsewhere for key, state in sorted(found.windows.items()) if state.state == "late"}
-    overdue = [r.window.key for r in newest_recorded(pipeline, NEWEST) if is_overdue(found, r.window.key, r.window.span, pipeline)]
+    judgement = judged(pipeline, NEWEST)
+    late = {key: state.late_elsewhere for key, state in sorted(judgement.windows.items()) if state.state == "late"}
+    overdue = [r.window.key for r in newest_recorded(pipeline, NEWEST) if is_overdue(judgement, r.window.key, r.window.span, pipeline)]
     shown: dict[str, Value] = {
-        "states": dg.MetadataValue.json({key: state.state for key, state in sorted(found.windows.items())}),
+        "states": dg.MetadataValue.json({key: state.state for key, state in sorted(judgement.windows.items())}),
         "overdue": dg.MetadataValue.text(_shortened(overdue)),
         "late": dg.MetadataValue.json(late),
-        "holding": dg.MetadataValue.text(_shortened([str(tp) for tp in found.holding])),
+        "holding": dg.MetadataValue.text(_shortened([str(tp) for tp in judgement.holding])),
     }
-    if found.watermark is not None:
-        shown["watermark"] = dg.MetadataValue.timestamp(found.watermark)
-    return not late and not overdue, _why(pipeline, found, overdue, late), shown
+    if judgement.watermark is not None:
+        shown["watermark"] = dg.MetadataValue.timestamp(judgement.watermark)
+    return not late and not overdue, _why(pipeline, judgement, overdue, late), shown
 
 
-def _why(pipeline: Pipeline, found: Completeness, overdue: Sequence[str], late: Mapping[str, int]) -> str:
+def _why(pipeline: Pipeline, judgement: Completeness, overdue: Sequence[str], late: Mapping[str, int]) -> str:
     words = []
     if overdue:
-        words.append(overdue_words(found, overdue, pipeline.ledger.newest(pipeline.spec.id)[-1]))
+        words.append(overdue_words(judgement, overdue, pipeline.ledger.newest(pipeline.spec.id)[-1]))
     if late:
         words.append(late_words(late))
-    waiting = sum(state.state == "open" for state in found.windows.values())
-    well = f"{len(found.windows) - waiting} windows are complete" + (f", {waiting} open and not overdue." if waiting else ".")
+    waiting = sum(state.state == "open" for state in judgement.windows.values())
+    well = f"{len(judgement.windows) - waiting} windows are complete" + (f", {waiting} open and not overdue." if waiting else ".")
     return " ".join(words) or well
 
 
-def is_overdue(found: Completeness, key: str, hours: tuple[datetime, datetime] | None, pipeline: Pipeline) -> bool:
-    """Whether a window's hours should be over everywhere by now, and aren't: nothing proves it, its delay and all patience being over."""
-    return hours is not None and found.windows[key].state == "open" and pipeline.now() > patience(pipeline.spec.window, hours[1])
+def is_overdue(judgement: Completeness, key: str, span: tuple[datetime, datetime] | None, pipeline: Pipeline) -> bool:
+    """Whether a window should be complete by now and isn't: its delay and all patience are over, and nothing proves it."""
+    return span is not None and judgement.windows[key].state == "open" and pipeline.now() > patience(pipeline.spec.window, span[1])
 
 
 def patience(window: WindowSpec, end: datetime) -> datetime:
-    """Until when a window may be open."""
+    """Until when a window that ends at `end` may be open."""
     return end + window.delay + window.max_wait
 
 

@@ -16,6 +16,7 @@ from ingest.errors import RefusedError, WindrowError
 from ingest.model.receipt import Receipt
 from ingest.operate.lag import Lag, lag
 from ingest.run.context import Pipeline, Result
+from ingest.run.frontier import frontier_after
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.completeness import WindowState
@@ -61,7 +62,7 @@ def _lag(pipeline: Pipeline, receipt: Receipt) -> Lag | None:
     spec = pipeline.spec
     if pipeline.ledger.recorded(spec.id, 1)[-1].window != receipt.window:
         return None
-    reached = pipeline.ledger.opening(spec.id, receipt.window.end) or receipt.plan.stop
+    reached = frontier_after(pipeline.ledger, receipt)
     return lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
 
 

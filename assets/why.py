@@ -33,21 +33,21 @@ _REASONS: Mapping[How, tuple[str, str]] = {
 _UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
 
 
-def overdue_words(found: Completeness, overdue: Sequence[str], newest: Boundary) -> str:
+def overdue_words(judgement: Completeness, overdue: Sequence[str], newest: Boundary) -> str:
     """Why windows are open past their time.
 
     Args:
-        found: how complete the windows are.
+        judgement: how complete the windows are, and what holds them.
         overdue: the keys of those that are open past their time.
         newest: the newest frozen boundary, which says what was last seen of each topic-partition.
     """
-    kept = f"{_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay and max_wait are over."
+    open_past_time = f"{_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay and max_wait are over."
     marks = newest.by_tp()
     by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
-    for tp in found.holding:
+    for tp in judgement.holding:
         reason = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
         by_reason.setdefault(reason, []).append(tp)
-    return " ".join([kept, *(_held(tps, found.watermark, *reason) for reason, tps in by_reason.items())])
+    return " ".join([open_past_time, *(_holding(tps, judgement.watermark, *reason) for reason, tps in by_reason.items())])
 
 
 def late_words(late: Mapping[str, int]) -> str:
@@ -60,7 +60,7 @@ def late_words(late: Mapping[str, int]) -> str:
     )
 
 
-def _held(tps: Sequence[TopicPartition], watermark: datetime | None, why: str, do: str) -> str:
+def _holding(tps: Sequence[TopicPartition], watermark: datetime | None, why: str, do: str) -> str:
     names = _few([code(str(tp)) for tp in tps])
     since = "at no window yet" if watermark is None else f"at {instant(watermark)}"
     return f"{names} {'hold' if len(tps) > 1 else 'holds'} the watermark {since}: {why}. {do}"

@@ -12,18 +12,20 @@
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
-    │   ├── AccountingError        the counters disagree: a bug or a lying broker
     │   └── DamagedError           the ledger, or a receipt of the table, can't be read any more
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
     │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will look
-    └── NotClosedError       exit 4   the window is not over yet: come back
-        └── OpenTransactionError       an open transaction may still bring messages of the window's time
+    ├── NotClosedError       exit 4   the window is not over yet: come back
+    │   └── OpenTransactionError       an open transaction may still bring messages of the window's time
+    └── BugError             exit 70  a mistake of windrow's own, or of what it stands on: report it, nobody's retry mends it
+        └── AccountingError            the counters disagree
 
 Every error names its stage, where possible its topic-partition and offset, and what to do. No error carries a payload or a secret.
 """
 
 from __future__ import annotations
 
+import traceback
 from typing import ClassVar, Literal
 
 Stage = Literal["spec", "plan", "freeze", "read", "decode", "validate", "stage", "check", "commit", "ledger", "setup"]
@@ -32,7 +34,8 @@ Stage = Literal["spec", "plan", "freeze", "read", "decode", "validate", "stage",
 class WindrowError(Exception):
     """The root. All fields go to `Exception.__init__`, so that every error survives pickling on its way from a Spark worker."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: ClassVar[int] = 70
+    """What the command ends with. Each branch says its own; an error of no branch would be a mistake of ours."""
 
     def __init__(
         self, what: str, stage: Stage, do: str, topic: str | None = None, partition: int | None = None, offset: int | None = None
@@ -79,6 +82,7 @@ class RefusedError(WindrowError):
     then this one can be run like any other.
     """
 
+    exit_code = 1
     of_setting: ClassVar[bool] = False
 
 
@@ -122,10 +126,6 @@ class DeadLetterLimitError(RefusedError):
     """More dead letters than `max_dead_ratio` or `max_dead_count` allow."""
 
 
-class AccountingError(RefusedError):
-    """Independent counters disagree."""
-
-
 class DamagedError(RefusedError):
     """The ledger, or a receipt that the table names, is missing, damaged or of a later form: to be mended before any window can be run."""
 
@@ -150,3 +150,30 @@ class NotClosedError(WindrowError):
 
 class OpenTransactionError(NotClosedError):
     """An open transaction holds the end of a topic-partition back, and may still bring messages from before the label."""
+
+
+class BugError(WindrowError):
+    """A mistake of windrow's own, or of what it stands on: report it. Nothing became visible; trying again mends nothing."""
+
+    exit_code = 70
+
+    @classmethod
+    def of(
+        cls, error: BaseException, stage: Stage, topic: str | None = None, partition: int | None = None, offset: int | None = None
+    ) -> BugError:  # fmt: skip
+        """The bug that an exception shows which nobody foresaw.
+
+        It carries the exception's type and the places in the code, never the text: Arrow, polars and others quote values in theirs. How it
+        came there is a note, which a stack trace shows and nothing else does.
+        """
+        kind, came = type(error).__qualname__, list(traceback.walk_tb(error.__traceback__))
+        place = "".join(f", at {frame.f_globals.get('__name__', '?')}:{line}" for frame, line in came[-1:])
+        what = f"{kind}: this is a bug in windrow{place}"
+        do = "Nothing was committed. Report it with its stack trace, which the command shows with --debug."
+        bug = cls(what, stage, do, topic, partition, offset)
+        bug.add_note("".join(["How it came there:\n", *traceback.format_tb(error.__traceback__), kind]))
+        return bug
+
+
+class AccountingError(BugError):
+    """Independent counters disagree. The data is not refused: whichever counter is wrong, no setting and no decision mends it."""

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from assets.demo.place import PROJECT, Place
-from ingest.errors import WindrowError
+from assets.demo.place import PROJECT, DemoHome
+from ingest import WindrowError, load_spec
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders, 24 windows, the check.")
 Home = Annotated[Path, typer.Option(help="Where the demo keeps everything; the project itself unless told.")]
@@ -26,7 +26,7 @@ def run(
     """Produce once, run the 24 windows, show and check them."""
     from assets.demo.run import demo  # noqa: PLC0415  # half a second that the other commands don't need
 
-    if not demo(Place(home.resolve()), messages, console):
+    if not demo(DemoHome(home.resolve()), messages, console):
         raise typer.Exit(1)
 
 
@@ -35,9 +35,8 @@ def check(home: Home = PROJECT) -> None:
     """Hold the tables against what was produced."""
     from assets.demo.report import say  # noqa: PLC0415
     from assets.demo.run import SPEC, verdict_on  # noqa: PLC0415
-    from ingest.spec.load import load_spec  # noqa: PLC0415
 
-    place = Place(home.resolve())
+    place = DemoHome(home.resolve())
     place.enter()
     _, verdict = verdict_on(place, load_spec(SPEC))
     say(console, verdict)
@@ -50,7 +49,7 @@ def ui(home: Home = PROJECT) -> None:
     """Broker and Dagster's UI on loopback, until Ctrl-C."""
     from assets.demo.ui import serve  # noqa: PLC0415
 
-    place = Place(home.resolve())
+    place = DemoHome(home.resolve())
     place.enter()
     serve(place, console)
 
@@ -61,14 +60,14 @@ def stop(home: Home = PROJECT) -> None:
     from assets.demo.ui import stop as stop_all  # noqa: PLC0415
 
     console.print("Stopping ...")
-    ended = stop_all(Place(home.resolve()))
+    ended = stop_all(DemoHome(home.resolve()))
     console.print(f"Stopped {' and '.join(ended)}." if ended else "Nothing was running.")
 
 
 @app.command()
 def forget(home: Home = PROJECT) -> None:
     """Take the demo's variables out of .env."""
-    Place(home.resolve()).forget()
+    DemoHome(home.resolve()).forget()
 
 
 def main() -> None:

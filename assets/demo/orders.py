@@ -27,7 +27,7 @@ _TAGS = ("[]", '["sale"]', '["new","gift"]', "null")
 _CITIES = ("Porto", "Lyon", "Leipzig", "Xi'an", "Kraków", "Malmö")
 
 
-class Message(NamedTuple):
+class OrderMessage(NamedTuple):
     """What is to be produced, and how."""
 
     kind: Kind
@@ -39,7 +39,7 @@ class Message(NamedTuple):
     order_id: int | None
 
 
-def day(start: datetime, orders: int, seed: int = 7) -> Iterator[Message]:
+def day(start: datetime, orders: int, seed: int = 7) -> Iterator[OrderMessage]:
     """The messages of 24 hours from `start`: exactly `orders` orders, and beside them poison, tombstones and one aborted transaction."""
     rng = random.Random(seed)
     first = 1
@@ -49,7 +49,7 @@ def day(start: datetime, orders: int, seed: int = 7) -> Iterator[Message]:
         first += count
 
 
-def _hour(rng: random.Random, start: datetime, hour: int, first: int, count: int) -> Iterator[Message]:
+def _hour(rng: random.Random, start: datetime, hour: int, first: int, count: int) -> Iterator[OrderMessage]:
     """One hour: orders in the order of time; in some hours the middle twentieth goes through a transaction.
 
     An aborted transaction's orders stand before them: written, taken back, never to be seen. Their ids lie far from all others.
@@ -67,7 +67,7 @@ def _hour(rng: random.Random, start: datetime, hour: int, first: int, count: int
         yield _order(rng, first + i, _FAR_FUTURE if future else _late(rng, now, earliest), "order", through)
         for value in strange.get(i, ()):
             kind: Kind = "tombstone" if value is None else "poison"
-            yield Message(kind, through, rng.randrange(PARTITIONS), b"customer-poison", value, now, None)
+            yield OrderMessage(kind, through, rng.randrange(PARTITIONS), b"customer-poison", value, now, None)
 
 
 def _strange(rng: random.Random, hour: int, count: int) -> dict[int, list[bytes | None]]:
@@ -89,11 +89,11 @@ def _late(rng: random.Random, now: int, earliest: int) -> int:
     return max(earliest, now - ago)
 
 
-def _order(rng: random.Random, order_id: int, stamp: int, kind: Kind, through: Through) -> Message:
+def _order(rng: random.Random, order_id: int, stamp: int, kind: Kind, through: Through) -> OrderMessage:
     customer = f"customer-{rng.randrange(5000):04d}"
     key = customer.encode() if order_id % 50 else None
     partition = zlib.crc32(key) % PARTITIONS if key else rng.randrange(PARTITIONS)
-    return Message(kind, through, partition, key, _value(rng, order_id, customer, stamp).encode(), stamp, order_id)
+    return OrderMessage(kind, through, partition, key, _value(rng, order_id, customer, stamp).encode(), stamp, order_id)
 
 
 def _value(rng: random.Random, order_id: int, customer: str, stamp: int) -> str:

@@ -34,7 +34,7 @@ SETTLE = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
-class Place:
+class DemoHome:
     """A root folder; normally the project's own."""
 
     root: Path

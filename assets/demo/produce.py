@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from assets.demo.orders import PARTITIONS, Message, Through, day
+from assets.demo.orders import PARTITIONS, OrderMessage, Through, day
 
 TOPIC = "shop.orders"
 
@@ -36,7 +36,7 @@ def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) ->
     return len(sent)
 
 
-def _produce(bootstrap: str, sent: Sequence[Message]) -> array[int]:
+def _produce(bootstrap: str, sent: Sequence[OrderMessage]) -> array[int]:
     """Everything in its order; the offsets that the broker reported, one per message."""
     plain = Producer(_config(bootstrap))
     offsets = array("q", [-1]) * len(sent)
@@ -56,7 +56,7 @@ def _config(bootstrap: str) -> dict[str, str | int | bool]:
     }  # fmt: skip
 
 
-def _transact(producer: Producer, through: Through, stretch: Iterable[tuple[int, Message]], offsets: array[int]) -> None:
+def _transact(producer: Producer, through: Through, stretch: Iterable[tuple[int, OrderMessage]], offsets: array[int]) -> None:
     producer.init_transactions()
     producer.begin_transaction()
     _send(producer, stretch, offsets)
@@ -66,7 +66,7 @@ def _transact(producer: Producer, through: Through, stretch: Iterable[tuple[int,
         producer.abort_transaction()
 
 
-def _send(producer: Producer, stretch: Iterable[tuple[int, Message]], offsets: array[int]) -> None:
+def _send(producer: Producer, stretch: Iterable[tuple[int, OrderMessage]], offsets: array[int]) -> None:
     """Until every message of the stretch has its offset; what comes next then lies behind it in the log."""
     for number, m in stretch:
         producer.produce(TOPIC, m.value, m.key, m.partition, timestamp=m.timestamp, on_delivery=partial(_note, offsets, number))
@@ -82,7 +82,7 @@ def _note(offsets: array[int], number: int, error: KafkaError | None, delivered:
     offsets[number] = -1 if offset is None else offset
 
 
-def _write(manifest: Path, sent: Sequence[Message], offsets: array[int]) -> None:
+def _write(manifest: Path, sent: Sequence[OrderMessage], offsets: array[int]) -> None:
     """One line per message: what it was, where it went."""
     if min(offsets) < 0:
         msg = f"{sum(o < 0 for o in offsets)} messages of the demo were not delivered; run it again"

@@ -12,7 +12,7 @@ from rich.console import Console
 from assets.demo.backfill import aside, backfill, failure
 from assets.demo.check import Verdict, check
 from assets.demo.orders import HOURS
-from assets.demo.place import PROJECT, Place, last_full_day
+from assets.demo.place import PROJECT, DemoHome, last_full_day
 from assets.demo.produce import produce_day
 from assets.demo.report import say, windows_table
 from assets.partitions import key_of
@@ -29,7 +29,7 @@ SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 _NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array([], pa.int64())})
 
 
-def demo(place: Place, orders: int, console: Console) -> bool:
+def demo(place: DemoHome, orders: int, console: Console) -> bool:
     """The whole demo; whether everything was as it should be. Stops the broker that it started."""
     broker = EmbeddedBroker(place.kafka, find_jars())
     was_running = broker.running()
@@ -41,7 +41,7 @@ def demo(place: Place, orders: int, console: Console) -> bool:
             broker.stop()
 
 
-def _set_up(place: Place, broker: EmbeddedBroker, orders: int, console: Console) -> None:
+def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Console) -> None:
     """Broker up; the topic filled if it isn't yet; the environment entered."""
     fresh = not place.is_set_up()
     if fresh:
@@ -60,7 +60,7 @@ def _set_up(place: Place, broker: EmbeddedBroker, orders: int, console: Console)
     place.enter()
 
 
-def _ingest(place: Place, console: Console) -> bool:
+def _ingest(place: DemoHome, console: Console) -> bool:
     """Run the 24 windows through Dagster; a second time, too: that is how one sees that nothing is written."""
     from assets.definitions import defs  # noqa: PLC0415  # reads the environment that was entered just now
 
@@ -77,7 +77,7 @@ def _ingest(place: Place, console: Console) -> bool:
     return True
 
 
-def _report(place: Place, console: Console) -> bool:
+def _report(place: DemoHome, console: Console) -> bool:
     """The table of windows, the check, and where to look next."""
     spec = load_spec(SPEC)
     receipts, verdict = verdict_on(place, spec)
@@ -90,7 +90,7 @@ def _report(place: Place, console: Console) -> bool:
     return not verdict.wrong
 
 
-def verdict_on(place: Place, spec: PipelineSpec) -> tuple[list[Receipt], Verdict]:
+def verdict_on(place: DemoHome, spec: PipelineSpec) -> tuple[list[Receipt], Verdict]:
     """Receipts and tables as they are now, held against the manifest.
 
     Raises:

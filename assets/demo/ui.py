@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from assets.demo.place import PROJECT, Place
+from assets.demo.place import PROJECT, DemoHome
 from assets.demo.processes import end, note, noted
 from ingest.errors import SpecError
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
@@ -27,7 +27,7 @@ _OF_DAGSTERS_OWN = (
 """Warnings of Dagster's own code about itself, which nobody here can act on: its server's start, and how it copies asset checks."""
 
 
-def serve(place: Place, console: Console) -> None:
+def serve(place: DemoHome, console: Console) -> None:
     """Run everything in the foreground; ends what it started.
 
     Raises:
@@ -44,7 +44,7 @@ def serve(place: Place, console: Console) -> None:
         _dagster(place, console)
 
 
-def stop(place: Place) -> list[str]:
+def stop(place: DemoHome) -> list[str]:
     """End the UI and the broker of this place; what was ended."""
     broker = EmbeddedBroker(place.kafka, place.kafka)  # the jars are needed for a start only
     broker_ran = broker.running()  # asked first: where the UI ends, its own process stops the broker too
@@ -53,7 +53,7 @@ def stop(place: Place) -> list[str]:
     return [name for name, ran in (("Dagster's UI", ui_ran), ("the broker", broker_ran)) if ran]
 
 
-def _dagster(place: Place, console: Console) -> None:
+def _dagster(place: DemoHome, console: Console) -> None:
     port = _free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-m", "assets.definitions", "-h", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen([*command, "--log-level", "error"], cwd=PROJECT, env=_environment(place))
@@ -70,7 +70,7 @@ def _dagster(place: Place, console: Console) -> None:
         shutil.rmtree(place.ui_tmp, ignore_errors=True)
 
 
-def _environment(place: Place) -> dict[str, str]:
+def _environment(place: DemoHome) -> dict[str, str]:
     """Temporary files lie in the demo's folder, where nothing is left of them; in the system's if its path is too long for a socket."""
     environment = os.environ | {"DAGSTER_HOME": str(place.dagster_home), "PYTHONWARNINGS": ",".join(_OF_DAGSTERS_OWN)}
     if len(os.fsencode(place.ui_tmp)) > _LONGEST_TMPDIR:

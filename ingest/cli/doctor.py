@@ -16,13 +16,14 @@ from rich.text import Text
 from ingest.assemble import assemble
 from ingest.errors import RefusedError, WindrowError
 from ingest.kafka.embedded.server import java_problem
-from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.boundary import TopicPartition
 from ingest.operate.retention_margin import retention_margin
 from ingest.plan.topics import discover
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.sink import Bound
 from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
+from ingest.run.frontier import frontier
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.table import OTHER_LEDGER
 from ingest.spec.load import load_spec
@@ -89,12 +90,6 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     yield from rights
     if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
         yield attempt("retention", lambda: _retention(pipeline))
-
-
-def _newest(pipeline: Pipeline) -> Boundary | None:
-    """From where the next window goes on: a topic that it knows may be gone, where the spec says so."""
-    newest = pipeline.ledger.newest(pipeline.spec.id)
-    return (pipeline.ledger.opening(pipeline.spec.id, newest[-1].label) or newest[-1]) if newest else None
 
 
 def attempt(name: str, check: Callable[[], Check]) -> Check:
@@ -201,7 +196,7 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
     """Describe and read, by doing both, for each topic: the first message of its first topic-partition that has any."""
     source, broker = pipeline.spec.source, pipeline.broker
     try:
-        found = discover(broker, source.selection(), _newest(pipeline) if ledger else None, source.on_removed)
+        found = discover(broker, source.selection(), frontier(pipeline.ledger, pipeline.spec.id) if ledger else None, source.on_removed)
         starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
     except WindrowError as error:
         yield failed("rights", error)

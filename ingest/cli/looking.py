@@ -17,6 +17,7 @@ from ingest.model.source import Isolation, Partitions, Pattern, Selection, Sourc
 from ingest.operate.lag import Lag, lag, newest_committed
 from ingest.operate.peek import documents, peek, printable, write_messages
 from ingest.run.binding import refuse_other_table
+from ingest.run.frontier import frontier_after
 from ingest.run.publish import Published, publish
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
@@ -38,7 +39,7 @@ class Header(msgspec.Struct, frozen=True):
     value: str | Bytes | None
 
 
-class Message(msgspec.Struct, frozen=True):
+class PeekedMessage(msgspec.Struct, frozen=True):
     """A message of `peek`. `timestamp`: an ISO instant, outside the years 1 to 9999 epoch milliseconds; null where there is none."""
 
     topic: str
@@ -56,7 +57,7 @@ class Peeked(msgspec.Struct):
     """The document of `peek`. `left_out`: whether there are more beyond the limit."""
 
     pipeline: str
-    messages: list[Message]
+    messages: list[PeekedMessage]
     left_out: bool
 
 
@@ -68,7 +69,7 @@ class Written(msgspec.Struct):
     messages: int
 
 
-class Look(msgspec.Struct, frozen=True):
+class PeekRequest(msgspec.Struct, frozen=True):
     """What `peek` was asked for, as it was typed."""
 
     start: str
@@ -79,7 +80,7 @@ class Look(msgspec.Struct, frozen=True):
     out: Path | None
 
 
-def peek_messages(output: Output, path: Path, look: Look) -> None:
+def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
     """Messages between two positions, to the screen or to a file. Touches neither table nor ledger."""
     spec = _at_isolation(load_spec(path), look.isolation)
     source = Source(_narrowed(spec.source.selection(), look.topic))
@@ -94,15 +95,15 @@ def peek_messages(output: Output, path: Path, look: Look) -> None:
     _print(output, spec.id, peek(broker, reader, source, start, stop, limit + 1), limit)
 
 
-def _print(output: Output, pipeline: str, found: Iterator[pa.RecordBatch], limit: int) -> None:
+def _print(output: Output, pipeline_id: str, found: Iterator[pa.RecordBatch], limit: int) -> None:
     """At most so many messages; one more was read, to know whether there are more."""
     batches = list(found)
-    messages = msgspec.convert([d for batch in batches for d in documents(batch)][:limit], list[Message])
+    messages = msgspec.convert([d for batch in batches for d in documents(batch)][:limit], list[PeekedMessage])
     more = sum(batch.num_rows for batch in batches) > limit
     rows = [row for batch in batches for row in printable(batch)][:limit]
     left = [Text("There are more, which are not shown (--limit)")] if more else []
     table = render.message_table(rows) if rows else Text("There are no messages between these positions.")
-    output.show(Peeked(pipeline, messages, left_out=more), table, *left)
+    output.show(Peeked(pipeline_id, messages, left_out=more), table, *left)
 
 
 def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSpec:
@@ -149,7 +150,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
     newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
     if newest is None:
         refuse_other_table(pipeline)
-    reached = None if newest is None else pipeline.ledger.opening(spec.id, newest.window.end) or newest.plan.stop
+    reached = None if newest is None else frontier_after(pipeline.ledger, newest)
     found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
     behind = Behind(spec.id, None if newest is None else newest.window.key, found)
     if publishing and group is not None and reached is not None:

@@ -199,9 +199,9 @@ def peek(
     """
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.looking import Look, peek_messages
+        from ingest.cli.looking import PeekRequest, peek_messages
 
-        peek_messages(output, spec, Look(start, stop, limit, topic, isolation, out))
+        peek_messages(output, spec, PeekRequest(start, stop, limit, topic, isolation, out))
 
 
 @app.command()

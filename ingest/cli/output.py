@@ -14,10 +14,10 @@ import msgspec
 import typer
 from rich.console import Console, RenderableType
 
-from ingest.errors import WindrowError
+from ingest.errors import BugError, WindrowError
 
-BUG = 70
-"""The exit code of an error that is none of windrow's own (EX_SOFTWARE of sysexits.h)."""
+BUG = BugError.exit_code
+"""The exit code of a bug, windrow's own error for it or any other (EX_SOFTWARE of sysexits.h)."""
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C (128 + SIGINT), as shells have it."""

@@ -13,12 +13,12 @@ from rich.text import Text
 from ingest.assemble import assemble_to_look, open_table
 from ingest.cli import render
 from ingest.cli.output import Output
-from ingest.cli.windows import windows_of
 from ingest.model.receipt import Committed
 from ingest.model.window import Window
 from ingest.ports.sink import Sink
 from ingest.run.binding import refuse_other_table
 from ingest.spec.load import load_spec
+from ingest.spec.windows import windows_named
 
 
 class Shown(msgspec.Struct):
@@ -52,7 +52,7 @@ class ShownDead(msgspec.Struct):
 def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
     """The newest committed windows, by the sink's own receipts."""
     spec = load_spec(path)
-    wanted = None if text is None else set(windows_of(spec, text))
+    wanted = None if text is None else set(windows_named(spec, text))
     found = (c for c in open_table(spec).receipts() if wanted is None or c.receipt.window in wanted)
     committed = sorted(found, key=lambda c: c.receipt.window)
     if not committed:
@@ -70,7 +70,7 @@ def show_dead(output: Output, path: Path, text: str | None, attempt: str | None,
     Of the attempt that is committed; of a window that isn't, of the newest one; or of the `attempt` that is named.
     """
     spec = load_spec(path)
-    asked = None if text is None else windows_of(spec, text)
+    asked = None if text is None else windows_named(spec, text)
     sink = open_table(spec)
     windows = sorted(c.receipt.window for c in sink.receipts() if c.receipt.counts.dead) if asked is None else asked
     refused = sink.refused() if attempt is None else {}

@@ -42,13 +42,13 @@ def fill(text: str) -> Filled:
 
 
 def _filler(given: dict[str, str], wrong: list[str]) -> Callable[[re.Match[str]], str]:
-    def value(found: re.Match[str]) -> str:
-        plain, *quoted = found.groups()
+    def value(template: re.Match[str]) -> str:
+        plain, *quoted = template.groups()
         name, default, other = (a if a is not None else b for a, b in zip(quoted[::2], quoted[1::2], strict=True))
         name = plain or name or ""
         known = os.environ.get(name)
         if known is not None:
-            given[found[0]] = known
+            given[template[0]] = known
             return known
         default = default if default is not None else other
         if default is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, NoReturn, Self
 
@@ -39,6 +40,20 @@ _SIZES = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SIZE = re.compile(r"(\d{1,18}) ?(KiB|MiB|GiB)?")
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):\d{1,5}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True)
+class Values:
+    """Which values a setting takes, in words; stands among a type's annotations, for `docs/settings.md`."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What holds where a setting is left out whose default is no value of its own, in words for `docs/settings.md`."""
+
+    words: str
 
 
 class Section(BaseModel):
@@ -202,22 +217,26 @@ def topic_name(value: str) -> str:
 
 
 Duration = Annotated[
-    timedelta, BeforeValidator(_duration), AfterValidator(_not_negative), PlainSerializer(_as_written, when_used="json-unless-none")
+    timedelta,
+    BeforeValidator(_duration),
+    AfterValidator(_not_negative),
+    PlainSerializer(_as_written, when_used="json-unless-none"),
+    Values("a duration"),
 ]
-Instant = Annotated[datetime, BeforeValidator(as_instant)]
-Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX)]
-CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number)]
-Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch)]
-Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX)]
-Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]})]
+Instant = Annotated[datetime, BeforeValidator(as_instant), Values("an instant with its time zone")]
+Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX), Values("a number from 1 on")]
+CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number), Values("a number")]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch), Values("0 to 1")]
+Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a size")]
+Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]}), Values("a text")]
 Text = Annotated[Written, Field(min_length=1)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
-Servers = Annotated[Written, AfterValidator(_servers)]
+Servers = Annotated[Written, AfterValidator(_servers), Values("`host:port,...`")]
 TopicName = Annotated[Written, AfterValidator(topic_name)]
 OrNone = BeforeValidator(_none)
 """`none` is written for None."""
 
-CountOrNone = Annotated[Count | None, OrNone]
+CountOrNone = Annotated[Count | None, OrNone, Values("a number from 1 on, `none`")]
 
 
 def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -6,18 +6,16 @@ own, and only the attempt whose result Spark returns is committed.
 
 from __future__ import annotations
 
-import traceback
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 
-from ingest import errors
-from ingest.errors import UnreachableError, WindrowError
-from ingest.model.codec import from_json, to_json
+from ingest.engine.outcome import brought_back, tried
+from ingest.errors import BugError, UnreachableError
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
 
@@ -25,44 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 
-class _Failure(msgspec.Struct, frozen=True):
-    """A task's own error as data: raised inside the task, Spark would try it again in vain and bring back only a text."""
-
-    kind: str
-    what: str
-    stage: errors.Stage
-    do: str
-    topic: str | None
-    partition: int | None
-    offset: int | None
-    trace: str | None = None
-
-    @classmethod
-    def of(cls, error: WindrowError) -> _Failure:
-        return cls(type(error).__name__, error.what, error.stage, error.do, error.topic, error.partition, error.offset)
-
-    @classmethod
-    def of_bug(cls, error: Exception, split: Split) -> _Failure:
-        """Type and places, never the text: Arrow, polars and others quote values in theirs."""
-        last = list(traceback.walk_tb(error.__traceback__))[-1]
-        place = f"{last[0].f_globals.get('__name__', '?')}:{last[1]}"
-        trace = "In the worker:\n" + "".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__
-        what = f"{type(error).__qualname__} at {place} ended a task"
-        do = "Nothing was committed. Probably a bug in windrow or in the schema's checks: run with --debug, which shows how it came there."
-        return cls(UnreachableError.__name__, what, "stage", do, split.topic, split.partition, split.start, trace)
-
-    def error(self) -> WindrowError:
-        kind: type[WindrowError] = getattr(errors, self.kind)
-        error = kind(self.what, self.stage, self.do, self.topic, self.partition, self.offset)
-        if self.trace is not None:
-            error.add_note(self.trace)  # shown with a stack trace, and only there
-        return error
-
-
 _CANCEL_SECONDS = 10.0
 """How long an interrupted run waits for Spark to have heard of it."""
 
-_RESULT = pa.schema([("index", pa.int64()), ("staged", pa.string()), ("failure", pa.string())])
+_RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
 
 
 class SparkEngine:
@@ -76,25 +40,24 @@ class SparkEngine:
         """See `ports.engine.Engine.run`. A plan without splits never reaches Spark."""
         if not splits:
             return []
-        results = [row for _, row in sorted(_collect(self._session, _Job(task, tuple(splits)), len(splits)).items())]
-        for row in results:
-            if row.failure is not None:
-                raise from_json(row.failure, _Failure).error()
-        return [from_json(row.staged, Staged) for row in results]
+        outcomes = _collect(self._session, _Job(task, tuple(splits)), len(splits))
+        return [brought_back(outcomes[index]) for index in range(len(splits))]
 
 
-def _collect(session: Callable[[], SparkSession], job: _Job, n: int) -> dict[int, Row]:
+def _collect(session: Callable[[], SparkSession], job: _Job, n: int) -> dict[int, str]:
     from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     troubles = (PySparkException, Py4JError, OSError)  # OSError: no such program, or the Java side is gone
     try:
-        frame = session().range(0, n, 1, n).mapInArrow(job, "index long, staged string, failure string")
+        frame = session().range(0, n, 1, n).mapInArrow(job, "index long, outcome string")
+    except pickle.PicklingError as failed:
+        raise BugError.of(failed, "setup") from failed
     except troubles as failed:
         do = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
         raise UnreachableError(f"Java or Spark can't start ({_named(failed)})", "setup", do) from failed
     try:
-        return {row["index"]: row for row in _rows(frame)}
+        return {row["index"]: row["outcome"] for row in _rows(frame)}
     except troubles as failed:
         do = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
         raise UnreachableError(f"Spark could not finish the tasks ({_named(failed)})", "stage", do) from failed
@@ -142,15 +105,5 @@ class _Job:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pylist([self._one(index)], schema=_RESULT)
-
-    def _one(self, index: int) -> dict[str, object]:
-        """One result row. A bug comes back as data too: Spark would bring its text, which may quote a message."""
-        split = self._splits[index]
-        try:
-            return {"index": index, "staged": to_json(self._task(split)), "failure": None}
-        except WindrowError as error:
-            failure = _Failure.of(error)
-        except Exception as error:  # noqa: BLE001  # told, not swallowed; no CrashError, and no killed worker, comes this way
-            failure = _Failure.of_bug(error, split)
-        return {"index": index, "staged": None, "failure": to_json(failure)}
+                outcome = tried(self._task, self._splits[index])
+                yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_RESULT)

@@ -15,20 +15,20 @@ from ingest.model.label import Label
 from ingest.windows.tiling import clamped
 
 
-class Frozen:
+class FrozenBoundaries:
     """The frozen boundaries from right below the lowest of some labels to right above the highest, and those that are added here.
 
     Rows are decoded when they are asked for. An instant is no neighbour of a number.
     """
 
     def __init__(
-        self, connection: Connection, pipeline: str, labels: Sequence[Label], has_openings: bool, decode: Callable[[Row[Any]], Boundary]
+        self, connection: Connection, pipeline_id: str, labels: Sequence[Label], has_openings: bool, decode: Callable[[Row[Any]], Boundary]
     ) -> None:
         """`has_openings`: whether the ledger has that table; an older version made none."""
         texts = sorted(map(sortable, labels))
-        self._rows = _read(connection, BOUNDARIES, pipeline, texts[0], texts[-1])
+        self._rows = _read(connection, BOUNDARIES, pipeline_id, texts[0], texts[-1])
         self._order = sorted(self._rows)
-        self._openings = _read(connection, OPENINGS, pipeline, min([texts[0], *self._order]), texts[-1]) if has_openings else {}
+        self._openings = _read(connection, OPENINGS, pipeline_id, min([texts[0], *self._order]), texts[-1]) if has_openings else {}
         self._decode = decode
         self._known: dict[str, Boundary] = {}
         self.added: list[Boundary] = []
@@ -71,9 +71,9 @@ def _alike(one: str, other: str) -> bool:
     return one.startswith(NUMBERS) == other.startswith(NUMBERS)
 
 
-def _read(connection: Connection, table: Table, pipeline: str, low: str, high: str) -> dict[str, Row[Any]]:
+def _read(connection: Connection, table: Table, pipeline_id: str, low: str, high: str) -> dict[str, Row[Any]]:
     """One statement: the labels from `low` to `high`, with the nearest outside."""
-    return {row.label: row for row in connection.execute(_around(table), {"ours": pipeline, "low": low, "high": high})}
+    return {row.label: row for row in connection.execute(_around(table), {"ours": pipeline_id, "low": low, "high": high})}
 
 
 @cache

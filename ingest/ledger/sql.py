@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bind
 
 from ingest.errors import DamagedError, IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
-from ingest.ledger.frozen import Frozen
+from ingest.ledger.frozen import FrozenBoundaries
 from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SINKS, TABLES, TARGETS, sortable
 from ingest.model.boundary import Boundary
 from ingest.model.codec import from_json, to_json
@@ -80,56 +80,56 @@ class SqlLedger:
                 )  # fmt: skip
             connection.execute(update(FACTS).where(FACTS.c.name == "identity").values(value=identity))
 
-    def bind_grid(self, pipeline: str, grid: str) -> str:
+    def bind_grid(self, pipeline_id: str, grid: str) -> str:
         """Record the pipeline's grid if none is recorded; the recorded one."""
-        with self._writing(pipeline) as connection:
-            held = _put_if_absent(connection, GRIDS, {"pipeline": pipeline}, {"grid": grid})
+        with self._writing(pipeline_id) as connection:
+            held = _put_if_absent(connection, GRIDS, {"pipeline": pipeline_id}, {"grid": grid})
             return grid if held is None else str(held.grid)
 
-    def sink(self, pipeline: str) -> str | None:
+    def sink(self, pipeline_id: str) -> str | None:
         """The table that the pipeline writes to; None if it has none yet."""
-        return self._ask(lambda c: self._sink(c, pipeline), None)
+        return self._ask(lambda c: self._sink(c, pipeline_id), None)
 
-    def bind_sink(self, pipeline: str, sink: str) -> str:
+    def bind_sink(self, pipeline_id: str, sink: str) -> str:
         """Record the table that the pipeline writes to if none is recorded; the recorded one."""
-        with self._writing(pipeline) as connection:
-            there = self._sink(connection, pipeline) or sink
-            _put_if_absent(connection, SINKS, {"pipeline": pipeline}, {"sink": there})
+        with self._writing(pipeline_id) as connection:
+            there = self._sink(connection, pipeline_id) or sink
+            _put_if_absent(connection, SINKS, {"pipeline": pipeline_id}, {"sink": there})
             return there
 
-    def rebind(self, pipeline: str, sink: str, instead_of: str | None, forget: Sequence[Window]) -> None:
+    def rebind(self, pipeline_id: str, sink: str, instead_of: str | None, forget: Sequence[Window]) -> None:
         """Record another table in place of the one that the caller has seen, and forget the receipts of windows that it doesn't hold.
 
         Raises:
             RefusedError: another table is recorded than was seen.
         """
-        with self._writing(pipeline) as connection:
-            if self._sink(connection, pipeline) not in {instead_of, sink}:
-                raise RefusedError(f"Another table of {pipeline} was recorded meanwhile", "ledger", "Look again: windrow rebind SPEC.")
-            if _put_if_absent(connection, SINKS, {"pipeline": pipeline}, {"sink": sink}) is not None:
-                connection.execute(update(SINKS).where(SINKS.c.pipeline == pipeline).values(sink=sink))
+        with self._writing(pipeline_id) as connection:
+            if self._sink(connection, pipeline_id) not in {instead_of, sink}:
+                raise RefusedError(f"Another table of {pipeline_id} was recorded meanwhile", "ledger", "Look again: windrow rebind SPEC.")
+            if _put_if_absent(connection, SINKS, {"pipeline": pipeline_id}, {"sink": sink}) is not None:
+                connection.execute(update(SINKS).where(SINKS.c.pipeline == pipeline_id).values(sink=sink))
             for window in forget:
                 connection.execute(delete(RECEIPTS).where(_at(RECEIPTS, _window(window))))
 
-    def _sink(self, connection: Connection, pipeline: str) -> str | None:
+    def _sink(self, connection: Connection, pipeline_id: str) -> str | None:
         """The recorded one; a ledger of an older version has none, but where its newest window was committed, or planned to be."""
-        row = _get(connection, SINKS, {"pipeline": pipeline}) if self.database.has(connection, SINKS.name) else None
+        row = _get(connection, SINKS, {"pipeline": pipeline_id}) if self.database.has(connection, SINKS.name) else None
         if row is not None:
             return str(row.sink)
         for table in (RECEIPTS, PLANS):
-            held = select(table).where(table.c.pipeline == pipeline).order_by(table.c.window_start.desc(), table.c.window_end.desc())
+            held = select(table).where(table.c.pipeline == pipeline_id).order_by(table.c.window_start.desc(), table.c.window_end.desc())
             newest = connection.execute(held.limit(1)).first()
             if newest is not None:
                 return self._decoded(newest, Receipt).plan.sink if table is RECEIPTS else self._decoded(newest, Plan).sink
         return None
 
-    def boundary(self, pipeline: str, label: Label) -> Boundary | None:
+    def boundary(self, pipeline_id: str, label: Label) -> Boundary | None:
         """The frozen boundary under a label, as the window that ends there sees it."""
-        return self._ask(lambda c: self._value(_get(c, BOUNDARIES, _label(pipeline, label)), Boundary), None)
+        return self._ask(lambda c: self._value(_get(c, BOUNDARIES, _label(pipeline_id, label)), Boundary), None)
 
-    def opening(self, pipeline: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that starts there sees it: another one than `boundary` after a rebase."""
-        key = _label(pipeline, label)
+    def start(self, pipeline_id: str, label: Label) -> Boundary | None:
+        """The frozen boundary under a label, as the window that starts there sees it: its opening after a rebase, else `boundary`."""
+        key = _label(pipeline_id, label)
 
         def question(connection: Connection) -> Boundary | None:
             row = _get(connection, OPENINGS, key) if self.database.has(connection, OPENINGS.name) else None
@@ -137,17 +137,17 @@ class SqlLedger:
 
         return self._ask(question, None)
 
-    def neighbours(self, pipeline: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
+    def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
         """The nearest frozen boundaries below (its opening) and above a label."""
         nothing: tuple[Boundary | None, Boundary | None] = (None, None)
-        return self._ask(lambda c: self._frozen(c, pipeline, [label]).neighbours(label), nothing)
+        return self._ask(lambda c: self._frozen(c, pipeline_id, [label]).neighbours(label), nothing)
 
-    def newest(self, pipeline: str, count: int = 1) -> list[Boundary]:
+    def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
         """The frozen boundaries with the highest labels, at most `count`, ascending; as `boundary` sees them."""
-        wanted = select(BOUNDARIES).where(BOUNDARIES.c.pipeline == pipeline).order_by(BOUNDARIES.c.label.desc()).limit(count)
+        wanted = select(BOUNDARIES).where(BOUNDARIES.c.pipeline == pipeline_id).order_by(BOUNDARIES.c.label.desc()).limit(count)
         return self._ask(lambda c: [self._decoded(row, Boundary) for row in c.execute(wanted)][::-1], [])
 
-    def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
+    def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         """Freeze under one serialized transaction; the frozen boundaries of the same labels, in label order.
 
         Per boundary: what is frozen under its label is left and returned in its place; else it is clamped between its frozen neighbours and
@@ -157,15 +157,15 @@ class SqlLedger:
         if not boundaries:
             return []
         ordered = sorted(boundaries, key=lambda b: sortable(b.label))
-        with self._writing(pipeline) as connection:
-            frozen = self._frozen(connection, pipeline, [b.label for b in ordered])
+        with self._writing(pipeline_id) as connection:
+            frozen = self._frozen(connection, pipeline_id, [b.label for b in ordered])
             found = [frozen.freeze(b) for b in ordered]
             if frozen.added:
-                rows = [{**_label(pipeline, b.label), "value": to_json(b)} for b in frozen.added]
+                rows = [{**_label(pipeline_id, b.label), "value": to_json(b)} for b in frozen.added]
                 connection.execute(insert(BOUNDARIES), rows)
             return found
 
-    def rebase(self, pipeline: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
+    def rebase(self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
         """Record that from the highest frozen label on the source is another one, in place of the opening that the caller has seen there.
 
         In the transaction that excludes freezing: a boundary that is frozen meanwhile would be of the old source, behind the new one.
@@ -173,38 +173,37 @@ class SqlLedger:
         Raises:
             RefusedError: the label is not the highest frozen one, or another opening is there than was seen.
         """
-        key, highest = _label(pipeline, opening.label), select(BOUNDARIES.c.label).where(BOUNDARIES.c.pipeline == pipeline)
-        with self._writing(pipeline) as connection:
+        key, highest = _label(pipeline_id, opening.label), select(BOUNDARIES.c.label).where(BOUNDARIES.c.pipeline == pipeline_id)
+        with self._writing(pipeline_id) as connection:
             held = self._value(_get(connection, OPENINGS, key), Boundary)
             if held == opening:
                 return
             if held != instead_of:
-                raise RefusedError(
-                    f"Another rebase of {pipeline} is recorded at {label_text(opening.label)}", "ledger", "Look again: windrow rebase SPEC."
-                )
+                what = f"Another rebase of {pipeline_id} is recorded at {label_text(opening.label)}"
+                raise RefusedError(what, "ledger", "Look again: windrow rebase SPEC.")
             if connection.execute(highest.order_by(BOUNDARIES.c.label.desc()).limit(1)).scalar() != key["label"]:
                 raise RefusedError(
-                    f"The source of {pipeline} can only be replaced at its highest frozen boundary, not at {label_text(opening.label)}",
+                    f"The source of {pipeline_id} can only be replaced at its highest frozen boundary, not at {label_text(opening.label)}",
                     "ledger", "Another run froze one meanwhile, or nothing is frozen yet. Look again: windrow rebase SPEC.",
                 )  # fmt: skip
             values = {"value": to_json(opening)}
             put = insert(OPENINGS).values(**key) if held is None else update(OPENINGS).where(_at(OPENINGS, key))
             connection.execute(put.values(**values))
 
-    def rebased(self, pipeline: str) -> list[Boundary]:
+    def rebased(self, pipeline_id: str) -> list[Boundary]:
         """The openings that were recorded by rebases, in label order."""
-        held = select(OPENINGS).where(OPENINGS.c.pipeline == pipeline).order_by(OPENINGS.c.label)
+        held = select(OPENINGS).where(OPENINGS.c.pipeline == pipeline_id).order_by(OPENINGS.c.label)
         return self._ask(lambda c: [self._decoded(row, Boundary) for row in c.execute(held)], [], OPENINGS)
 
-    def assign(self, pipeline: str, request: str, number: int) -> int:
+    def assign(self, pipeline_id: str, request: str, number: int) -> int:
         """The micro-batch that a request runs: put-if-absent by request, so that its retries run the same one."""
-        with self._writing(pipeline) as connection:
-            held = _put_if_absent(connection, REQUESTS, {"pipeline": pipeline, "request": request}, {"number": number})
+        with self._writing(pipeline_id) as connection:
+            held = _put_if_absent(connection, REQUESTS, {"pipeline": pipeline_id, "request": request}, {"number": number})
             return number if held is None else int(held.number)
 
-    def assigned(self, pipeline: str, request: str) -> int | None:
+    def assigned(self, pipeline_id: str, request: str) -> int | None:
         """The micro-batch that was assigned to a request."""
-        row = self._ask(lambda c: _get(c, REQUESTS, {"pipeline": pipeline, "request": request}), None, REQUESTS)
+        row = self._ask(lambda c: _get(c, REQUESTS, {"pipeline": pipeline_id, "request": request}), None, REQUESTS)
         return None if row is None else int(row.number)
 
     def plan(self, window: Window) -> Plan | None:
@@ -240,10 +239,10 @@ class SqlLedger:
         row = self._ask(lambda c: _get(c, RECEIPTS, _window(window)), None)
         return None if row is None else str(row.value)
 
-    def recorded(self, pipeline: str, newest: int | None = None) -> list[Receipt]:
+    def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
         """The copies, in window order; of the `newest` windows only, if that is given."""
         order = (RECEIPTS.c.window_start.desc(), RECEIPTS.c.window_end.desc())
-        held = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline).order_by(*order).limit(newest)
+        held = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline_id).order_by(*order).limit(newest)
         return self._ask(lambda c: [self._decoded(row, Receipt) for row in c.execute(held)][::-1], [])
 
     def _ask(self, question: Callable[[Connection], T], nothing: T, *more: Table) -> T:
@@ -252,8 +251,8 @@ class SqlLedger:
             there = connection is not None and self.database.has(connection, FACTS.name, *(t.name for t in more))
             return question(connection) if connection is not None and there else nothing
 
-    def _writing(self, pipeline: str) -> AbstractContextManager[Connection]:
-        return self._writing_in(f"pipeline {pipeline}")
+    def _writing(self, pipeline_id: str) -> AbstractContextManager[Connection]:
+        return self._writing_in(f"pipeline {pipeline_id}")
 
     def _writing_self(self) -> AbstractContextManager[Connection]:
         return self._writing_in(_SELF)
@@ -272,10 +271,10 @@ class SqlLedger:
                 _put_if_absent(connection, FACTS, {"name": "identity"}, {"value": uuid.uuid4().hex})
             yield connection
 
-    def _frozen(self, connection: Connection, pipeline: str, labels: Sequence[Label]) -> Frozen:
+    def _frozen(self, connection: Connection, pipeline_id: str, labels: Sequence[Label]) -> FrozenBoundaries:
         """What is frozen from right below the lowest of these labels to right above the highest."""
         has_openings = self.database.has(connection, OPENINGS.name)
-        return Frozen(connection, pipeline, labels, has_openings, lambda row: self._decoded(row, Boundary))
+        return FrozenBoundaries(connection, pipeline_id, labels, has_openings, lambda row: self._decoded(row, Boundary))
 
     def _value(self, row: Row[Any] | None, kind: type[T]) -> T | None:
         return None if row is None else self._decoded(row, kind)
@@ -293,8 +292,8 @@ def _identity(connection: Connection) -> str:
     return str(connection.execute(select(FACTS.c.value).where(FACTS.c.name == "identity")).scalar_one())
 
 
-def _label(pipeline: str, label: Label) -> Key:
-    return {"pipeline": pipeline, "label": sortable(label)}
+def _label(pipeline_id: str, label: Label) -> Key:
+    return {"pipeline": pipeline_id, "label": sortable(label)}
 
 
 def _window(window: Window) -> Key:

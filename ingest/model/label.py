@@ -18,6 +18,25 @@ def label_text(label: Label) -> str:
     return instant(label) if isinstance(label, datetime) else f"batch-{label:09d}"
 
 
+def number_of(label: Label) -> int:
+    """The sequence number that a label is.
+
+    Raises:
+        TypeError: it is an instant.
+    """
+    if isinstance(label, datetime):
+        msg = f"{instant(label)} is no sequence number"
+        raise TypeError(msg)
+    return label
+
+
+def is_later(one: Label, other: Label) -> bool:
+    """Whether a label comes after another one of its pipeline. An instant and a number are in no order: neither comes after the other."""
+    if isinstance(one, datetime) or isinstance(other, datetime):
+        return isinstance(one, datetime) and isinstance(other, datetime) and one > other
+    return one > other
+
+
 def require_label(name: str, label: Label) -> None:
     """Hold a label against its invariants; `name` is the field it stands in."""
     if isinstance(label, int):

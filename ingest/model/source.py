@@ -59,7 +59,7 @@ def selects(selection: Selection, tp: TopicPartition) -> bool:
 
 
 def selection_text(selection: Selection) -> str:
-    """For people."""
+    """The selection in words, for people."""
     if isinstance(selection, Pattern):
         return f"topics matching {selection.expression}"
     return ", ".join(selection.names) if isinstance(selection, Topics) else ", ".join(map(str, selection.tps))

@@ -21,14 +21,14 @@ class Window(msgspec.Struct, frozen=True, order=True):
         require_label("start", self.start)
         require_label("end", self.end)
         batch = isinstance(self.start, int) and isinstance(self.end, int) and self.end == self.start + 1
-        hours = isinstance(self.start, datetime) and isinstance(self.end, datetime) and self.start < self.end
-        if not batch and not hours:
+        in_time = isinstance(self.start, datetime) and isinstance(self.end, datetime) and self.start < self.end
+        if not batch and not in_time:
             msg = f"a window must end after it starts, a micro-batch with the next number: {self.start} / {self.end}"
             raise ValueError(msg)
 
     @property
     def key(self) -> str:
-        """Its text in the window's column: the start; the grid gives the end."""
+        """The window's text in its column of the table: its start, for the grid gives the end."""
         return label_text(self.start)
 
     @property

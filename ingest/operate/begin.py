@@ -22,7 +22,7 @@ from ingest.model.plan import Split
 from ingest.model.source import Topics
 from ingest.operate.infer import document, guess_columns, schema_text
 from ingest.plan.topics import discover
-from ingest.ports.broker import Broker
+from ingest.ports.broker import ClusterView
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.columns import Columns
 from ingest.schema.load import import_pandera, load_model
@@ -84,7 +84,7 @@ class Begun(msgspec.Struct, frozen=True):
     why: str | None
 
 
-Connect = Callable[[PipelineSpec], tuple[Broker, Callable[[ReadPlan], Reader]]]
+Connect = Callable[[PipelineSpec], tuple[ClusterView, Callable[[ReadPlan], Reader]]]
 
 
 def begin(folder: Path, asked: Asked, connect: Connect, now: datetime) -> Begun:
@@ -166,7 +166,7 @@ def _sampled(spec: PipelineSpec, asked: Asked, connect: Connect) -> tuple[Sample
         return None, error.what
 
 
-def sample_topic(broker: Broker, reader: Callable[[ReadPlan], Reader], topic: str, most: int) -> Sample:
+def sample_topic(broker: ClusterView, reader: Callable[[ReadPlan], Reader], topic: str, most: int) -> Sample:
     """The newest messages of each topic-partition, at most so many.
 
     Raises:
@@ -188,7 +188,7 @@ def sample_topic(broker: Broker, reader: Callable[[ReadPlan], Reader], topic: st
     return Sample(pa.concat_tables(batches), min(stamps, default=None))
 
 
-def _first_moment(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:
+def _first_moment(broker: ClusterView, tp: TopicPartition, start: int, end: int) -> datetime | None:
     """When a log begins: the earliest of its first messages' timestamps, but for those a day and more before the middle one."""
     first: list[int] = []
     for chunk in broker.stamps(tp, start, min(end, start + FIRST)):
@@ -249,7 +249,7 @@ def spec_text(name: str, asked: Asked, grid: str, start: datetime | None, *, tom
             ("    delay: 5m", "how long after its end a window is closed"),
         ]
     return _commented([
-        ("# A pipeline of windrow: a topic becomes a table. README.md lists every setting.", ""),
+        ("# A pipeline of windrow: a topic becomes a table. docs/settings.md lists every setting.", ""),
         ("type: assets.component.KafkaTable", "for Dagster; the command reads the attributes only"),
         ("attributes:", ""),
         (f"  id: {json.dumps(name)}", "its identity, for ever"),

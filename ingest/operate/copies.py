@@ -28,18 +28,20 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def against_ledger(
-    pipeline: str, receipts: Sequence[Receipt], unread: Collection[str], sink: Sink, ledger: Ledger
+    pipeline_id: str, receipts: Sequence[Receipt], unread: Collection[str], sink: Sink, ledger: Ledger
 ) -> list[Finding]:  # fmt: skip
     """What differs between a table's receipts and the ledger; `unread` are keys of windows whose receipts can't be read."""
-    copies = {r.window: r for r in ledger.recorded(pipeline)}
+    copies = {r.window: r for r in ledger.recorded(pipeline_id)}
     if copies and sink.binding() is None:
         error = gone(sink.identity, len(copies), absent=True)
         return [Finding("wrong", "table", error.what, error.do)]
     windows = [r.window for r in receipts]
-    kept = [Kept(ledger.opening(pipeline, w.start), ledger.boundary(pipeline, w.end), ledger.plan(w), copies.pop(w, None)) for w in windows]
+    kept = [
+        Kept(ledger.start(pipeline_id, w.start), ledger.boundary(pipeline_id, w.end), ledger.plan(w), copies.pop(w, None)) for w in windows
+    ]
     # Asking for the identity would make an absent ledger, and one that holds nothing of ours is told of anyway.
     identity = ledger.identity() if any(k != Kept(None, None, None, None) for k in kept) else None
-    findings = _writes_to(ledger.sink(pipeline), sink)
+    findings = _writes_to(ledger.sink(pipeline_id), sink)
     findings += [f for r, k in zip(receipts, kept, strict=True) for f in compare_ledger(r, k, identity)]
     return findings + [f for r in copies.values() if r.window.key not in unread for f in _only_in_ledger(r, sink)]
 

@@ -18,8 +18,8 @@ from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.receipt import Receipt
 from ingest.model.source import AtLabel, Source
 from ingest.plan.positions import positions
-from ingest.plan.topics import Found, discover
-from ingest.ports.broker import Broker, Stamps
+from ingest.plan.topics import Discovered, discover
+from ingest.ports.broker import ClusterView, Stamps
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -58,7 +58,7 @@ def newest_committed(receipts: Iterable[Receipt]) -> Receipt | None:
     return max(receipts, key=lambda r: r.window.end, default=None)
 
 
-def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetime) -> Lag:
+def lag(broker: ClusterView, source: Source, committed: Boundary | None, now: datetime) -> Lag:
     """What is unread, per topic-partition that the source selects and the cluster has.
 
     What the boundary doesn't know, also because its topic was made anew, counts from where the source starts; from the log start where that
@@ -91,7 +91,7 @@ def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetim
     )
 
 
-def _cuts(found: Found, committed: Boundary | None) -> dict[TopicPartition, int]:
+def _cuts(found: Discovered, committed: Boundary | None) -> dict[TopicPartition, int]:
     """Where the boundary cuts what is there now, as far as it is of the same topics."""
     if committed is None:
         return {}
@@ -101,7 +101,7 @@ def _cuts(found: Found, committed: Boundary | None) -> dict[TopicPartition, int]
 
 
 def _origins(
-    broker: Broker, source: Source, log_starts: dict[TopicPartition, int], tps: Sequence[TopicPartition]
+    broker: ClusterView, source: Source, log_starts: dict[TopicPartition, int], tps: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Where topic-partitions begin that nothing was read of."""
     if not isinstance(source.start, AtLabel):
@@ -114,14 +114,14 @@ def _origins(
     return {tp: log_starts[tp] for tp in tps}
 
 
-def _partition(broker: Broker, tp: TopicPartition, cut: int, log_start: int, end: int, now: datetime) -> PartitionLag:
+def _partition(broker: ClusterView, tp: TopicPartition, cut: int, log_start: int, end: int, now: datetime) -> PartitionLag:
     start = max(cut, log_start)
     records = max(0, end - start)
     seconds = _age(broker, tp, start, end, now) if records else 0.0
     return PartitionLag(tp.topic, tp.partition, start, end, records, seconds, start - cut)
 
 
-def _age(broker: Broker, tp: TopicPartition, start: int, end: int, now: datetime) -> float:
+def _age(broker: ClusterView, tp: TopicPartition, start: int, end: int, now: datetime) -> float:
     """Seconds since the first visible message of [start, end)."""
     try:
         with closing(cast("Generator[Stamps]", broker.stamps(tp, start, end))) as chunks:

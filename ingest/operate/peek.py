@@ -24,8 +24,8 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import AtLabel, Given, Initializer, Source
 from ingest.plan.positions import positions
-from ingest.plan.topics import Found, discover
-from ingest.ports.broker import Broker, OffsetAndEpoch
+from ingest.plan.topics import Discovered, discover
+from ingest.ports.broker import ClusterView, OffsetAndEpoch
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.schema.messages import MESSAGES, in_calendar
 
@@ -37,7 +37,7 @@ _SHOWN = 200
 
 
 def peek(
-    broker: Broker, reader_of: Callable[[ReadPlan], Reader], source: Source, start: Initializer, stop: Initializer, limit: int | None
+    broker: ClusterView, reader_of: Callable[[ReadPlan], Reader], source: Source, start: Initializer, stop: Initializer, limit: int | None
 ) -> Iterator[pa.RecordBatch]:
     """The messages from `start` to `stop`, one topic-partition after the other in order, as `MESSAGES` batches.
 
@@ -64,7 +64,7 @@ def peek(
     return _first(_read(reader_of, plan, _splits(broker, found, start, stop)), limit)
 
 
-def _splits(broker: Broker, found: Found, start: Initializer, stop: Initializer) -> list[Split]:
+def _splits(broker: ClusterView, found: Discovered, start: Initializer, stop: Initializer) -> list[Split]:
     begins = positions(broker, start, found.tps)
     ends = broker.stable_ends(found.tps)
     stops = positions(broker, _inside(broker, stop, ends), found.tps)
@@ -72,7 +72,7 @@ def _splits(broker: Broker, found: Found, start: Initializer, stop: Initializer)
     return [Split(tp.topic, tp.partition, begin.offset, end, begin.leader_epoch) for tp, begin, end in ranges if begin.offset < end]
 
 
-def _inside(broker: Broker, stop: Initializer, ends: dict[TopicPartition, OffsetAndEpoch]) -> Initializer:
+def _inside(broker: ClusterView, stop: Initializer, ends: dict[TopicPartition, OffsetAndEpoch]) -> Initializer:
     """Given offsets moved into the log: as a start those outside are a mistake or a loss, as a stop they say enough."""
     if not isinstance(stop, Given):
         return stop

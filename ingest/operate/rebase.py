@@ -11,6 +11,7 @@ from ingest.model.source import Initializer
 from ingest.plan.opening import Rebase, opening
 from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
+from ingest.run.frontier import frontier
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
@@ -22,11 +23,10 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
     """
     spec = pipeline.spec
     refuse_other_table(pipeline)
-    newest = pipeline.ledger.newest(spec.id)
-    if not newest:
+    newest = frontier(pipeline.ledger, spec.id)
+    if newest is None:
         raise SpecError(f"Pipeline {spec.id} has no frozen boundary yet", "plan", "There is nothing to rebase: just run it.")
-    now = pipeline.ledger.opening(spec.id, newest[-1].label) or newest[-1]
-    return opening(pipeline.broker, spec.source.origin(spec.window.grid), now, start)
+    return opening(pipeline.broker, spec.source.origin(spec.window.grid), newest, start)
 
 
 def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:

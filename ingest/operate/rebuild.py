@@ -38,7 +38,7 @@ class Frozen(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def rebuild(pipeline: str, sink: Sink, ledger: Ledger) -> Rebuilt:
+def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     """Fill the ledger from the receipts of a pipeline. Idempotent: what is there and equal stays.
 
     Raises:
@@ -49,17 +49,17 @@ def rebuild(pipeline: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     if bound is None:
         raise SpecError("There is no table yet", "ledger", "There is nothing to rebuild; check sink.path in the spec.")
     receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
-    refuse_foreign(pipeline, bound, receipts)
+    refuse_foreign(pipeline_id, bound, receipts)
     frozen = boundaries(receipts)
     ledger.adopt_identity(bound.ledger)
-    held = ledger.bind_grid(pipeline, bound.grid)
+    held = ledger.bind_grid(pipeline_id, bound.grid)
     if held != bound.grid:
-        raise _contradiction(f"it has pipeline {pipeline} on the grid {held}, the table on {bound.grid}")
-    writes_to = ledger.bind_sink(pipeline, sink.identity)
+        raise _contradiction(f"it has pipeline {pipeline_id} on the grid {held}, the table on {bound.grid}")
+    writes_to = ledger.bind_sink(pipeline_id, sink.identity)
     if not sink.is_at(writes_to):
-        what = f"The ledger knows that pipeline {pipeline} writes to {writes_to}; the spec names {sink.identity}"
+        what = f"The ledger knows that pipeline {pipeline_id} writes to {writes_to}; the spec names {sink.identity}"
         raise BindingError(what, "ledger", "Nothing was rebuilt. If the table was moved there: windrow rebind SPEC shows what that means.")
-    _restore(pipeline, ledger, frozen)
+    _restore(pipeline_id, ledger, frozen)
     for receipt in receipts:
         if ledger.freeze_plan(receipt.plan).digest != receipt.digest:
             raise _contradiction(f"its plan of window {receipt.window.key} is another one")
@@ -67,22 +67,22 @@ def rebuild(pipeline: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         # Whatever the request was, a retry of it must not make another generation.
         ledger.target_generation(receipt.window, receipt.request, receipt.generation)
         if isinstance(receipt.window.start, int) and receipt.generation == 0:
-            ledger.assign(pipeline, receipt.request, receipt.window.start)
+            ledger.assign(pipeline_id, receipt.request, receipt.window.start)
     return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), frozen.notes)
 
 
-def _restore(pipeline: str, ledger: Ledger, frozen: Frozen) -> None:
+def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
     """Up to each label at which the source was replaced, then its opening: it can only be recorded at the highest label."""
     stretch: list[Boundary] = []
     for boundary in frozen.boundaries:
         stretch.append(boundary)
         opening = frozen.openings.get(boundary.label)
         if opening is not None or boundary is frozen.boundaries[-1]:
-            _same(stretch, ledger.freeze(pipeline, stretch))
+            _same(stretch, ledger.freeze(pipeline_id, stretch))
             stretch = []
             if opening is not None:
-                known = [o for o in ledger.rebased(pipeline) if o.label == opening.label]
-                _same([opening], known) if known else ledger.rebase(pipeline, opening)
+                known = [o for o in ledger.rebased(pipeline_id) if o.label == opening.label]
+                _same([opening], known) if known else ledger.rebase(pipeline_id, opening)
 
 
 def _same(wanted: Sequence[Boundary], there: Sequence[Boundary]) -> None:
@@ -91,15 +91,15 @@ def _same(wanted: Sequence[Boundary], there: Sequence[Boundary]) -> None:
             raise _contradiction(f"its boundary {label_text(one.label)} is another one: {difference(one, other)}")
 
 
-def refuse_foreign(pipeline: str, bound: Bound, receipts: Sequence[Receipt]) -> None:
+def refuse_foreign(pipeline_id: str, bound: Bound, receipts: Sequence[Receipt]) -> None:
     """The table must be this pipeline's, and its receipts of the ledger and grid that it is bound to. Pure.
 
     Raises:
         IdentityError: naming what doesn't fit.
     """
     named = {bound.pipeline, *(r.window.pipeline for r in receipts)}
-    if named != {pipeline}:
-        what = f"The table belongs to pipeline {', '.join(sorted(named))}, the spec is of {pipeline}"
+    if named != {pipeline_id}:
+        what = f"The table belongs to pipeline {', '.join(sorted(named))}, the spec is of {pipeline_id}"
         raise IdentityError(what, "ledger", "Nothing was rebuilt. Check id and sink.path in the spec.")
     for receipt in receipts:
         if (receipt.ledger, receipt.grid) != (bound.ledger, bound.grid):

@@ -25,9 +25,9 @@ class Restored(msgspec.Struct, frozen=True):
         return 1 if self.failed else 0
 
 
-def restore(pipeline: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> Restored:
+def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> Restored:
     """Restore what can be restored. A receipt that can be read is never touched, and only the very text that was committed is put back."""
-    windows = {r.window.key: r.window for r in ledger.recorded(pipeline)}
+    windows = {r.window.key: r.window for r in ledger.recorded(pipeline_id)}
     done, failed = [], []
     for lost in [found for found in sink.inspect() if isinstance(found, Unreadable)]:
         window = windows.get(lost.key)

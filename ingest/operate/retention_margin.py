@@ -14,7 +14,7 @@ import msgspec
 
 from ingest.errors import DataLossError
 from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import instant
+from ingest.model.label import instant, number_of
 from ingest.model.window import Window
 from ingest.operate.lag import PartitionLag, lag
 from ingest.plan.topics import discover
@@ -57,7 +57,7 @@ def _of_windows(pipeline: Pipeline) -> RetentionMargin:
     oldest = None if spec.window.start is None else oldest_open(spec.window.start, spec.window.grid, committed)
     if oldest is None or not is_closed(oldest, timedelta(0), now):
         return RetentionMargin("ok", "every window that is over is committed")
-    start = pipeline.ledger.opening(spec.id, oldest.start)
+    start = pipeline.ledger.start(spec.id, oldest.start)
     topics, gone = _held(pipeline, start)
     return of_window(oldest, topics, gone, now)
 
@@ -92,10 +92,10 @@ def _reached(pipeline: Pipeline) -> Boundary | None:
     newest = ledger.newest(spec.id)
     if not newest:
         return None
-    number = int(str(newest[-1].label))
+    number = number_of(newest[-1].label)
     if number > 0 and pipeline.sink.look(batch_at(spec.id, number - 1)) is None:
         number -= 1
-    return ledger.opening(spec.id, number)
+    return ledger.start(spec.id, number)
 
 
 def oldest_open(start: datetime, grid: str, committed: Iterable[datetime]) -> Window:

@@ -12,7 +12,7 @@ from ingest.errors import CutOffError
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.label import Label, label_text
 from ingest.model.source import Source
-from ingest.ports.broker import Broker
+from ingest.ports.broker import Offsets
 
 WAY_OUT = (
     "An unclean election of a leader, or a lost disk, cut the log off; what is written there until it has grown back is in no window. "
@@ -37,7 +37,7 @@ def described(mark: Mark, end: int, label: Label) -> str:
     return f"the log ends at offset {end} now, below {mark.offset}, which it had reached when {label_text(label)} was frozen"
 
 
-def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Sequence[Mark]) -> None:
+def refuse_cut_off(broker: Offsets, source: Source, label: Label, suspects: Sequence[Mark]) -> None:
     """Hold the marks of a frozen boundary against the ends of their logs.
 
     Args:
@@ -61,7 +61,7 @@ def cut_off_error(mark: Mark, end: int, label: Label) -> CutOffError:
     return CutOffError(words[0].upper() + words[1:], "plan", WAY_OUT, mark.topic, mark.partition, mark.offset)
 
 
-def surely_cut_off(broker: Broker, marks: Sequence[Mark], pause: Callable[[float], None]) -> list[tuple[Mark, int]]:
+def surely_cut_off(broker: Offsets, marks: Sequence[Mark], pause: Callable[[float], None]) -> list[tuple[Mark, int]]:
     """As `cut_off`, in order, of topics that are there: asked for again, some time apart, before it is believed."""
     found = cut_off(marks, broker.ends([m.tp for m in marks]))
     for _ in range(TIMES - 1 if found else 0):

@@ -10,10 +10,10 @@ from ingest.plan.cutoff import refuse_cut_off
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.share import fair
 from ingest.plan.topics import discover, refuse_other_topics
-from ingest.ports.broker import Broker, OffsetAndEpoch
+from ingest.ports.broker import ClusterView, OffsetAndEpoch
 
 
-def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
+def first_boundary(broker: ClusterView, source: Source, label: Label) -> Boundary:
     """Where the source's `start` says, under the pipeline's first label; not for `AtLabel`, which `resolve` answers.
 
     Raises:
@@ -34,7 +34,7 @@ def _refuse_strange(start: Given, tps: list[TopicPartition]) -> None:
 
 
 def next_batch(
-    broker: Broker, source: Source, lower: Boundary, label: int, max_records: int | None, min_records: int
+    broker: ClusterView, source: Source, lower: Boundary, label: int, max_records: int | None, min_records: int
 ) -> Boundary | None:  # fmt: skip
     """The end of the micro-batch that begins at the newest boundary: what waits below the stable ends, or a fair share of it.
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ingest.model.boundary import TopicPartition
 from ingest.plan.settle import AHEAD, settle
-from ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
+from ingest.ports.broker import Logs, OffsetAndEpoch, Stamps
 
 FAR = 2_000
 """A look that passed so many messages without an answer goes far: the partition is sick there."""
@@ -38,7 +38,7 @@ class ScanRange:
 class Look:
     """Reads timestamps through `broker` and tells `progress` how many messages it has looked at so far."""
 
-    broker: Broker
+    broker: Logs
     progress: Callable[[int], None]
     looked: int = field(default=0, init=False)
 

@@ -12,7 +12,7 @@ from ingest.model.label import label_text
 from ingest.model.source import Initializer, Partitions, Selection, Source
 from ingest.plan.positions import position_marks, positions
 from ingest.plan.topics import discover
-from ingest.ports.broker import Broker, TopicInfo
+from ingest.ports.broker import ClusterView, TopicInfo
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Rebase:
     changes: tuple[str, ...]
 
 
-def opening(broker: Broker, source: Source, newest: Boundary, start: Initializer | None) -> Rebase:
+def opening(broker: ClusterView, source: Source, newest: Boundary, start: Initializer | None) -> Rebase:
     """The boundary that the next window starts at: topics that are the same go on where they are, others begin anew.
 
     Args:
@@ -56,7 +56,7 @@ def opening(broker: Broker, source: Source, newest: Boundary, start: Initializer
     )
 
 
-def _other_cluster(broker: Broker, source: Source, newest: Boundary, start: Initializer | None, cluster: str) -> Rebase:
+def _other_cluster(broker: ClusterView, source: Source, newest: Boundary, start: Initializer | None, cluster: str) -> Rebase:
     """No offset of the old cluster means anything here."""
     change = f"The cluster is {cluster} now, and boundary {label_text(newest.label)} is of cluster {newest.cluster_id}"
     if start is None:
@@ -70,7 +70,7 @@ def _other_cluster(broker: Broker, source: Source, newest: Boundary, start: Init
 
 
 def _begun(
-    broker: Broker, selection: Selection, anew: Sequence[TopicInfo], start: Initializer | None
+    broker: ClusterView, selection: Selection, anew: Sequence[TopicInfo], start: Initializer | None
 ) -> tuple[list[TopicSeen], list[Mark]]:
     """Topics that begin anew. One that was seen without partitions has all of them later: at offset 0."""
     if start is None:

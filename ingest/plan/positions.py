@@ -9,7 +9,7 @@ from ingest.errors import DataLossError, OpenTransactionError, SpecError
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.label import instant
 from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
-from ingest.ports.broker import Broker, OffsetAndEpoch
+from ingest.ports.broker import OffsetAndEpoch, Offsets
 
 Positions = dict[TopicPartition, OffsetAndEpoch]
 
@@ -24,7 +24,7 @@ class _Wanted:
     nothing: Callable[[TopicPartition], str]
 
 
-def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicPartition]) -> Positions:
+def positions(broker: Offsets, initializer: Initializer, tps: Sequence[TopicPartition]) -> Positions:
     """Where each topic-partition begins: an offset between its log start and its stable end.
 
     Args:
@@ -65,13 +65,13 @@ def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
     return OffsetAndEpoch(offset, end.leader_epoch if offset <= end.offset else None)
 
 
-def _earliest(broker: Broker, tps: Sequence[TopicPartition]) -> Positions:
+def _earliest(broker: Offsets, tps: Sequence[TopicPartition]) -> Positions:
     starts = broker.log_starts(tps)
     ends = broker.stable_ends(tps)
     return {tp: witnessed(offset, ends[tp]) for tp, offset in starts.items()}
 
 
-def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
+def _at_time(broker: Offsets, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
     """Kafka's own answer may be a message that isn't decided yet: then it begins at the stable end, which never leaves one out."""
     hits = broker.first_at_or_after(tps, start.moment)
     ends = broker.stable_ends(tps)
@@ -80,7 +80,7 @@ def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Po
     return _filled(broker, _Wanted(answers, "no_match", start.no_match, lambda _: nothing))
 
 
-def _committed(broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition]) -> Positions:
+def _committed(broker: Offsets, start: GroupOffsets, tps: Sequence[TopicPartition]) -> Positions:
     """An offset that the log doesn't hold any more, or doesn't hold yet, is no answer."""
     found = broker.committed(start.group, tps)
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
@@ -94,7 +94,7 @@ def _committed(broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition
     return _filled(broker, _Wanted(inside, "reset", start.reset, nothing))
 
 
-def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Positions:
+def _given(broker: Offsets, start: Given, tps: Sequence[TopicPartition]) -> Positions:
     asked = set(tps)
     given = {tp: offset for tp, offset in start.offsets if tp in asked}
     starts, ends = broker.log_starts(list(given)), broker.stable_ends(list(given))
@@ -110,7 +110,7 @@ def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Posit
     return _filled(broker, _Wanted(answers, "others", start.others, lambda _: "No offset is given for it"))
 
 
-def _refuse_undecided(broker: Broker, wanted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, OffsetAndEpoch]) -> None:
+def _refuse_undecided(broker: Offsets, wanted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, OffsetAndEpoch]) -> None:
     """Beyond the stable end, and yet in the log: neither a mistake nor a loss, but too early."""
     behind = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
     for tp, end in (broker.ends(behind) if behind else {}).items():
@@ -121,7 +121,7 @@ def _refuse_undecided(broker: Broker, wanted: Mapping[TopicPartition, int], ends
             )  # fmt: skip
 
 
-def _filled(broker: Broker, wanted: _Wanted) -> Positions:
+def _filled(broker: Offsets, wanted: _Wanted) -> Positions:
     """The answers, with log starts or stable ends where there are none."""
     without = [tp for tp, answer in wanted.answers.items() if answer is None]
     if without and wanted.reset == "fail":

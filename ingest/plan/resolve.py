@@ -29,8 +29,8 @@ from ingest.plan.cutoff import refuse_cut_off
 from ingest.plan.look import Look, ScanBudgetError, ScanRange
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.settle import AHEAD, would_settle_before
-from ingest.plan.topics import Found, discover, refuse_other_topics
-from ingest.ports.broker import Broker, OffsetAndEpoch
+from ingest.plan.topics import Discovered, discover, refuse_other_topics
+from ingest.ports.broker import ClusterView, OffsetAndEpoch
 from ingest.windows.grid import before, labels_between
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -71,7 +71,7 @@ _Columns = dict[TopicPartition, list[Mark]]
 
 
 def resolve(
-    broker: Broker,
+    broker: ClusterView,
     source: Source,
     label: datetime,
     grid: str,
@@ -131,7 +131,9 @@ def _cuts_of(neighbour: Boundary | None, tps: Sequence[TopicPartition]) -> dict[
     return {} if neighbour is None else neighbour.cuts(tps)
 
 
-def _begins(broker: Broker, source: Source, lower: Boundary | None, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Mark | None]:
+def _begins(
+    broker: ClusterView, source: Source, lower: Boundary | None, tps: Sequence[TopicPartition]
+) -> dict[TopicPartition, Mark | None]:
     """Where each topic-partition that a lower neighbour doesn't know begins: None if the label before says it."""
     if lower is None or not tps:
         return {}
@@ -141,7 +143,7 @@ def _begins(broker: Broker, source: Source, lower: Boundary | None, tps: Sequenc
 
 
 def _parts(
-    broker: Broker,
+    broker: ClusterView,
     tps: Sequence[TopicPartition],
     below: Mapping[TopicPartition, Mark],
     above: Mapping[TopicPartition, Mark],
@@ -181,7 +183,7 @@ def _columns(ask: _Ask, parts: Sequence[_Part], labels: Sequence[datetime], grid
     return ask(known, labels) | ask(fresh, [before(grid, labels[0]), *labels])
 
 
-def _near(broker: Broker, look: Look) -> _Ask:
+def _near(broker: ClusterView, look: Look) -> _Ask:
     """Answers label by label.
 
     Raises:
@@ -199,7 +201,7 @@ def _near(broker: Broker, look: Look) -> _Ask:
     return ask
 
 
-def _through(broker: Broker, look: Look) -> _Ask:
+def _through(broker: ClusterView, look: Look) -> _Ask:
     """Answers ascending labels in one pass over each log."""
 
     def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
@@ -209,7 +211,7 @@ def _through(broker: Broker, look: Look) -> _Ask:
     return ask
 
 
-def _pieces(broker: Broker, parts: Sequence[_Part], label: datetime) -> list[ScanRange]:
+def _pieces(broker: ClusterView, parts: Sequence[_Part], label: datetime) -> list[ScanRange]:
     """Where to look for a label: no visible message before Kafka's own answer is at or after it."""
     hits = broker.first_at_or_after([p.tp for p in parts], label)
     begins = [p.end.offset if (hit := hits[p.tp]) is None else max(p.floor, hit.offset) for p in parts]
@@ -241,7 +243,7 @@ def _cut(part: _Part, found: OffsetAndEpoch | None) -> tuple[OffsetAndEpoch, How
 
 
 def _boundaries(
-    found: Found,
+    found: Discovered,
     labels: Sequence[datetime],
     columns: _Columns,
     begins: Mapping[TopicPartition, Mark | None],

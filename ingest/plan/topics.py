@@ -10,7 +10,7 @@ from ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
 from ingest.model.boundary import Boundary, TopicPartition, TopicSeen
 from ingest.model.label import label_text
 from ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
-from ingest.ports.broker import Broker, TopicInfo
+from ingest.ports.broker import ClusterTopics, TopicInfo
 
 _REBASE = (
     "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean; if it was rebased "
@@ -20,7 +20,7 @@ _FEW = 10
 
 
 @dataclass(frozen=True)
-class Found:
+class Discovered:
     """What is read now: topics by name, and the topic-partitions in order."""
 
     cluster_id: str
@@ -32,13 +32,13 @@ class Found:
         """The topics as a boundary keeps them."""
         return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in self.topics.values()]
 
-    def without(self, names: Collection[str]) -> Found:
+    def without(self, names: Collection[str]) -> Discovered:
         """The same without some topics."""
         kept = {name: info for name, info in self.topics.items() if name not in names}
-        return Found(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
+        return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
 
 
-def discover(broker: Broker, selection: Selection, lower: Boundary | None, on_removed: OnRemoved) -> Found:
+def discover(broker: ClusterTopics, selection: Selection, lower: Boundary | None, on_removed: OnRemoved) -> Discovered:
     """Ask the cluster for what the source selects.
 
     A topic was removed if the source still selects it, the lower boundary reads it, and the cluster doesn't have it any more. One that is
@@ -63,10 +63,10 @@ def discover(broker: Broker, selection: Selection, lower: Boundary | None, on_re
     if removed and lower is not None and on_removed == "fail":
         raise _gone(removed[0], lower)
     _refuse_missing(broker, selection, topics, wanted, removed, lower)
-    return Found(cluster, dict(sorted(topics.items())), _tps(selection, topics))
+    return Discovered(cluster, dict(sorted(topics.items())), _tps(selection, topics))
 
 
-def refuse_other_topics(found: Found, *neighbours: Boundary | None) -> None:
+def refuse_other_topics(found: Discovered, *neighbours: Boundary | None) -> None:
     """Hold what is there now against frozen boundaries.
 
     Raises:
@@ -89,7 +89,7 @@ def _refuse_other_cluster(cluster: str, neighbour: Boundary | None) -> None:
         raise IdentityError(what, "plan", _REBASE)
 
 
-def _wanted(broker: Broker, selection: Selection) -> list[str]:
+def _wanted(broker: ClusterTopics, selection: Selection) -> list[str]:
     if isinstance(selection, Pattern):
         return [name for name in broker.names() if selection.matches(name)]
     return sorted(set(selection.names) if isinstance(selection, Topics) else {tp.topic for tp in selection.tps})
@@ -120,7 +120,7 @@ def _gone(topic: str, lower: Boundary) -> DataLossError:
 
 
 def _refuse_missing(
-    broker: Broker, selection: Selection, topics: dict[str, TopicInfo], wanted: Sequence[str], removed: Sequence[str],
+    broker: ClusterTopics, selection: Selection, topics: dict[str, TopicInfo], wanted: Sequence[str], removed: Sequence[str],
     lower: Boundary | None,
 ) -> None:  # fmt: skip
     missing = sorted(set(wanted) - set(topics) - set(removed))
@@ -136,7 +136,7 @@ def _refuse_missing(
             raise SpecError(what, "plan", "Partitions are counted from 0: mend source.partitions.", tp.topic, tp.partition)
 
 
-def _unknown(broker: Broker, missing: Sequence[str]) -> SpecError:
+def _unknown(broker: ClusterTopics, missing: Sequence[str]) -> SpecError:
     """Which topics there are not, and what they may have been meant to be."""
     try:
         names = broker.names()

@@ -1,6 +1,17 @@
-"""What planning asks a cluster.
+"""What is asked of a cluster, in small interfaces: who takes one says by it what it may ask.
 
-The narrow helper in place of a client is borrowed from Flink's `OffsetsInitializer.PartitionOffsetsRetriever`.
+    ClusterTopics  which cluster this is, and which topics there are
+    Offsets        where a topic-partition begins, ends, or stands, as an offset
+    Logs           the same, and the messages' timestamps
+    ClusterView    all questions: what planning takes
+    Publisher      the one thing that is told to a cluster
+    Broker         all of it, held by one class
+
+An implementation has one isolation level, which every answer but `Offsets.ends` goes by: under read_committed, the default, "stable" means
+the last stable offset and "visible" a committed message; under read_uncommitted they are the high watermark and any message.
+
+All questions raise UnreachableError if the cluster doesn't answer within its bounded retries. Used on the driver only: a narrow helper in
+place of a client, an idea of Flink's (`OffsetsInitializer.PartitionOffsetsRetriever`).
 """
 
 from __future__ import annotations
@@ -42,14 +53,8 @@ class Stamps(msgspec.Struct, frozen=True):
     epochs: npt.NDArray[np.int32]
 
 
-class Broker(Protocol):
-    """The questions that planning asks.
-
-    An implementation has one isolation level, which every answer but `ends` goes by: under read_committed, the default, "stable" means the
-    last stable offset and "visible" a committed message; under read_uncommitted they are the high watermark and any message.
-
-    All methods raise UnreachableError if the cluster doesn't answer within its bounded retries. Used on the driver only.
-    """
+class ClusterTopics(Protocol):
+    """Which cluster this is, and which topics it has."""
 
     def cluster_id(self) -> str:
         """The cluster's id."""
@@ -71,6 +76,10 @@ class Broker(Protocol):
             SpecError: one may not be seen.
         """
 
+
+class Offsets(Protocol):
+    """Where topic-partitions begin, end or stand: each answer is an offset."""
+
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is still there; above 0 after retention or a deletion of records."""
 
@@ -83,12 +92,6 @@ class Broker(Protocol):
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The next offsets that a consumer group has committed; None where it has committed none."""
 
-    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
-        """Commit offsets to a consumer group, for the tools that watch groups; per topic-partition None, or why it did not work.
-
-        Never raises for what the cluster answers or doesn't: nothing depends on it.
-        """
-
     def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """Kafka's own answer: the first offset whose timestamp is at or after the moment, or None.
 
@@ -96,9 +99,31 @@ class Broker(Protocol):
         offset asked before.
         """
 
+
+class Logs(Offsets, Protocol):
+    """Offsets, and the timestamps of the messages between them."""
+
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
         """The visible messages of [start, stop) in chunks of at most a few thousand, lazily: the caller may close the iterator early.
 
         Raises:
             DataLossError: if `start` lies below the log start.
         """
+
+
+class ClusterView(ClusterTopics, Logs, Protocol):
+    """All that can be asked; nothing here changes anything."""
+
+
+class Publisher(ClusterTopics, Protocol):
+    """Where a pipeline stands is told to a consumer group of a cluster that is still the same."""
+
+    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
+        """Commit offsets to a consumer group, for the tools that watch groups; per topic-partition None, or why it did not work.
+
+        Never raises for what the cluster answers or doesn't: nothing depends on it.
+        """
+
+
+class Broker(ClusterView, Publisher, Protocol):
+    """What one class holds."""

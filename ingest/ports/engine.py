@@ -13,9 +13,14 @@ class Engine(Protocol):
     """Runs one task per split somewhere and brings the small results back."""
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
-        """One call of `task` (picklable, may be tried again) per split; exactly one result per split, in the order of `splits`.
+        """Call `task` for each split; exactly one result per split, in the order of `splits`.
+
+        The task is pickled, and each try has one of its own. A try whose worker dies is followed by another one, so a task must be one
+        that may be repeated; a try that ends in an error is the last. All splits are tried before an error is raised. Without splits
+        nothing is started.
 
         Raises:
-            WindrowError: a task's own error, as it was raised.
-            UnreachableError: the engine itself failed.
+            WindrowError: a task's own error, with all its fields as it was raised; of several the first split's.
+            BugError: a task raised what nobody foresaw, or can't be pickled. Its type and place are told, never its text.
+            UnreachableError: the engine can't be started, a task ran out of memory, or its worker died again and again.
         """

@@ -1,4 +1,14 @@
-"""Frozen boundaries, plans and copies of receipts."""
+"""What a ledger keeps, put-if-absent, in small interfaces: who takes one says by it what it may ask and record.
+
+    Bindings     the ledger's own id, and which grid and table are a pipeline's
+    Boundaries   the frozen boundaries, and the openings that rebases put beside them
+    Plans        the frozen plan of each window
+    Requests     what was promised to a request, so that its retries get the same
+    Receipts     copies of the receipts that the table holds
+    Ledger       all of it, held by one class
+
+It can be lost: everything in it can be rebuilt from receipts.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +22,8 @@ from ingest.model.receipt import Receipt
 from ingest.model.window import Window
 
 
-class Ledger(Protocol):
-    """Frozen boundaries, plans and copies of receipts: put-if-absent. It can be lost: everything in it can be rebuilt from receipts."""
+class Bindings(Protocol):
+    """What belongs together: the ledger, a pipeline, its grid and its table."""
 
     def identity(self) -> str:
         """The ledger's own random id, made once."""
@@ -25,16 +35,16 @@ class Ledger(Protocol):
             IdentityError: if this ledger already holds boundaries and another id.
         """
 
-    def bind_grid(self, pipeline: str, grid: str) -> str:
+    def bind_grid(self, pipeline_id: str, grid: str) -> str:
         """Record the pipeline's grid if none is recorded; the recorded one."""
 
-    def sink(self, pipeline: str) -> str | None:
+    def sink(self, pipeline_id: str) -> str | None:
         """The table that the pipeline writes to, by its identity; None if it has none yet."""
 
-    def bind_sink(self, pipeline: str, sink: str) -> str:
+    def bind_sink(self, pipeline_id: str, sink: str) -> str:
         """Record the table that the pipeline writes to if none is recorded; the recorded one."""
 
-    def rebind(self, pipeline: str, sink: str, instead_of: str | None, forget: Sequence[Window]) -> None:
+    def rebind(self, pipeline_id: str, sink: str, instead_of: str | None, forget: Sequence[Window]) -> None:
         """Record another table in place of the one that the caller has seen, and forget the receipts of windows that it doesn't hold.
 
         Compare and set: `instead_of` is None where none was recorded. Idempotent.
@@ -43,25 +53,29 @@ class Ledger(Protocol):
             RefusedError: another table is recorded than was seen.
         """
 
-    def boundary(self, pipeline: str, label: Label) -> Boundary | None:
+
+class Boundaries(Protocol):
+    """The frozen boundaries of pipelines."""
+
+    def boundary(self, pipeline_id: str, label: Label) -> Boundary | None:
         """The frozen boundary under a label, as the window that ends there sees it."""
 
-    def opening(self, pipeline: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that starts there sees it: another one than `boundary` after a rebase."""
+    def start(self, pipeline_id: str, label: Label) -> Boundary | None:
+        """The frozen boundary under a label, as the window that starts there sees it: its opening after a rebase, else `boundary`."""
 
-    def neighbours(self, pipeline: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
+    def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
         """The nearest frozen boundaries below (its opening) and above a label."""
 
-    def newest(self, pipeline: str, count: int = 1) -> list[Boundary]:
+    def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
         """The frozen boundaries with the highest labels, at most `count`, ascending; as `boundary` sees them."""
 
-    def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
+    def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         """Freeze under one serialized transaction; what is frozen now, in label order.
 
         Per boundary: read its frozen neighbours, clamp (`tiling.clamped`), insert. What is there already stays and is returned.
         """
 
-    def rebase(self, pipeline: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
+    def rebase(self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
         """Record that from the highest frozen label on the source is another one, in place of the opening that the caller has seen there.
 
         Compare and set: `instead_of` is None where none was recorded. Idempotent.
@@ -70,14 +84,12 @@ class Ledger(Protocol):
             RefusedError: the label is not the highest frozen one, or another opening is there than was seen.
         """
 
-    def rebased(self, pipeline: str) -> list[Boundary]:
+    def rebased(self, pipeline_id: str) -> list[Boundary]:
         """The openings that were recorded by rebases, in label order."""
 
-    def assign(self, pipeline: str, request: str, number: int) -> int:
-        """The micro-batch that a request runs: put-if-absent by request, so that its retries run the same one."""
 
-    def assigned(self, pipeline: str, request: str) -> int | None:
-        """The micro-batch that was assigned to a request."""
+class Plans(Protocol):
+    """The frozen plans of windows."""
 
     def plan(self, window: Window) -> Plan | None:
         """The frozen plan of a window."""
@@ -85,8 +97,22 @@ class Ledger(Protocol):
     def freeze_plan(self, plan: Plan) -> Plan:
         """Put if absent; the one that is there."""
 
+
+class Requests(Protocol):
+    """What was promised to a request."""
+
+    def assign(self, pipeline_id: str, request: str, number: int) -> int:
+        """The micro-batch that a request runs: put-if-absent by request, so that its retries run the same one."""
+
+    def assigned(self, pipeline_id: str, request: str) -> int | None:
+        """The micro-batch that was assigned to a request."""
+
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
         """The generation that a replacing request aims at: put-if-absent by (window, request), so that its retries don't replace again."""
+
+
+class Receipts(Protocol):
+    """Copies of committed receipts."""
 
     def record(self, receipt: Receipt, written: str | None = None, *, also_older: bool = False) -> None:
         """Keep a copy of a committed receipt: the newest generation per window, and of one generation what the sink said last. Idempotent.
@@ -100,5 +126,9 @@ class Ledger(Protocol):
     def written(self, window: Window) -> str | None:
         """The exact text of the window's copy, as it was recorded; None if there is none."""
 
-    def recorded(self, pipeline: str, newest: int | None = None) -> list[Receipt]:
+    def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
         """The copies, in window order; of the `newest` windows only, if that is given."""
+
+
+class Ledger(Bindings, Boundaries, Plans, Requests, Receipts, Protocol):
+    """What one class holds."""

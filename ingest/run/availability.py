@@ -9,7 +9,7 @@ import msgspec
 
 from ingest.errors import CutOffError, IdentityError, UnreachableError
 from ingest.model.boundary import Mark
-from ingest.model.label import Label
+from ingest.model.label import is_later
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Checksums, Committed, SplitCounts
 from ingest.model.source import OnLoss
@@ -148,14 +148,10 @@ def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:
     planned, gone = plan.stop.by_topic(), set[str]()
     for opening in pipeline.ledger.rebased(pipeline.spec.id):
         now = opening.by_topic()
-        if _not_before(opening.label, plan.window.end):
+        if not is_later(plan.window.end, opening.label):
             moved = opening.cluster_id != plan.stop.cluster_id
             gone |= {n for n in names if moved or n not in now or now[n].topic_id != planned[n].topic_id}
     return gone
-
-
-def _not_before(label: Label, end: Label) -> bool:
-    return label >= end  # type: ignore[operator]  # both of one pipeline, so of one kind
 
 
 def with_the_gone(plan: Plan, read: Sequence[Staged]) -> list[Staged]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError, OpenTransactionError, SpecError
 from ingest.model.boundary import Boundary
-from ingest.model.label import Label, label_text
+from ingest.model.label import Label, is_later, label_text
 from ingest.model.source import AtLabel
 from ingest.model.window import Window
 from ingest.plan.ends import first_boundary
@@ -107,7 +107,7 @@ def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
     old, found = upper.by_topic(), set[str]()
     for opening in pipeline.ledger.rebased(pipeline.spec.id):
         now = opening.by_topic()
-        if opening.label >= upper.label:  # type: ignore[operator]  # both of one pipeline, so of one kind
+        if not is_later(upper.label, opening.label):
             found |= {name for name in old if name in now and now[name].topic_id != old[name].topic_id}
     return found
 

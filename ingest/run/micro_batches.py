@@ -19,6 +19,7 @@ import msgspec
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError
 from ingest.model.boundary import Boundary, TopicPartition
+from ingest.model.label import number_of
 from ingest.model.plan import Plan
 from ingest.plan.ends import first_boundary, next_batch
 from ingest.plan.splits import make_plan
@@ -27,6 +28,7 @@ from ingest.run.availability import asked_until_believed
 from ingest.run.binding import refuse_other_table, refuse_wrong_place
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore
 from ingest.run.freezing import refuse_changed_grid
+from ingest.run.frontier import frontier
 from ingest.run.pipeline import preview, run
 from ingest.windows.grid import batch_at
 from ingest.windows.tiling import clamped
@@ -93,15 +95,14 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     _refuse_windows_in_time(pipeline)
     refuse_other_table(pipeline)
     source = spec.source.origin(spec.window.grid)
-    newest = (ledger.newest(spec.id) or [first_boundary(pipeline.broker, source, 0)])[-1]
-    label = int(str(newest.label))
-    if _is_uncommitted(pipeline, label - 1):
-        return preview(pipeline, batch_at(spec.id, label - 1))
-    lower = ledger.opening(spec.id, label) or newest
-    cut = _waiting(pipeline, lower, label + 1)
+    lower = frontier(ledger, spec.id) or first_boundary(pipeline.broker, source, 0)
+    number = number_of(lower.label)
+    if _is_uncommitted(pipeline, number - 1):
+        return preview(pipeline, batch_at(spec.id, number - 1))
+    cut = _waiting(pipeline, lower, number + 1)
     if cut is None:
         return None
-    return make_plan(batch_at(spec.id, label), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
+    return make_plan(batch_at(spec.id, number), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
 
 
 def _refuse_windows_in_time(pipeline: Pipeline) -> None:
@@ -125,21 +126,20 @@ def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
 def _next(pipeline: Pipeline) -> int | None:
     """The newest batch if it isn't committed (all before it are), else a new one, cut now."""
     spec, ledger = pipeline.spec, pipeline.ledger
-    source = spec.source.origin(spec.window.grid)
-    newest = ledger.newest(spec.id)
-    if not newest:
-        newest = ledger.freeze(spec.id, [first_boundary(pipeline.broker, source, 0)])
-    label = int(str(newest[-1].label))
-    if _is_uncommitted(pipeline, label - 1):
-        return label - 1
-    lower = ledger.opening(spec.id, label) or newest[-1]
-    cut = _waiting(pipeline, lower, label + 1)
+    lower = frontier(ledger, spec.id)
+    if lower is None:
+        first = first_boundary(pipeline.broker, spec.source.origin(spec.window.grid), 0)
+        (lower,) = ledger.freeze(spec.id, [first])
+    number = number_of(lower.label)
+    if _is_uncommitted(pipeline, number - 1):
+        return number - 1
+    cut = _waiting(pipeline, lower, number + 1)
     if cut is None:
         return None
     crash_point("boundary.before")
     ledger.freeze(spec.id, [cut])
     crash_point("boundary.after")
-    return label
+    return number
 
 
 def _stable_now(pipeline: Pipeline, lower: Boundary) -> dict[TopicPartition, int]:

@@ -37,6 +37,7 @@ from ingest.run.availability import cut_short, loss_policy, readable_splits, ref
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore
 from ingest.run.freezing import foreseen, freeze_boundary, refuse_changed_grid
+from ingest.run.frontier import start_of
 from ingest.run.publish import Published, publish
 from ingest.run.task import LateBins, SplitTask
 from ingest.spec.pipeline import PipelineSpec
@@ -131,7 +132,7 @@ def _freeze_plan(pipeline: Pipeline, window: Window, found: Committed | None, pr
         return _as_specified(pipeline, known)
     frozen = freeze_boundary(pipeline, window.start, progress)
     stop = freeze_boundary(pipeline, window.end, progress)
-    start = pipeline.ledger.opening(pipeline.spec.id, window.start) or frozen
+    start = start_of(pipeline.ledger, window, frozen)
     plan = _as_specified(pipeline, make_plan(window, start, stop, pipeline.sink.identity, pipeline.spec.source.split_records))
     crash_point("plan.before")
     plan = pipeline.ledger.freeze_plan(plan)
@@ -170,7 +171,7 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
     known = pipeline.ledger.plan(window)
     if known is not None:
         return _as_specified(pipeline, known)
-    start = pipeline.ledger.opening(spec.id, window.start) or foreseen(pipeline, window.start, None)
+    start = pipeline.ledger.start(spec.id, window.start) or foreseen(pipeline, window.start, None)
     stop = pipeline.ledger.boundary(spec.id, window.end) or foreseen(pipeline, window.end, start)
     return _as_specified(pipeline, make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records))
 

@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 
 from ingest.model.boundary import Boundary, TopicPartition
-from ingest.ports.broker import Broker
+from ingest.ports.broker import Publisher
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -19,7 +19,7 @@ class Published(msgspec.Struct, frozen=True):
     why: tuple[str, ...]
 
 
-def publish(broker: Broker, group: str, committed: Boundary) -> Published:
+def publish(broker: Publisher, group: str, committed: Boundary) -> Published:
     """Commit where the newest window ends to a consumer group. Never raises: what is published is a courtesy, the window is committed.
 
     Topics that are not read any more, or were made anew since, are left out.
@@ -37,7 +37,7 @@ def publish(broker: Broker, group: str, committed: Boundary) -> Published:
     return Published(group, len(offsets) - len(refused), len(refused), why)
 
 
-def _of_the_same(broker: Broker, committed: Boundary, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _of_the_same(broker: Publisher, committed: Boundary, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Those of topics that are still the same."""
     if broker.cluster_id() != committed.cluster_id:
         return {}

@@ -10,7 +10,7 @@ from typing import Annotated, Self, TypedDict
 import msgspec
 from pydantic import AfterValidator, Field
 
-from ingest.config.values import Count, Duration, Scalar, Section, Servers, Size, Text
+from ingest.config.values import Count, Duration, LeftOut, Scalar, Section, Servers, Size, Text, Values
 from ingest.kafka.properties import TUNED, Tuning
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
@@ -44,17 +44,31 @@ class ReaderTuning(TypedDict, total=False):
 class TuningSpec(Section):
     """How much is fetched, held and waited for. None: windrow's own default."""
 
-    rack: Text | None = None
-    fetch_min_bytes: Size | None = None
-    fetch_max_bytes: Size | None = None
-    fetch_partition_bytes: Size | None = None
-    fetch_wait: Duration | None = None
-    queue_bytes: Size | None = None
-    queue_messages: Count | None = None
-    batch_messages: Count | None = None
-    batch_bytes: Annotated[Size, Field(ge=1)] | None = None
-    request_timeout: Duration | None = None
-    stall_timeout: Annotated[Duration, AfterValidator(_not_zero)] | None = None
+    rack: Annotated[Text | None, Values("a name")] = Field(
+        default=None, description="Reads from a replica of this rack, where there is one."
+    )
+    fetch_min_bytes: Annotated[Size | None, LeftOut("`1`")] = Field(
+        default=None, description="How much the broker waits for before it answers."
+    )
+    fetch_max_bytes: Annotated[Size | None, LeftOut("`50MiB`")] = Field(default=None, description="The most in one answer.")
+    fetch_partition_bytes: Annotated[Size | None, LeftOut("`1MiB`")] = Field(
+        default=None, description="The most of one topic-partition in one answer."
+    )
+    fetch_wait: Annotated[Duration | None, LeftOut("`100ms`")] = Field(
+        default=None, description="How long the broker waits for `fetch_min_bytes`."
+    )
+    queue_bytes: Annotated[Size | None, LeftOut("`16MiB`")] = Field(default=None, description="The most that is fetched ahead of decoding.")
+    queue_messages: Annotated[Count | None, LeftOut("`100000`")] = Field(
+        default=None, description="Messages are fetched ahead while fewer than these are waiting."
+    )
+    batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(default=None, description="How many messages are decoded at once.")
+    batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, LeftOut("`16MiB`")] = Field(
+        default=None, description="How many bytes of keys and values are decoded at once."
+    )
+    request_timeout: Annotated[Duration | None, LeftOut("`20s`")] = Field(default=None, description="How long one request may take.")
+    stall_timeout: Annotated[Annotated[Duration, AfterValidator(_not_zero)] | None, LeftOut("`60s`")] = Field(
+        default=None, description="How long a read may see nothing arrive before it is given up."
+    )
 
     def over(self, other: TuningSpec) -> TuningSpec:
         """These settings, and where there is none the other's."""
@@ -101,9 +115,11 @@ def _milliseconds(value: timedelta | None) -> int | None:
 class ClusterSpec(Section):
     """A cluster: its address, librdkafka properties out of the allow-list of `ingest.kafka.client`, and tuning."""
 
-    bootstrap_servers: Servers
-    client: Mapping[str, Scalar] = Field(default_factory=dict, repr=False)
-    tuning: TuningSpec = TuningSpec()
+    bootstrap_servers: Servers = Field(description="The cluster's first addresses.")
+    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+        default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
+    )
+    tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
 
     def under(self, client: Mapping[str, Scalar], tuning: TuningSpec) -> Self:
         """The cluster for a pipeline with settings of its own: these win, property by property, in whichever of both ways each is set."""

@@ -25,17 +25,19 @@ _GIVEN = {
 }
 
 
-def load_spec(path: Path, document: int | None = None) -> PipelineSpec:
-    """The spec in a YAML file. `document`: which of several (from 0), as Dagster's component files may hold; None: there must be one.
+def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
+    """Read the spec in a YAML file.
+
+    Args:
+        path: the file. Relative paths in it are relative to its folder.
+        document: which of several documents (from 0), as Dagster's component files may hold; None: there must be one.
 
     Raises:
-        SpecError: if the file can't be read, or with all its mistakes, each with its line and dotted place.
+        SpecError: the file can't be read, or is wrong: then with all its mistakes at once, each with its line and dotted place.
     """
-    return _made(
-        read_document(text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file."), document),
-        path.absolute().parent,
-        str(path),
-    )
+    path = Path(path)
+    text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
+    return _made(read_document(text, document), path.absolute().parent, str(path))
 
 
 def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:

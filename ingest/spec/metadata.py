@@ -15,6 +15,23 @@ METADATA = (
 """What a row can say of the message it came from, in the order of the columns: the names of Flink's Kafka table, and some of our own."""
 
 
+METADATA_MEANINGS: Mapping[str, str] = {
+    "topic": "the message's topic",
+    "partition": "its partition",
+    "offset": "its offset",
+    "timestamp": "when it was made, or appended to the log; null where it has no timestamp, or one outside the years 1 to 9999",
+    "timestamp-type": "which of the two `timestamp` is",
+    "headers": "its headers as a map; of two with one key the last, as in Flink",
+    "header-list": "all its headers, in order",
+    "leader-epoch": "under which leader epoch it was appended",
+    "key": "its key, as bytes",
+    "value-size": "how many bytes its value has; null for a tombstone",
+    "attempt": "which run's try at the window wrote the row",
+    "window": "which window the row belongs to; the table's partition column",
+}
+"""What each column holds, in words for `docs/settings.md`."""
+
+
 METADATA_DEFAULT: Mapping[str, str] = {name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp", "window")}
 """The columns of a table whose spec says nothing of them."""
 

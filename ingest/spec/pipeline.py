@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from ingest.config.document import Place
 from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
-from ingest.config.values import CountOrZero, Section, Share, Written, as_instant, off_grid, section_of, told
+from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, section_of, told
 from ingest.errors import GridError, SpecError
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
@@ -66,23 +66,36 @@ def _place(value: str) -> str:
 class DecodeSpec(Section):
     """Bytes to columns. `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class."""
 
-    schema_: Annotated[Written, AfterValidator(_schema)] = Field(alias="schema")
-    on_null: Literal["dead", "drop"] = "dead"
-    unknown: Literal["ignore", "dead"] = "ignore"
+    schema_: Annotated[Written, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")] = Field(
+        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+    )
+    on_null: Literal["dead", "drop"] = Field(
+        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+    )
+    unknown: Literal["ignore", "dead"] = Field(
+        default="ignore",
+        description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
+    )
 
 
 class LimitsSpec(Section):
     """How many dead letters a window may have, as a share of the messages read and as a number; None: any."""
 
-    max_dead_ratio: Share | None = 0.01
-    max_dead_count: CountOrZero | None = None
+    max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
+        default=0.01, description="The share of a window's messages that may be dead letters; with more it is refused. `null`: any share."
+    )
+    max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
+        default=None, description="How many dead letters a window may have; with more it is refused. `null`: any number."
+    )
 
 
 class SinkSpec(Section):
     """The table. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
 
-    kind: Literal["delta"] = "delta"
-    path: Annotated[Written, Field(min_length=1), AfterValidator(_sink_path)]
+    kind: Literal["delta"] = Field(default="delta", description="What kind of table it is.")
+    path: Annotated[
+        Written, Field(min_length=1), AfterValidator(_sink_path), Values("a path, or a URL without user, password and options")
+    ] = Field(description="Where the table is. A relative path begins at the file's folder.")
 
     def place(self, folder: Path) -> str:
         """Where the table is: an absolute path, or the URL as it was given."""
@@ -96,14 +109,31 @@ class PipelineSpec(Section):
     it lies, `named_cluster` what a windrow.yaml says of the cluster that the source names.
     """
 
-    id: Annotated[Written, AfterValidator(_pipeline_id)]
-    source: SourceSpec
-    window: WindowSpec
-    decode: DecodeSpec
-    sink: SinkSpec
-    limits: LimitsSpec = LimitsSpec()
-    metadata: Annotated[Mapping[str, str], PlainValidator(checked_metadata), WithJsonSchema(METADATA_SCHEMA)] = METADATA_DEFAULT
-    state: Annotated[Written, Field(min_length=1), AfterValidator(_place)] | None = Field(default=None, repr=False)  # may hold a password
+    id: Annotated[Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")] = Field(
+        description="The pipeline's identity, for ever: its windows and frozen boundaries carry it."
+    )
+    source: SourceSpec = Field(
+        description="Which topics are read, from where on, how strictly and how fast. Exactly one of `topic`, `topic_pattern` and "
+        "`partitions` is set."
+    )
+    window: WindowSpec = Field(description="The grid of windows, and when one is run.")
+    decode: DecodeSpec = Field(description="How a message's bytes become columns.")
+    sink: SinkSpec = Field(description="The table.")
+    limits: LimitsSpec = Field(default=LimitsSpec(), description="How many dead letters a window may have.")
+    metadata: Annotated[
+        Mapping[str, str],
+        PlainValidator(checked_metadata),
+        WithJsonSchema(METADATA_SCHEMA),
+        Values("`{NAME: COLUMN}`, `{NAME: none}`"),
+    ] = Field(
+        default=METADATA_DEFAULT,
+        description="What a row says of its message, and what the column is called. An entry renames or adds a column, or leaves it out.",
+    )
+    state: Annotated[
+        Annotated[Written, Field(min_length=1), AfterValidator(_place)] | None,
+        Values("a path, or a database's URL"),
+        LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
+    ] = Field(default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL.")  # may hold a password
     folder: Path
     named_cluster: SkipJsonSchema[ClusterSpec | None] = Field(default=None, repr=False, validate_default=True)
 
@@ -153,7 +183,7 @@ class PipelineSpec(Section):
             raise SpecError(f"WINDROW_STATE {error}", "spec", "Mend the environment variable, or set state in the spec.") from None
 
 
-def _start_mistakes(pipeline: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _start_mistakes(pipeline_id: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     """A start that lies beside the grid; wrong kinds of values are told by their options."""
     grid = window.get("grid")
     try:
@@ -163,7 +193,7 @@ def _start_mistakes(pipeline: str, window: Mapping[str, Any]) -> Iterator[tuple[
     if not isinstance(grid, str) or not is_cron(grid):
         return
     try:
-        window_at(pipeline, grid, start)
+        window_at(pipeline_id, grid, start)
     except GridError as error:
         yield ("window", "start"), off_grid(window.get("start"), start, error)
     except SpecError as error:

@@ -12,12 +12,14 @@ from ingest.config.document import Place, nearest
 from ingest.config.values import (
     PARTITION_MAX,
     CountOrNone,
+    LeftOut,
     OrNone,
     Scalar,
     Section,
     Servers,
     Text,
     TopicName,
+    Values,
     refuse,
     told,
     topic_name,
@@ -107,19 +109,41 @@ class SourceSpec(Section):
     one has: see `ingest.spec.cluster.ClusterSpec.under`.
     """
 
-    cluster: Annotated[Text | None, AfterValidator(_cluster)] = None
-    bootstrap_servers: Servers | None = None
-    topic: _TopicList | None = None
-    topic_pattern: Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None = None
-    partitions: _ByTopic | None = None
-    on_removed: OnRemoved = "fail"
-    start: Start | None = None
-    isolation: Isolation = "read_committed"
-    on_loss: OnLoss = "fail"
-    split_records: CountOrNone = None
-    publish_group: Annotated[Text | None, OrNone] = None
-    tuning: TuningSpec = TuningSpec()
-    client: Mapping[str, Scalar] = Field(default_factory=dict, repr=False)
+    cluster: Annotated[Annotated[Text, AfterValidator(cluster_name)] | None, Values("a name")] = Field(
+        default=None, description="The cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
+    )
+    bootstrap_servers: Servers | None = Field(default=None, description="The cluster's first addresses.")
+    topic: Annotated[_TopicList | None, Values("a name, or a list of them")] = Field(
+        default=None, description="Reads these topics, with partitions that are added later."
+    )
+    topic_pattern: Annotated[
+        Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None, Values("a regular expression")
+    ] = Field(default=None, description="Reads every topic whose whole name matches, also one that is made later.")
+    partitions: Annotated[_ByTopic | None, Values("`{TOPIC: [0, 1]}`")] = Field(
+        default=None, description="Reads exactly these topic-partitions."
+    )
+    on_removed: OnRemoved = Field(default="fail", description="What to do about a topic that is gone: refuse, or go on without it.")
+    start: Annotated[Start | None, LeftOut("`label`; micro-batches: `earliest`")] = Field(
+        default=None,
+        description="Where the first window begins in the log: where its time begins (`label`), or a position, which is exactly one of "
+        "`timestamp`, `committed` and `offsets`, and what to do where it has no answer.",
+    )
+    isolation: Isolation = Field(default="read_committed", description="Whether messages of open and aborted transactions are read.")
+    on_loss: OnLoss = Field(
+        default="fail",
+        description="What to do about messages that retention, or a log that was cut off, removed before they were read: refuse, or go on "
+        "and count them in the receipt.",
+    )
+    split_records: CountOrNone = Field(
+        default=None, description="The most offsets in one split, so that several tasks read one topic-partition. `none`: any number."
+    )
+    publish_group: Annotated[Text | None, OrNone, Values("a consumer group, `none`")] = Field(
+        default=None, description="Where committed offsets are published, for tools that show lag; nothing is read from it."
+    )
+    tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
+    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+        default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
+    )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -156,10 +180,6 @@ class SourceSpec(Section):
         start = self.start or ("earliest" if grid == BATCH else "label")
         initializer = WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
         return Source(self.selection(), initializer, self.on_removed, self.on_loss)
-
-
-def _cluster(value: str | None) -> str | None:
-    return None if value is None else cluster_name(value)
 
 
 def _which_cluster(written: Mapping[str, Any], meant: Collection[str | None]) -> Iterator[tuple[Place, str]]:

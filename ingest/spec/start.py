@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, PlainValidator, Tag, WithJsonSchema
+from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from ingest.config.document import Place
-from ingest.config.values import PARTITION_MAX, Section, Text, as_instant, refuse, told, topic_name
+from ingest.config.values import PARTITION_MAX, Section, Text, Values, as_instant, refuse, told, topic_name
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset, flink_offsets, moment
 
@@ -87,12 +87,28 @@ _OFFSETS_SCHEMA = {"anyOf": [{"type": "string"}, _BY_PARTITION, {"type": "object
 class StartSpec(Section):
     """A position that has to be looked up: exactly one of `timestamp`, `committed` and `offsets`, and what if there is no answer."""
 
-    timestamp: Annotated[datetime, PlainValidator(_moment), WithJsonSchema({"type": ["string", "integer"]})] | None = None
-    no_match: Reset = "latest"
-    committed: Text | None = None
-    reset: Reset = "fail"
-    offsets: Annotated[ByTopic, PlainValidator(_offsets), WithJsonSchema(_OFFSETS_SCHEMA)] | None = None
-    others: Reset = "fail"
+    timestamp: (
+        Annotated[
+            datetime,
+            PlainValidator(_moment),
+            WithJsonSchema({"type": ["string", "integer"]}),
+            Values("an instant with its time zone, or epoch milliseconds"),
+        ]
+        | None
+    ) = Field(default=None, description="Begin at the first offset at or after this instant.")
+    no_match: Reset = Field(default="latest", description="Where to begin if there is no message at or after `timestamp`.")
+    committed: Annotated[Text | None, Values("a consumer group")] = Field(default=None, description="Begin where this group has committed.")
+    reset: Reset = Field(default="fail", description="Where to begin if the group has committed nothing for a topic-partition.")
+    offsets: (
+        Annotated[
+            ByTopic,
+            PlainValidator(_offsets),
+            WithJsonSchema(_OFFSETS_SCHEMA),
+            Values('`{TOPIC: {0: 42}}`; of one topic also `{0: 42}` or `"partition:0,offset:42;..."`'),
+        ]
+        | None
+    ) = Field(default=None, description="Begin at these offsets, by topic and partition.")
+    others: Reset = Field(default="fail", description="Where to begin in a topic-partition that isn't among `offsets`.")
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

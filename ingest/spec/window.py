@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ingest.config.document import Place
-from ingest.config.values import Count, CountOrNone, Duration, Instant, Section, Written, told
+from ingest.config.values import Count, CountOrNone, Duration, Instant, LeftOut, Section, Values, Written, told
 from ingest.errors import SpecError
 from ingest.model.label import Label
 from ingest.windows.grid import BATCH, cron
@@ -43,14 +43,28 @@ def is_cron(text: str) -> bool:
 class WindowSpec(Section):
     """The grid of windows, in UTC, or `batch`. A window in time can be run once its end lies `delay` in the past."""
 
-    grid: Annotated[Written, AfterValidator(_grid)]
-    start: Instant | None = None
-    delay: Duration = timedelta(minutes=5)
-    max_wait: Duration = timedelta(minutes=5)
-    idle: Literal["wait", "exempt"] = "wait"
-    every: Annotated[Written, AfterValidator(_every)] = "* * * * *"
-    max_records: CountOrNone = None
-    min_records: Count = 1
+    grid: Annotated[Written, AfterValidator(_grid), Values("`hourly`, `daily`, a cron expression of five fields, `batch`")] = Field(
+        description="Where windows begin and end, in UTC; `batch`: micro-batches, which are numbered."
+    )
+    start: Annotated[Instant | None, LeftOut("required, but for micro-batches")] = Field(
+        default=None, description="Where the first window begins: an instant of the grid. Micro-batches have none."
+    )
+    delay: Duration = Field(
+        default=timedelta(minutes=5), description="How long after its end a window is closed and may be run. Not for micro-batches."
+    )
+    max_wait: Duration = Field(
+        default=timedelta(minutes=5),
+        description="How much longer an open transaction is waited for that may hold messages of a window. Not for micro-batches.",
+    )
+    idle: Literal["wait", "exempt"] = Field(
+        default="wait",
+        description="Whether a topic-partition without newer messages keeps a window from being complete. Not for micro-batches.",
+    )
+    every: Annotated[Written, AfterValidator(_every), Values("a cron expression of five fields")] = Field(
+        default="* * * * *", description="When the schedule asks for the next micro-batch. Micro-batches only."
+    )
+    max_records: CountOrNone = Field(default=None, description="The most offsets in one micro-batch. Micro-batches only.")
+    min_records: Count = Field(default=1, description="With fewer new offsets no micro-batch is cut. Micro-batches only.")
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

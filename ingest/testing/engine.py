@@ -1,16 +1,41 @@
-"""An engine without Spark, for tests and for trying windrow out: the tasks run here, one after the other."""
+"""An engine without Spark, for tests and for trying windrow out: the tasks run in this process, one after the other."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 
+from ingest.engine.outcome import brought_back, tried
+from ingest.errors import BugError, UnreachableError
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
 
+TRIES = 4
+"""How often a task is tried whose worker dies, as on Spark."""
+
+
+class WorkerDiedError(BaseException):
+    """Raised by a task of a test: its worker is gone, as one that was killed. No Exception, so that no step mends it."""
+
 
 class LocalEngine:
-    """`ports.engine.Engine` in this process."""
+    """`ports.engine.Engine` in this process. Tasks and results travel as they would between processes, each try with a task of its own."""
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
         """See `ports.engine.Engine.run`."""
-        return [task(split) for split in splits]
+        try:
+            packed = pickle.dumps(task) if splits else b""
+        except Exception as error:
+            raise BugError.of(error, "setup") from error
+        return [brought_back(outcome) for outcome in [_outcome(packed, split) for split in splits]]
+
+
+def _outcome(packed: bytes, split: Split) -> str:
+    """What the first try brought that didn't die."""
+    for _ in range(TRIES):
+        try:
+            return tried(pickle.loads(packed), split)  # noqa: S301  # our own, of a moment ago
+        except WorkerDiedError:
+            continue
+    do = "Nothing was committed. Run the window again."
+    raise UnreachableError(f"The worker died {TRIES} times", "stage", do, split.topic, split.partition, split.start)

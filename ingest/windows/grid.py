@@ -94,7 +94,7 @@ def neighbours(grid: str, label: Label) -> tuple[Label | None, Label]:
     return before(grid, label), after(grid, label)
 
 
-def window_at(pipeline: str, grid: str, start: datetime) -> Window:
+def window_at(pipeline_id: str, grid: str, start: datetime) -> Window:
     """The window that starts at an instant of the grid.
 
     Raises:
@@ -108,17 +108,17 @@ def window_at(pipeline: str, grid: str, start: datetime) -> Window:
         raise SpecError(f"{label_text(start)} lies too far in the future", "plan", f"Choose a window before {label_text(_LAST)}.")
     floor, end = at_or_before(grid, start), after(grid, start)
     if floor != start:
-        near = f"{label_text(floor)} or {label_text(end)}"
-        raise GridError(f"{label_text(start)} is not on the {grid} grid of pipeline {pipeline}", "plan", f"The nearest starts are {near}.")
-    return Window(pipeline, floor, end)
+        what = f"{label_text(start)} is not on the {grid} grid of pipeline {pipeline_id}"
+        raise GridError(what, "plan", f"The nearest starts are {label_text(floor)} or {label_text(end)}.")
+    return Window(pipeline_id, floor, end)
 
 
-def batch_at(pipeline: str, number: int) -> Window:
+def batch_at(pipeline_id: str, number: int) -> Window:
     """The micro-batch with a number."""
-    return Window(pipeline, number, number + 1)
+    return Window(pipeline_id, number, number + 1)
 
 
-def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
+def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
     """The windows a text names: a start (an instant; a batch's number or name), or `start/end` for all from start until end.
 
     Raises:
@@ -132,16 +132,16 @@ def parse_windows(pipeline: str, grid: str, text: str) -> list[Window]:
         if not numbers:
             raise _reversed(text)
         _refuse_many(text, len(numbers))
-        return [batch_at(pipeline, n) for n in numbers]
-    window = window_at(pipeline, grid, _instant(first))
+        return [batch_at(pipeline_id, n) for n in numbers]
+    window = window_at(pipeline_id, grid, _instant(first))
     if not slash:
         return [window]
-    end = window_at(pipeline, grid, _instant(last)).start
+    end = window_at(pipeline_id, grid, _instant(last)).start
     labels: list[Label] = [window.start]
     if window.span and isinstance(end, datetime):
         labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)
     _refuse_many(text, len(labels) - 1)
-    found = [Window(pipeline, a, b) for a, b in pairwise(labels)]
+    found = [Window(pipeline_id, a, b) for a, b in pairwise(labels)]
     if not found:
         raise _reversed(text)
     return found

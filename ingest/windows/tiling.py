@@ -26,18 +26,18 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
         if neighbour is not None:
             refuse_other_source(boundary, neighbour)
     topics = boundary.by_topic() if lower is None else _seen(lower, boundary)
-    here = boundary.by_tp() if lower is None else _carried(lower, boundary) | _added(lower, boundary, upper)
+    marks = boundary.by_tp() if lower is None else _carried(lower, boundary) | _added(lower, boundary, upper)
     if upper is not None:
-        above = upper.cuts(here)
-        here = {tp: _below(mark, above[tp]) for tp, mark in here.items() if tp in above}
+        above = upper.cuts(marks)
+        marks = {tp: _below(mark, above[tp]) for tp, mark in marks.items() if tp in above}
         topics = {name: seen for name, seen in topics.items() if name in upper.by_topic()}
-    begins = {b.tp: _below(b, here[b.tp]) for b in boundary.begins if b.tp in here}
+    begins = {b.tp: _below(b, marks[b.tp]) for b in boundary.begins if b.tp in marks}
     if lower is not None:
-        below = lower.cuts(here)
-        _refuse_unasked(boundary.label, here.keys() - below.keys() - begins.keys())
-        here = {tp: _above(mark, below[tp]) if tp in below else mark for tp, mark in here.items()}
+        below = lower.cuts(marks)
+        _refuse_unasked(boundary.label, marks.keys() - below.keys() - begins.keys())
+        marks = {tp: _above(mark, below[tp]) if tp in below else mark for tp, mark in marks.items()}
         begins = {tp: begin for tp, begin in begins.items() if tp not in below}
-    return Boundary.of(boundary.label, boundary.cluster_id, topics.values(), here.values(), begins.values())
+    return Boundary.of(boundary.label, boundary.cluster_id, topics.values(), marks.values(), begins.values())
 
 
 def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
@@ -47,18 +47,18 @@ def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
         raise UnreachableError(what, "freeze", "Run the window again.", tp.topic, tp.partition)
 
 
-def refuse_other_source(here: Boundary, there: Boundary) -> None:
-    """Hold two boundaries of one pipeline against each other. Pure.
+def refuse_other_source(boundary: Boundary, frozen: Boundary) -> None:
+    """Refuse a boundary that lies on another source than a frozen one of the same pipeline. Pure.
 
     Raises:
         IdentityError: they are of different clusters, or of different topics of the same name.
     """
     do = "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean."
-    texts = f"The boundaries {label_text(there.label)} and {label_text(here.label)}"
-    if here.cluster_id != there.cluster_id:
-        raise IdentityError(f"{texts} are of two clusters, {there.cluster_id} and {here.cluster_id}", "plan", do)
-    known = there.by_topic()
-    for seen in here.topics:
+    texts = f"The boundaries {label_text(frozen.label)} and {label_text(boundary.label)}"
+    if boundary.cluster_id != frozen.cluster_id:
+        raise IdentityError(f"{texts} are of two clusters, {frozen.cluster_id} and {boundary.cluster_id}", "plan", do)
+    known = frozen.by_topic()
+    for seen in boundary.topics:
         if seen.topic in known and known[seen.topic].topic_id != seen.topic_id:
             raise IdentityError(
                 f"{texts} are of two topics with ids {known[seen.topic].topic_id} and {seen.topic_id}", "plan", do, seen.topic
@@ -82,10 +82,10 @@ def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark,
     return found
 
 
-def _seen(lower: Boundary, here: Boundary) -> dict[str, TopicSeen]:
+def _seen(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
     """The topics of both, each with the most partitions that were seen."""
     found = lower.by_topic()
-    for seen in here.topics:
+    for seen in boundary.topics:
         most = max(seen.partitions, found[seen.topic].partitions if seen.topic in found else 0)
         found[seen.topic] = msgspec.structs.replace(seen, partitions=most)
     return found
@@ -102,14 +102,14 @@ def _carried(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
     return found | here
 
 
-def _added(lower: Boundary, here: Boundary, upper: Boundary | None) -> dict[TopicPartition, Mark]:
+def _added(lower: Boundary, boundary: Boundary, upper: Boundary | None) -> dict[TopicPartition, Mark]:
     """Partitions that were added since the lower neighbour and not chosen here, but are read up to the upper one: they are carried on too.
 
     1 The topic has one partition at label 1.  2 It gets another.  3 A chooses both and freezes label 3, as windows from label 1 on read
     all of it.  4 B, which chose the first alone, freezes label 2: would that not know the second, no window would read what it held.
     """
     read = {} if upper is None else lower.cuts(upper.by_tp())
-    known = here.cuts(read)
+    known = boundary.cuts(read)
     return {tp: msgspec.structs.replace(mark, how="removed") for tp, mark in read.items() if tp not in known and tp not in lower.by_tp()}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import dagster as dg
@@ -26,10 +28,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(each))
 
 
+def instance_in(folder: Path) -> AbstractContextManager[dg.DagsterInstance]:
+    """One on disk, for a schedule opens its own; with one event log for all runs: each run's own would first have to be made."""
+    log = {"module": "dagster.core.storage.event_log", "class": "ConsolidatedSqliteEventLogStorage", "config": {"base_dir": str(folder)}}
+    return dg.instance_for_test({"event_log_storage": log}, temp_dir=str(folder))
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an instance's empty databases: to make their tables takes longer than most tests."""
+    folder = tmp_path_factory.mktemp("fresh")
+    with instance_in(folder) as made:
+        made.get_runs()
+        made.all_instigator_state()
+    return folder
+
+
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    """One on disk: a schedule opens its own."""
-    with dg.instance_for_test() as made:
+def instance(fresh: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
+    """A copy of the fresh one."""
+    folder = tmp_path_factory.mktemp("instance")
+    shutil.copytree(fresh, folder, dirs_exist_ok=True)
+    with instance_in(folder) as made:
         yield made
 
 

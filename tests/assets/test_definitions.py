@@ -70,9 +70,9 @@ def test_wrong_yaml_shows_all_mistakes(tmp_path: Path) -> None:
 def test_dg_checks_yaml() -> None:
     """`dg check yaml` and `dg list defs` take the project as it stands."""
     dg_command = str(Path(sys.executable).with_name("dg"))
-    checked = subprocess.run([dg_command, "check", "yaml"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    checked = subprocess.run([dg_command, "check", "yaml"], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=540)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    listed = subprocess.run([dg_command, "list", "defs", "--json"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    listed = subprocess.run([dg_command, "list", "defs", "--json"], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=540)
     assert listed.returncode == 0, listed.stdout + listed.stderr
     assert "orders_closed" in listed.stdout
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PROJECT = Path(__file__).parents[2]
 OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "ORDERS_START")
@@ -31,7 +31,7 @@ RUN = COMMAND.rsplit(maxsplit=1)[-1]
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`python -m assets.demo ...` in an environment without the demo's own variables."""
     return subprocess.run(
-        [sys.executable, *PROGRAM, *arguments], cwd=PROJECT, env=ENV, capture_output=True, text=True, check=False
+        [sys.executable, *PROGRAM, *arguments], cwd=PROJECT, env=ENV, capture_output=True, text=True, check=False, timeout=900
     )  # fmt: skip
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from assets.demo.check import check
-from assets.demo.orders import PARTITIONS, TOMBSTONES, Message, day
-from assets.demo.place import Place, last_full_day
+from assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
+from assets.demo.place import DemoHome, last_full_day
 from assets.demo.poison import POISON
 from assets.demo.processes import end, note, noted
 from ingest.decode.json.decoder import JsonDecoder
@@ -28,11 +28,11 @@ ORDERS = Path(__file__).parents[2] / "assets" / "defs" / "orders"
 
 
 @pytest.fixture(scope="module")
-def made() -> list[Message]:
+def made() -> list[OrderMessage]:
     return list(day(START, 2400))
 
 
-def test_the_day_holds_what_it_promises(made: list[Message]) -> None:
+def test_the_day_holds_what_it_promises(made: list[OrderMessage]) -> None:
     """Orders, each once; 25 poison messages; tombstones; null keys; one message of 2099; and orders that were taken back."""
     kinds = Counter(m.kind for m in made)
     assert (kinds["order"], kinds["poison"], kinds["tombstone"]) == (2400, 25, TOMBSTONES)
@@ -45,12 +45,12 @@ def test_the_day_holds_what_it_promises(made: list[Message]) -> None:
     assert len({value for _, value in POISON}) == 25
 
 
-def test_the_day_is_the_same_each_time(made: list[Message]) -> None:
+def test_the_day_is_the_same_each_time(made: list[OrderMessage]) -> None:
     """The same seed makes the same messages."""
     assert list(day(START, 2400)) == made
 
 
-def test_some_orders_are_late(made: list[Message]) -> None:
+def test_some_orders_are_late(made: list[OrderMessage]) -> None:
     """Between 1% and 3% of the orders stand behind younger ones, and none lies before the day."""
     stamps = [m.timestamp for m in made if m.kind == "order" and m.order_id != 601]
     late = sum(later < earlier for earlier, later in pairwise(stamps))
@@ -73,7 +73,7 @@ def test_each_poison_message_is_refused_by_itself() -> None:
     assert (rows, len(reasons)) == (2, 25)
 
 
-def test_every_order_is_a_row(made: list[Message]) -> None:
+def test_every_order_is_a_row(made: list[OrderMessage]) -> None:
     """The schema takes every order that the day makes up."""
     orders = [m.value for m in made if m.kind == "order"]
     assert decoded(orders) == (len(orders), [])
@@ -127,7 +127,7 @@ def test_the_last_window_is_closed_for_good(now: str, start: str) -> None:
 
 def test_the_environment_file_keeps_other_lines(tmp_path: Path) -> None:
     """Writing the demo's variables leaves a user's own lines alone and replaces older ones of the demo."""
-    place = Place(tmp_path)
+    place = DemoHome(tmp_path)
     place.env_file.write_text("MINE=1\nORDERS_START='2020-01-01T00:00:00Z'\n")
     place.write_env("127.0.0.1:1", START)
     lines = place.env_file.read_text().splitlines()
@@ -139,7 +139,7 @@ def test_the_environment_file_keeps_other_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mine", "left"), [("", None), ("MINE=1\n", "MINE=1\n")])
 def test_what_the_demo_wrote_into_the_environment_file_goes(tmp_path: Path, mine: str, left: str | None) -> None:
     """`make clean` takes the demo's lines out, and the file with them if it holds nothing else; a second time changes nothing."""
-    place = Place(tmp_path)
+    place = DemoHome(tmp_path)
     place.env_file.write_text(mine)
     place.write_env("127.0.0.1:1", START)
     for _ in range(2):
@@ -149,7 +149,7 @@ def test_what_the_demo_wrote_into_the_environment_file_goes(tmp_path: Path, mine
 
 def test_an_interrupted_set_up_is_begun_anew(tmp_path: Path) -> None:
     """Without the manifest, which is written last, nothing of an earlier set-up is taken for whole."""
-    place = Place(tmp_path)
+    place = DemoHome(tmp_path)
     place.kafka.mkdir(parents=True)
     place.write_env("127.0.0.1:1", START)
     assert not place.is_set_up()

@@ -11,9 +11,11 @@ from assets.names import kafka_key
 from assets.topic import topic_assets
 from ingest.errors import UnreachableError
 from ingest.model.boundary import TopicPartition
+from ingest.run.task import SplitTask
 from resources.source import Snapshot
 from tests.assets.world import TOPIC, World, hour
 
+SECRET = "secret-payload"
 AWAY = UnreachableError("The broker is away", "plan", "Wait.", TOPIC, 1)
 
 
@@ -106,6 +108,24 @@ def test_a_bug_is_not_tried_again(world: World, monkeypatch: pytest.MonkeyPatch,
     assert "broken" in "".join(data.error.cause.stack)
     assert not any("execute_plan" in line for line in data.error.cause.stack)
     assert shown(data)["exit_code"] == 70
+
+
+def test_a_bug_in_a_worker_is_not_tried_again(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    """A bug that a task meets fails the step at once, with the worker's own stack trace, and without the text of what was raised."""
+
+    def broken(*_: object) -> object:
+        raise KeyError(SECRET)  # a stack trace shows this line
+
+    monkeypatch.setattr(SplitTask, "__call__", broken)
+    world.fill(1)
+    data = failure(world.run(0))
+    assert world.attempts == 1
+    assert data.error.message.startswith(f"Window {world.key(0)}: KeyError: this is a bug in windrow, at ")
+    assert list(data.error.stack) == []
+    assert "in broken" in data.error.cause.message
+    assert SECRET not in data.error.to_string()
+    assert (shown(data)["kind"], shown(data)["exit_code"]) == ("BugError", 70)
+    assert TOPIC in shown(data)["where"]
 
 
 def test_a_check_that_can_not_look_says_why_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

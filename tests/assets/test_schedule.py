@@ -55,17 +55,17 @@ def test_catching_up_has_an_end(world: World) -> None:
 def test_a_tick_says_what_it_leaves(world: World) -> None:
     """A tick that leaves older windows says how many and that they are for a backfill: in its runs' tags, or in why it has none."""
     done(world, 3, 4)
-    [request] = ask(world, "things_closed", hour(1000, 5))
+    [request] = ask(world, "things_closed", hour(100, 5))
     assert isinstance(request, dg.RunRequest)
-    said = f"950 windows before {world.key(1000 - CATCH_UP)} are not materialized."
+    said = f"50 windows before {world.key(100 - CATCH_UP)} are not materialized."
     assert request.tags["windrow/left"].startswith(said)
     assert "start a backfill" in request.tags["windrow/left"]
-    done(world, *range(1000 - CATCH_UP, 1000))
-    told = tick(world, hour(1000, 5))
+    done(world, *range(100 - CATCH_UP, 100))
+    told = tick(world, hour(100, 5))
     assert isinstance(told, str)
     assert told.startswith(f"No closed window is waiting. {said}")
-    done(world, *range(3), *range(5, 1000 - CATCH_UP - 1))
-    assert f"1 window before {world.key(1000 - CATCH_UP)} is not" in tick(world, hour(1000, 5))
+    done(world, *range(3), *range(5, 100 - CATCH_UP - 1))
+    assert f"1 window before {world.key(100 - CATCH_UP)} is not" in tick(world, hour(100, 5))
 
 
 def test_nothing_is_said_where_nothing_is_left(world: World) -> None:

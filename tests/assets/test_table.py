@@ -210,11 +210,12 @@ def killed_at_the_third_window(folder: str) -> None:
         world.run(0, 3)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
     """What was committed before a `kill -9` is green in Dagster, what was not is not."""
     code = "import sys; from tests.assets.test_table import killed_at_the_third_window as run; run(sys.argv[1])"
     command = [sys.executable, "-c", code, str(tmp_path)]
-    died = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    died = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=540)
     assert died.returncode == -signal.SIGKILL, died.stderr
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         world = World(tmp_path, instance)

@@ -107,7 +107,7 @@ def test_dg_checks_a_wrong_file(tmp_path: Path) -> None:
     file = folder / "defs.yaml"
     file.write_text("type: assets.component.KafkaTable\nattributes:" + attributes.replace("\n", "\n  ").rstrip() + "\n")
     dg = str(Path(sys.executable).with_name("dg"))
-    checked = subprocess.run([dg, "check", "yaml"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    checked = subprocess.run([dg, "check", "yaml"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=540)
     said = checked.stdout + checked.stderr
     assert checked.returncode == 1, said
     assert f"{file}:4" in said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ingest.assemble import Connection
 from ingest.errors import OpenTransactionError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
 from ingest.model.source import Isolation
 from ingest.model.window import Window
 from ingest.ports.reader import Reader, ReadPlan
@@ -43,6 +44,19 @@ def hour(n: int, minute: int = 0) -> datetime:
     return START + timedelta(hours=n, minutes=minute)
 
 
+class NotingReader(MemoryReader):
+    """Remembers which splits it was given."""
+
+    def __init__(self, broker: MemoryBroker, plan: ReadPlan) -> None:
+        super().__init__(broker, plan)
+        self.read: list[Split] = []
+
+    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The split's."""
+        self.read.append(split)
+        return super().batches(split)
+
+
 class MemorySource(Source):
     """A KafkaSource on the broker in memory."""
 
@@ -55,7 +69,7 @@ class MemorySource(Source):
         broker = self.world.broker.at(isolation)
 
         def reader(plan: ReadPlan) -> Reader:
-            made = MemoryReader(broker, plan)
+            made = NotingReader(broker, plan)
             self.world.kept.append(made)
             return made
 
@@ -63,15 +77,16 @@ class MemorySource(Source):
 
 
 class MemoryTable:
-    """A Table in memory."""
+    """A Table in memory: the world's, or another."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.instead: MemorySink | None = None
 
     def sink(self, rows: Callable[[], pa.Schema], metadata: Mapping[str, str]) -> MemorySink:
         """The world's, whose columns are the same."""
         del rows, metadata
-        return self.world.sink
+        return self.instead or self.world.sink
 
 
 class LocalTasks:
@@ -98,7 +113,7 @@ class World:
         self.sent: dict[TopicPartition, dict[int, object]] = {}
         self.attempts = 0
         self.impatient = False
-        self.kept: list[Reader] = []
+        self.kept: list[NotingReader] = []
         self.tasks = LocalTasks()
         self.load()
 

@@ -55,7 +55,7 @@ class Meter:
     def __exit__(self, *_: object) -> None:
         self.seconds = time.perf_counter() - self._began
         self._stop.set()
-        self._thread.join()
+        self._thread.join(60)
         self._look()
         self.cpu_seconds = sum(now - self._before.get(pid, 0.0) for pid, now in self._seen.items())
 

@@ -31,7 +31,7 @@ def fill(bootstrap: str, topic: str, n: int, partitions: int) -> float:
     """Make the topic and produce; mean bytes per value."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})]).values():
-        future.result()
+        future.result(60)
     values = _values()
     producer = Producer(
         {

@@ -66,9 +66,9 @@ def peer_environment() -> tuple[Path, Path]:
         venv.create(CACHE / "venv", with_pip=True, clear=True)
         uv = Path(sys.executable).parent / "uv"
         lock = str(HERE / "peer-requirements.lock")
-        subprocess.run([uv, "pip", "sync", "-q", "--python", python, "--require-hashes", lock], check=True)
+        subprocess.run([uv, "pip", "sync", "-q", "--python", python, "--require-hashes", lock], check=True, timeout=3600)
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-        subprocess.run(["mvn", "-B", "-q", "-f", str(HERE / "peer-pom.xml"), *goal], check=True)
+        subprocess.run(["mvn", "-B", "-q", "-f", str(HERE / "peer-pom.xml"), *goal], check=True, timeout=3600)
         (CACHE / "ready").touch()
     return python, jars
 

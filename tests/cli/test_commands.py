@@ -15,7 +15,10 @@ import pytest
 from ingest.cli import running
 from ingest.errors import UnreachableError
 from ingest.model.boundary import TopicPartition
+from ingest.run.task import SplitTask
 from tests.cli.conftest import START, Stage, hour
+
+SECRET = "secret-payload"
 
 ROOT = Path(__file__).parents[2]
 PLAN = """
@@ -201,6 +204,25 @@ def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret-payload" in stage.call("run", stage.spec, "--window", hour(0), "--debug").stderr
 
 
+def test_a_bug_in_a_worker_is_told_like_any_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug that a task meets ends the command with 70; where it was is said, its text never, and --debug shows how it came there."""
+
+    def broken(*_: Any) -> None:
+        raise KeyError(SECRET)  # a stack trace shows this line
+
+    monkeypatch.setattr(SplitTask, "__call__", broken)
+    result = stage.call("run", stage.spec, "--window", hour(0), "--json")
+    assert result.exit_code == 70
+    error = json.loads(result.stdout)["error"]
+    assert (error["kind"], error["exit_code"], error["topic"]) == ("BugError", 70, "shop.things")
+    assert "KeyError: this is a bug in windrow" in result.stderr
+    assert "--debug" in result.stderr
+    assert "in broken" not in result.stderr
+    debugged = stage.call("run", stage.spec, "--window", hour(0), "--debug")
+    assert "in broken" in debugged.stderr
+    assert SECRET not in result.output + debugged.output
+
+
 def test_help_names_the_exit_codes(stage: Stage) -> None:
     """The help says what each exit code means, a bug's too."""
     assert "70 a bug in windrow" in " ".join(stage.call("--help").stdout.split())
@@ -359,6 +381,7 @@ def test_version(stage: Stage) -> None:
     assert stage.call("--version").stdout == f"windrow {metadata.version('windrow')}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["plan", "run", "replay", "rebase", "peek", "lag", "show", "verify"])
 def test_mistyped_spec_loads_nothing(command: str) -> None:
     """A spec that isn't there is told before anything heavy is loaded, with 2."""
@@ -367,7 +390,7 @@ def test_mistyped_spec_loads_nothing(command: str) -> None:
         "import sys; from typer.testing import CliRunner; from ingest.cli.main import app; "
         f"r = CliRunner().invoke(app, {arguments!r}); print(r.exit_code, 'nosuch.yaml' in r.stderr, 'pyarrow' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "2 True False"
 
 
@@ -394,16 +417,19 @@ def test_env_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (stage.folder / "from-environment").is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["import ingest.cli.main", "from ingest.cli import looking, running, serving, showing"])
 def test_needs_no_dagster(work: str) -> None:
     """Neither the command line nor any command imports Dagster; `--help` doesn't even load Arrow, Spark or Kafka."""
     heavy = "{'pyarrow', 'polars', 'pyspark', 'confluent_kafka', 'deltalake'}" if work.endswith(".main") else "set()"
     code = f"import sys; {work}; print(sorted(({{'dagster', 'dagster_pyspark', 'assets', 'resources'}} | {heavy}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "[]"
 
 
 def test_plan_imports_no_dagster(stage: Stage) -> None:
     """A whole `plan`, in a process of its own, ends without Dagster in memory."""
-    done = subprocess.run([sys.executable, "-c", PLAN, str(stage.folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN, str(stage.folder)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr

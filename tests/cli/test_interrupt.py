@@ -101,7 +101,7 @@ def test_spark_goes_with_it(tmp_path: Path) -> None:
         try:
             deadline = time.monotonic() + LIMIT
             while not list(tmp_path.iterdir()):
-                assert process.poll() is None, process.communicate()
+                assert process.poll() is None, process.communicate(timeout=60)
                 assert time.monotonic() < deadline, "no task has begun"
                 time.sleep(0.05)
             children = psutil.Process(process.pid).children(recursive=True)

@@ -13,6 +13,8 @@ import pytest
 
 from tests.cli.conftest import Stage, hour
 
+pytestmark = pytest.mark.slow  # processes that import
+
 ROOT = Path(__file__).parents[2]
 
 COMMAND = """

@@ -124,6 +124,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_specs(answers: dict[str, str], name: str) -> None:
     """Whatever a file holds, reading it ends in a mistake that says where and what, not in memory, time or a stack that has run out."""

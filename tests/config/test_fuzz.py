@@ -6,15 +6,12 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.errors import SpecError
 from ingest.spec.load import fill_spec, load_spec, parse_spec
 from ingest.spec.pipeline import PipelineSpec
-
-EXAMPLES = 100
-"""How many of each; more for a long look."""
 
 WHOLE = """\
 type: assets.component.KafkaTable
@@ -151,7 +148,6 @@ def test_it_is_read_as_it_stands() -> None:
     assert read(WHOLE) is not None
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(mangled(), with_value()))
 @example(WHOLE.replace("orders", "\x85"))
 @example(WHOLE.replace("lake/orders", '"{{ env.PATH }}\\0"'))
@@ -186,7 +182,6 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SPECS | st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, VALUES)))
 @example({"source": {"client": {0: None}}})
 def test_values_from_python(attributes: dict[str, object]) -> None:

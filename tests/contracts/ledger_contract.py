@@ -80,7 +80,7 @@ def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
     ready = threading.Barrier(len(ledgers))
 
     def one(hour: int) -> list[Boundary]:
-        ready.wait()
+        ready.wait(60)
         return ledgers[hour].freeze(PIPELINE, [boundary(hour, 100 * (len(ledgers) - hour), 50)])
 
     with ThreadPoolExecutor(len(ledgers)) as pool:
@@ -225,15 +225,15 @@ class LedgerContract:
         """Windows that end there keep their boundary, those that start there have the opening, and what is frozen above lies above it."""
         ledger = reopen()
         old = ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
-        assert ledger.opening(PIPELINE, at(3)) == old[1]
+        assert ledger.start(PIPELINE, at(3)) == old[1]
         opening = cut(at(3), 0, how="position", topic_id="anew")
         ledger.rebase(PIPELINE, opening)
         after = cut(at(4), 9, topic_id="anew")
         assert ledger.freeze(PIPELINE, [after]) == [after]
         again = reopen()
-        assert again.opening(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(4))[0] == opening
+        assert again.start(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(4))[0] == opening
         assert again.boundary(PIPELINE, at(3)) == again.neighbours(PIPELINE, at(2))[1] == old[1]
-        assert again.opening(PIPELINE, at(2)) is None
+        assert again.start(PIPELINE, at(2)) is None
         assert again.newest(PIPELINE, 2) == [old[1], after]
         assert again.rebased(PIPELINE) == [opening]
         assert again.rebased("other") == []
@@ -287,7 +287,7 @@ class LedgerContract:
         def one(n: int) -> None:
             ledger, name = reopen(), f"{PIPELINE} {n // 2}"
             ledger.freeze(name, [boundary(1, 5)])
-            ready.wait()
+            ready.wait(60)
             try:
                 if n % 2:
                     ledger.rebase(name, cut(at(1), 0, topic_id="anew"))

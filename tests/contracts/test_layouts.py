@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,17 +12,18 @@ import pytest
 from tests.contracts.layouts import Layout
 from tests.contracts.test_source import kafka_desk, memory_desk
 
-BLOCK = 50
+PART = 50
+"""Layouts of a test in memory; `make test` reads 150 of them, `make soak` a thousand a round."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where a folder costs no syncs of a disk: the ledgers of a thousand layouts make tens of thousands, and none of them is to be killed."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(1000 // BLOCK))
-def test_a_thousand_layouts_in_memory(block: int) -> None:
+@pytest.mark.sampled(3, of=20)
+def test_layouts_in_memory(part: int, dice: random.Random) -> None:
     """Data, markers, aborted runs, gaps and open transactions in any mixture: nothing lost, nothing twice, and every read ends."""
-    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+    for seed in (dice.randrange(2**32) for _ in range(PART)):
         with TemporaryDirectory(dir=MEMORY) as folder:
             layout = Layout(memory_desk(Path(folder)), seed, steps=8)
             layout.read()
@@ -29,9 +31,10 @@ def test_a_thousand_layouts_in_memory(block: int) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("seed", range(5000, 5050))
-def test_fifty_layouts_on_kafka(seed: int, kafka: str, tmp_path: Path) -> None:
+@pytest.mark.sampled(15, of=50)
+def test_layouts_on_kafka(part: int, dice: random.Random, kafka: str, tmp_path: Path) -> None:
     """The same on real Kafka, where a read that waits for a message that never comes fails after the reader's stall limit."""
+    seed = dice.randrange(2**32)
     layout = Layout(kafka_desk(kafka, tmp_path), seed, steps=4)
     layout.read()
     assert layout.desk.verdict().ok, f"seed {seed}: {layout.desk.verdict()}"

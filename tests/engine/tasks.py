@@ -1,24 +1,35 @@
-"""Tasks for the engine's tests; importable in Spark's workers."""
+"""Tasks for the engines' tests; importable in Spark's workers."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from ingest.errors import DataLossError
+from ingest.errors import DataLossError, SchemaChangedError
 from ingest.model.plan import Split
-from ingest.model.receipt import SplitCounts
+from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.staged import Staged
+from ingest.testing.engine import WorkerDiedError
 
 
 def staged(split: Split, word: str) -> Staged:
-    """A result that says `word`."""
-    counts = SplitCounts(split.topic, split.partition, split.start, split.stop, split.stop, 0, 0, 0, 0, 0, 0, 0, 0)
-    return Staged(split, counts, (word,), ())
+    """A result that says `word`, with something in every field."""
+    moment = datetime(2026, 1, 5, 1, 2, 3, 456789, UTC)
+    counts = SplitCounts(
+        split.topic, split.partition, split.start, split.stop, split.stop, 5, 600, 3, 2, 0, 3, 2, 1, 4, (("decode: null", 2),),
+        ((split.start, "decode: null"),), 1, 1, (("2026-01-05T00:00:00Z", 1),), moment, moment, True, Checksums("0" * 15 + "1", "f" * 16),
+    )  # fmt: skip
+    return Staged(split, counts, (word, "ä\x00"), ("dead",), (("$.a expected int, got float", 2),))
+
+
+def note_call(folder: Path, split: Split) -> None:
+    """Leave a file for a call, so that calls in any process can be counted."""
+    (folder / f"{split.partition}-{os.getpid()}-{len(list(folder.iterdir()))}").touch()
 
 
 class Name:
@@ -29,23 +40,59 @@ class Name:
         return staged(split, str(os.getpid()))
 
 
-class KillsItsWorkerOnce:
-    """The first attempt at partition 1 dies with SIGKILL; what a lost executor does."""
+class Counts:
+    """Says how often it was called."""
 
-    def __init__(self, mark: Path) -> None:
-        """`mark`: a file that the first attempt leaves behind."""
-        self.mark = mark
+    def __init__(self) -> None:
+        self.calls = 0
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
-        if split.partition == 1 and not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.calls += 1
+        return staged(split, str(self.calls))
+
+
+class StaysAtHome:
+    """Can't be pickled: it holds what belongs to one process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        raise AssertionError(split)
+
+
+class Dies:
+    """Its worker dies at partition 1; what a lost executor, or one out of memory, does."""
+
+    def __init__(self, calls: Path, *, times: int) -> None:
+        """`calls`: a folder that gets a file per try at partition 1. `times`: how many of them die."""
+        self.calls, self.times = calls, times
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        if split.partition == 1:
+            note_call(self.calls, split)
+            if len(list(self.calls.iterdir())) <= self.times:
+                self.die()
         return staged(split, "alive")
+
+    def die(self) -> None:
+        """As a killed process dies."""
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DiesInMemory(Dies):
+    """The same for the twin, whose worker is the process of the test."""
+
+    def die(self) -> None:
+        """As the twin's workers die."""
+        raise WorkerDiedError
 
 
 class Refuses:
-    """Finds that its messages are gone; counts how often it was asked."""
+    """Finds that its messages are gone, or at partition 3 something else; counts how often it was asked."""
 
     def __init__(self, asked: Path) -> None:
         """`asked`: a folder that gets a file per call."""
@@ -53,31 +100,57 @@ class Refuses:
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
-        (self.asked / f"{split.partition}-{os.getpid()}-{len(list(self.asked.iterdir()))}").touch()
+        note_call(self.asked, split)
         if split.partition == 1:
-            raise DataLossError("gone", "read", "Do something.", split.topic, split.partition, split.start)
+            raise DataLossError("gone", "read", "Do something.", split.topic, split.partition, 7)
+        if split.partition == 3:
+            raise SchemaChangedError("another column", "stage", "Do something else.")
         return staged(split, "fine")
 
 
 class Breaks:
-    """A bug, whose exception quotes a message's value."""
+    """A bug, whose exception quotes a message's value; counts how often it was asked."""
+
+    def __init__(self, asked: Path) -> None:
+        """`asked`: a folder that gets a file per call."""
+        self.asked = asked
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
+        note_call(self.asked, split)
         value = "secret-payload" if split.partition == 1 else 1
         return staged(split, str(pa.array([value], pa.int64())))
 
 
-class Panics:
-    """What a panic in Rust code is to Python: no Exception, and its text may quote anything."""
+class Raises:
+    """Raises what it is made with, as a class: its text would be a message's."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
-        raise Panic("secret-payload")
+        raise self.kind("secret-payload")
 
 
-class Panic(BaseException):
-    """Like `pyo3_runtime.PanicException`."""
+class EndsItself(BaseException):
+    """No Exception, and none that is known."""
+
+
+class PanicException(BaseException):
+    """What a panic in Rust code is to Python; each library has a class of its own."""
+
+
+PanicException.__module__ = "pyo3_runtime"
+PANIC = PanicException
+
+
+class Panics:
+    """What a panic in Rust code does: its text may quote anything."""
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        raise PANIC("secret-payload")
 
 
 class WaitsForEver:

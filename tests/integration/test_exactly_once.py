@@ -20,6 +20,7 @@ from tests.kafka.produce import Put, create_topic, produce, transaction
 
 pytestmark = pytest.mark.broker
 
+KILLS = 10
 AFTER_COMMIT = {"commit.after", "report.before"}
 POISON = (b"", b"{", b'{"id":"seven"}', b'{"id":1.5}', b"\xff\xfe", b'{"id":1}{"id":2}', b"null")
 
@@ -122,23 +123,24 @@ def let_go(child: BaseProcess, seconds: float | None) -> float:
     return ran
 
 
-def test_kill_at_random_delays_across_the_commit(kafka: str, one_hour: str, tmp_path: Path) -> None:
-    """50 kills while a window is committed or just after: all of the window or nothing, and the rerun makes it exactly once.
+@pytest.mark.sampled(1, of=5)
+def test_kill_at_random_delays_across_the_commit(
+    part: int, dice: random.Random, kafka: str, one_hour: str, tmp_path: Path
+) -> None:  # fmt: skip
+    """10 kills while a window is committed or just after: all of the window or nothing, and the rerun makes it exactly once.
 
-    The delays reach from 0 to a fifth beyond the slowest of three commits that nobody disturbed, however slow the machine is.
+    The delays, one at random in each tenth, reach from 0 to a fifth beyond the slowest of three commits that nobody disturbed,
+    however slow the machine is.
     """
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    delays = random.Random(seed)
     longest = 1.2 * max(let_go(held_before_its_commits(Place(kafka, one_hour, tmp_path / f"calm {n}")), None) for n in range(3))
     outcomes = set()
     expected = visible(kafka, one_hour)
-    for turn in range(50):
+    for turn in range(KILLS):
         place = Place(kafka, one_hour, tmp_path / str(turn))
-        let_go(held_before_its_commits(place), delays.uniform(0, longest))
+        let_go(held_before_its_commits(place), longest * (turn + dice.random()) / KILLS)
         outcomes.add(place.run(1).recovered)
         report = judge(place, expected)
-        assert report.ok, (turn, seed, report)
+        assert report.ok, (turn, report)
     assert outcomes == {True, False}, f"the delays, up to {longest:.3f} s, never straddled the commit"
 
 

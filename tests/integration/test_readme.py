@@ -1,4 +1,4 @@
-"""The README's walks, word for word but for the port, which may be taken: what a newcomer copies works as it stands."""
+"""The README's walks, and Python's page, word for word but for the port, which may be taken: what a newcomer copies works."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shape.readme import blocks, section
+from tests.shape.readme import ROOT, blocks, section
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SECONDS = 600
 """How long a shell may take where the machine is busy; a hang must not cost the suite."""
@@ -29,6 +29,7 @@ PORT = "29092"
 
 OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "WINDROW_CRASH")
 TABLE, DAGSTER = section("Your first own table"), section("In your own Dagster project")
+PYTHON = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 def newcomer(folder: Path) -> dict[str, str]:
@@ -52,7 +53,7 @@ def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[
             yield
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait()
+            process.wait(60)
             late.cancel()
 
 
@@ -90,11 +91,13 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
         assert verified
         assert re.search(r"09:00:00Z.*900", table), "nine o'clock has 900 payments"
         assert re.search(r"10:00:00Z.*100", table), "ten o'clock has the rest"
+        in_python = shell(f"python - <<'END'\n{blocks('python', PYTHON)[0]}END\n", tmp_path, env)
+        assert "09:00:00Z has 900 rows and 0 dead letters" in in_python
         put_file(project, tmp_path)
         shown = shell("\n".join(blocks("sh", DAGSTER)), tmp_path, env)
     assert "Traceback" not in shown
+    from ingest import load_spec
     from ingest.model.label import instant
-    from ingest.spec.load import load_spec
 
     assert instant(load_spec(tmp_path / "payments" / "defs.yaml").window.start) == "2026-01-05T09:00:00Z"  # type: ignore[arg-type]
     of_dg(tmp_path, dg_project, env)

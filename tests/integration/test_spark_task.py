@@ -76,7 +76,7 @@ def wait_until_a_worker_halts(driver: psutil.Process) -> None:
 
 def until(true: Callable[[], bool], otherwise: str, hopeless: Callable[[], bool] = lambda: False) -> None:
     """Processes that are not our own children can be looked at, not waited for."""
-    pause, deadline = threading.Event(), time.monotonic() + 120
+    pause, deadline = threading.Event(), time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline, otherwise
         assert not hopeless(), otherwise
@@ -96,14 +96,15 @@ def kill_with_all_below(command: subprocess.Popen[str]) -> None:
     driver = psutil.Process(command.pid)
     below = driver.children(recursive=True)
     command.kill()
-    command.wait()
+    command.wait(60)
     for process in below:
         if process.is_running():  # nor is a stranger hit that has taken over the number
             process.kill()
     until(lambda: all(status_of(p) in OVER for p in below), "something of the run is still there")
-    command.communicate()  # its pipes
+    command.communicate(timeout=60)  # its pipes
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_killed_driver_is_run_again(user: User) -> None:
     """1 A worker has staged and halts. 2 The driver is killed with SIGKILL, then all below it. 3 A rerun makes it exactly once."""
     command = user.starts(*RUN, crash=f"write.middle:stop:{user.folder / 'halted'}")
@@ -114,6 +115,6 @@ def test_a_killed_driver_is_run_again(user: User) -> None:
     left = staged(user)
     assert left, "nothing was staged before the kill"
     assert in_table(user) == set()
-    assert [w["recovered"] for w in user.starts_and_ends(*RUN)["windows"]] == [False]
+    assert [w["recovered"] for w in user.types(*RUN)["windows"]] == [False]
     assert not left & in_table(user)
     assert_exactly_once_beside_garbage(user, garbage=len(left))

@@ -56,7 +56,7 @@ class User:
         """The same in a process of its own, which brings its own Spark."""
         with self.starts(*words, spec=spec, crash=crash) as command:
             try:
-                out, err = command.communicate(timeout=300)
+                out, err = command.communicate(timeout=540)
             except BaseException:
                 command.kill()
                 raise

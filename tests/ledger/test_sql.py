@@ -25,6 +25,7 @@ from ingest.model.codec import to_json
 from ingest.windows.tiling import clamped
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 from tests.contracts.ledger_table_contract import LedgerTableContract
+from tests.profiles import examples
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ class TestPostgres(LedgerContract, LedgerTableContract):
 def nothing_in(ledger: SqlLedger) -> None:
     """All that can be asked without writing, of a ledger that isn't there."""
     assert ledger.boundary(PIPELINE, at(1)) is None
-    assert ledger.opening(PIPELINE, at(1)) is None
+    assert ledger.start(PIPELINE, at(1)) is None
     assert ledger.neighbours(PIPELINE, at(1)) == (None, None)
     assert ledger.newest(PIPELINE) == []
     assert ledger.rebased(PIPELINE) == []
@@ -103,12 +104,12 @@ class ResolvesOutside(SqlLedger):
 
     met: threading.Barrier
 
-    def freeze(self, pipeline: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
-        moved = [clamped(b, *self.neighbours(pipeline, b.label)) for b in boundaries]
-        self.met.wait()
-        with self._writing(pipeline) as connection:
+    def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
+        moved = [clamped(b, *self.neighbours(pipeline_id, b.label)) for b in boundaries]
+        self.met.wait(60)
+        with self._writing(pipeline_id) as connection:
             for b in moved:
-                connection.execute(insert(BOUNDARIES).values(pipeline=pipeline, label=sortable(b.label), value=to_json(b)))
+                connection.execute(insert(BOUNDARIES).values(pipeline=pipeline_id, label=sortable(b.label), value=to_json(b)))
         return moved
 
 
@@ -120,7 +121,7 @@ def test_clamping_outside_the_freezing_transaction_is_caught(tmp_path: Path) -> 
 
 
 def _race(url: str, hour: int, ready: multiprocessing.synchronize.Barrier) -> None:
-    ready.wait()
+    ready.wait(60)
     ledger = open_ledger(url)
     ledger.freeze(PIPELINE, [boundary(hour, 100 - hour)])
     ledger.freeze_plan(plan(0, hour + 1))
@@ -135,18 +136,20 @@ def _race_in_processes(url: str) -> None:
     for racer in racers:
         racer.start()
     for racer in racers:
-        racer.join()
+        racer.join(60)
     assert [r.exitcode for r in racers] == [0] * 8
     frozen = [open_ledger(url).boundary(PIPELINE, at(hour)) for hour in range(8)]
     assert None not in frozen
     assert_tiled([b for b in frozen if b is not None])
 
 
+@pytest.mark.slow
 def test_eight_processes_make_and_fill_one_file(tmp_path: Path) -> None:
     """Tables, identity, boundaries and a plan: made once, no process fails."""
     _race_in_processes(f"sqlite:///{tmp_path}/state.db")
 
 
+@pytest.mark.slow
 def test_eight_processes_make_and_fill_one_server_database(postgres_url: str) -> None:
     """The same on PostgreSQL."""
     _race_in_processes(postgres_url)
@@ -249,7 +252,7 @@ def test_a_ledger_of_an_older_version_is_read_and_grows(place: str, tmp_path: Pa
     ledger = open_ledger(postgres_url if place == "server" else str(tmp_path / "state.db"))
     identity = ledger.identity()
     _as_an_older_version_made_it(ledger)
-    assert ledger.opening(PIPELINE, at(1)) == boundary(1, 5)
+    assert ledger.start(PIPELINE, at(1)) == boundary(1, 5)
     assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
     assert (ledger.rebased(PIPELINE), ledger.assigned(PIPELINE, "r")) == ([], None)
     opening = cut(at(1), 0, topic_id="anew")
@@ -287,7 +290,7 @@ def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_u
 
 def _ask_in_child(url: str, asked: multiprocessing.synchronize.Event) -> None:
     assert open_ledger(url).boundary(PIPELINE, at(1)) == boundary(1, 5)
-    asked.wait()
+    assert asked.wait(60)
 
 
 def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
@@ -300,7 +303,7 @@ def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
     child.start()
     assert ledger.boundary(PIPELINE, at(1)) == boundary(1, 5)
     asked.set()
-    child.join()
+    child.join(60)
     assert child.exitcode == 0
     (mine,) = _sessions(postgres_url, "pid")
     assert ledger.neighbours(PIPELINE, at(2)) == (boundary(1, 5), None)
@@ -331,7 +334,7 @@ def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
     assert ledger.newest(PIPELINE, 9) == [boundary(2, 6)]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8), st.data())
 def test_freezing_together_is_freezing_one_by_one(wanted: list[tuple[int, int, int]], data: st.DataObject) -> None:
     """However boundaries are cut into calls, in label order each is clamped between what is frozen then: equal, and tiled."""

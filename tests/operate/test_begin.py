@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.assemble import assemble
@@ -20,6 +20,7 @@ from ingest.operate.infer import Guess, guess_type
 from ingest.spec.load import load_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
+from tests.profiles import examples
 
 NOW = datetime(2026, 1, 6, 12, 30, tzinfo=UTC)
 FIRST = datetime(2026, 1, 5, 3, 20, tzinfo=UTC)
@@ -192,7 +193,7 @@ VALUES = st.recursive(
 KEYS = st.sampled_from(["id", "class", "_offset", "ID", "a b", "validate", "pa"]) | TEXTS
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40))
 @given(st.lists(st.dictionaries(KEYS, VALUES, min_size=1, max_size=6), min_size=1, max_size=8))
 def test_every_sampled_document_fits_what_was_guessed_from_it(documents: list[dict[str, Any]]) -> None:
     """Whatever JSON objects a topic holds: the written schema loads, and the strict decoder takes every one of them."""

@@ -95,6 +95,7 @@ def _read(scene: Scene) -> pa.Table:
     return DeltaTable(scene.sink.uri).to_pyarrow_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_anywhere(tmp_path: Path) -> None:
     """Wherever in a data file a byte is another one: it is found, or what a reader gets of the table is what it was."""
     scene = Scene.of(tmp_path, [1])

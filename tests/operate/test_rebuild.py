@@ -137,7 +137,7 @@ def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
     done = rebuild("orders", scene.sink, scene.ledger)
     assert len(done.notes) == 1
     assert "between 2026-01-02T05:00:00Z and 2026-01-02T06:00:00Z" in done.notes[0]
-    opening = scene.ledger.opening("orders", window(5).start)
+    opening = scene.ledger.start("orders", window(5).start)
     assert opening is not None
     assert {(m.offset, m.how) for m in opening.marks} == {(9, "log_start")}
     assert scene.ledger.boundary("orders", window(6).start) == plan_of(scene.sink, window(6), (9, 12), [AGAIN]).start

@@ -20,11 +20,12 @@ from ingest.model.source import AtLabel, Earliest, Given, Initializer, Latest, P
 from ingest.testing.broker import MemoryBroker
 from ingest.windows.tiling import between, clamped
 from tests.plan.logs import HOUR, LABELS, START, TOPIC, Event, ShortChunks, alone, by_definition, freeze, logs, offset, plan, write
+from tests.profiles import examples
 
 HOURS = range(len(LABELS) - 1)
 NEW = "new"
 N0 = TopicPartition(NEW, 0)
-TILES = settings(max_examples=15, deadline=None)
+TILES = settings(max_examples=examples(15))
 
 
 @pytest.fixture(scope="module", autouse=True)

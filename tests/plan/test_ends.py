@@ -12,6 +12,7 @@ from ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
 from ingest.plan.ends import first_boundary, next_batch
 from ingest.testing.broker import MemoryBroker
 from ingest.windows.tiling import between, clamped
+from tests.profiles import examples
 
 ALL = Source(Pattern("t.*"), Earliest())
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -38,7 +39,7 @@ def taken(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition, tuple
     return {tp: (a.offset, b.offset) for tp, (a, b) in between(lower, clamped(upper, lower, None)).items() if a.offset < b.offset}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.one_of(st.none(), st.integers(1, 25)), st.integers(1, 5), st.data())
 def test_batches_tile_while_topics_and_partitions_come(counts: list[int], most: int | None, least: int, data: st.DataObject) -> None:
     """Batch after batch, with more arriving in between: in the end each offset was in exactly one batch, and none was too big."""

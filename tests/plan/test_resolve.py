@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import IdentityError, OpenTransactionError
@@ -54,7 +54,6 @@ def offsets(boundary: Boundary) -> list[int]:
     return [m.offset for m in boundary.marks]
 
 
-@settings(deadline=None)
 @given(logs(), logs())
 def test_a_label_cuts_where_the_definition_says(one: list[Event], two: list[Event]) -> None:
     """Per partition the settled visible message, else the last stable offset."""
@@ -67,7 +66,6 @@ def test_a_label_cuts_where_the_definition_says(one: list[Event], two: list[Even
         assert [m.how for m in boundary.marks] == ["end" if cut is None else "settled" for cut in expected]
 
 
-@settings(deadline=None)
 @given(logs(), logs(), st.permutations(LABELS))
 def test_the_order_of_a_backfill_does_not_matter(one: list[Event], two: list[Event], order: list[datetime]) -> None:
     """With whatever neighbours are frozen already, a label cuts where it would alone; labels answered on the way too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,3 +33,34 @@ def test_whoever_waits_is_served(count: int, limit: int, turn: int, data: st.Dat
         waiting = {tp: data.draw(st.integers(0, 3)) for tp in TPS[:count]} | {patient: 5}
         served += fair(waiting, limit, t)[patient]
     assert served > 0
+
+
+A, B, C = TPS[:3]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "limit", "turn", "expected"),
+    [
+        ([3, 4, 5], None, 0, [3, 4, 5]),
+        ([3, 4, 5], 12, 0, [3, 4, 5]),
+        ([3, 4, 5], 11, 0, [3, 4, 4]),
+        ([9, 1, 9], 9, 0, [4, 1, 4]),
+        ([9, 1, 9], 10, 1, [4, 1, 5]),
+        ([9, 1, 9], 10, 0, [5, 1, 4]),
+        ([9, 9, 9], 2, 0, [1, 1, 0]),
+        ([9, 9, 9], 2, 1, [1, 0, 1]),
+        ([9, 9, 9], 2, 2, [0, 1, 1]),
+        ([9, 9, 9], 1, 2, [0, 0, 1]),
+        ([0, 0, 9], 4, 0, [0, 0, 4]),
+        ([2, 9, 9], 7, 0, [2, 3, 2]),
+        ([3, 9, 9], 9, 0, [3, 3, 3]),
+    ],
+)
+def test_shares(waiting: list[int], limit: int | None, turn: int, expected: list[int]) -> None:
+    """What the small ones leave is divided; what can't be divided goes to those that want more, from the turn's on, and round."""
+    assert fair(dict(zip((A, B, C), waiting, strict=True)), limit, turn) == dict(zip((A, B, C), expected, strict=True))
+
+
+def test_the_first_turn_is_0() -> None:
+    """Where no number is given."""
+    assert fair({B: 5, A: 5}, 1) == {A: 1, B: 0}

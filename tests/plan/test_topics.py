@@ -7,7 +7,7 @@ import pytest
 from ingest.errors import DataLossError, IdentityError, SpecError, UnreachableError
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics
-from ingest.plan.topics import Found, discover, refuse_other_topics
+from ingest.plan.topics import Discovered, discover, refuse_other_topics
 from ingest.testing.broker import MemoryBroker
 
 
@@ -21,7 +21,7 @@ def broker() -> MemoryBroker:
     return broker
 
 
-def found(broker: MemoryBroker, selection: Selection, lower: Boundary | None = None, on_removed: OnRemoved = "fail") -> Found:
+def found(broker: MemoryBroker, selection: Selection, lower: Boundary | None = None, on_removed: OnRemoved = "fail") -> Discovered:
     """The discovery, without a word about loss if there is none."""
     return discover(broker, selection, lower, on_removed)
 

@@ -22,9 +22,10 @@ from ingest.plan.splits import refuse_lost
 from ingest.testing.broker import MemoryBroker
 from ingest.windows.tiling import between
 from tests.plan.logs import FIRST, LABELS, TOPIC, Event, ShortChunks, healthy, logs, offset, plan, write
+from tests.profiles import examples
 
 HOURS = range(len(LABELS) - 1)
-TILES = settings(max_examples=20, deadline=None)
+TILES = settings(max_examples=examples(20))
 
 
 @pytest.fixture(scope="module", autouse=True)

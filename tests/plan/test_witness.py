@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import CutOffError
@@ -123,7 +123,6 @@ def test_marks_at_one_offset_share_the_older_witness(
     assert (moved.marks[0].offset, moved.marks[0].leader_epoch) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["fill", "elect", "batch", "delete", "hour"]), st.integers(1, 9)), max_size=30))
 def test_no_witness_tells_of_a_loss_where_nothing_was_lost(steps: list[tuple[str, int]]) -> None:
     """Whatever leaders and retention do: of every mark that the log still reaches, its epoch's messages still end at or above it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,11 @@ class LyingSink:
         return getattr(self._honest, name)
 
     def stager(self, *arguments: Any) -> Any:
-        factory = self._honest.stager(*arguments)
-        return lambda split: LyingStager(factory(split), *self._lie)
+        return partial(_lying, self._honest.stager(*arguments), self._lie)
+
+
+def _lying(factory: Any, lie: tuple[int, int], split: Split) -> LyingStager:
+    return LyingStager(factory(split), *lie)
 
 
 @dataclass

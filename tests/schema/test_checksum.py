@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ingest.schema import checksum as module
 from ingest.schema.checksum import checksum, row_hashes, text, total
 from ingest.schema.messages import HEADERS
+from tests.profiles import examples
 from tests.schema import reference
 
 DEEP = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
@@ -132,7 +133,7 @@ def test_known_rows() -> None:
     assert text(checksum(rows)) == "8894ffe7644a68e4"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(batches())
 def test_it_is_what_its_definition_says(batch: pa.RecordBatch) -> None:
     """Column-wise and one value at a time, from the words of the definition, it is the same number."""
@@ -163,7 +164,7 @@ def test_lists_longer_than_a_block() -> None:
 # ----------------------------------------------------------------------------------------------------- what it does not depend on
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(batches(), st.data())
 def test_order_and_cuts_mean_nothing(batch: pa.RecordBatch, data: st.DataObject) -> None:
     """Rows and columns in any order, in batches cut anywhere out of a longer one, have one checksum."""
@@ -178,7 +179,7 @@ def test_order_and_cuts_mean_nothing(batch: pa.RecordBatch, data: st.DataObject)
     assert sum(map(checksum, parts)) % 2**64 == checksum(batch)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(batches(), st.sampled_from(sorted(COLUMNS)))
 def test_a_column_of_nulls_adds_nothing(batch: pa.RecordBatch, name: str) -> None:
     """Old rows read with a nullable column that came later have the checksum that they always had."""
@@ -264,7 +265,7 @@ def of(kind: pa.DataType, value: Any) -> int:
     return checksum(pa.record_batch({"v": pa.array([value], kind)}))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(batches(most=4), st.data())
 def test_any_other_value_changes_it(batch: pa.RecordBatch, data: st.DataObject) -> None:
     """One value of one row, an offset among them, is another one, or null: another checksum."""

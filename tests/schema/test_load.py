@@ -114,6 +114,7 @@ def test_a_model_of_another_pandera_says_how_to_change(folder: Path, flavour: st
     assert "import pandera.polars as pa" in told.value.do
 
 
+@pytest.mark.slow
 def test_loading_leaves_the_environment_alone() -> None:
     """pandera's first import sets two variables that Spark reads; ours takes them back."""
     code = (
@@ -124,4 +125,4 @@ def test_loading_leaves_the_environment_alone() -> None:
     )
     environment = {k: v for k, v in os.environ.items() if k not in {"SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE"}}
     subprocess.run([sys.executable, "-c", code],
-                   check=True, env=environment, cwd=Path(__file__).parents[2])  # fmt: skip
+                   check=True, env=environment, cwd=Path(__file__).parents[2], timeout=120)  # fmt: skip

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +23,15 @@ def modules(*folders: str) -> Iterator[Path]:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """A file's syntax tree, every node of it; read once for all who ask."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"), path.name)))
+
+
 def functions(path: Path) -> Iterator[Function]:
     """Every function and method of a file, however deep."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+    return (node for node in nodes(path) if isinstance(node, Function))
 
 
 def place(path: Path, node: Function) -> str:
@@ -61,5 +67,5 @@ def test_every_test_says_its_promise() -> None:
 def test_a_task_loads_without_pandas() -> None:
     """The order of a task is known without pandas, which takes as long to load as all else together."""
     asked = "import sys, ingest.run.task; print('pandas' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "False"

@@ -8,14 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ingest.errors import OverlapError
 from ingest.model.label import Label, label_text
 from ingest.model.window import Window
 from ingest.sinks.decision import adjacent, refuse_overlap
-from ingest.sinks.delta.names import app_id, dead_app, fingerprint, parse_receipt_name, receipt_name, safe, staged_path, window_app
+from ingest.sinks.delta.names import app_id, dead_app, fingerprint, parse_receipt_name, receipt_name, safe, staged_path
 from ingest.testing.sink import MemorySink
-from tests.sinks.delta.things import ROWS, plan, plan_of, receipt
+from tests.sinks.delta.things import PER_WINDOW, ROWS, TOPIC, plan, plan_of, receipt, window
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
 AT = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -74,10 +75,9 @@ def test_the_windows_beside(grid: str, start: Label, end: Label, expected: tuple
     assert adjacent(receipt(planned, [], 0, "a", grid=grid)) == expected
 
 
-def test_generations_share_their_window_id() -> None:
-    """The generation is never in the id; attempts of dead letters have each their own."""
+def test_attempts_have_dead_letters_of_their_own() -> None:
+    """Two attempts at a window both commit theirs."""
     window = plan(MemorySink("m", ROWS), 0).window
-    assert window_app(window.key, "orders") == window_app(window.key, "orders")
     assert dead_app(window, "a1") != dead_app(window, "a2")
 
 
@@ -103,3 +103,7 @@ def test_the_windows_own_receipt_is_no_overlap() -> None:
     sink = MemorySink("m", ROWS)
     planned = plan(sink, 0)
     refuse_overlap(planned, [receipt(planned, [], 0, "a")])
+    anew = replace(TOPIC, topic_id="made anew")
+    refuse_overlap(plan_of(sink, window(1), (0, PER_WINDOW), [anew]), [receipt(planned, [], 0, "a")])
+    with pytest.raises(OverlapError):
+        refuse_overlap(plan_of(sink, window(1), (0, PER_WINDOW), [TOPIC]), [receipt(planned, [], 0, "a")])

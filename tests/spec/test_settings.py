@@ -1,54 +1,51 @@
-"""The README's table of settings is the spec: every field, its default, and nothing else."""
+"""`docs/settings.md` is the spec: generated from its models, every setting with its values, its true default and its purpose."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
-from typing import get_args
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from pydantic import Field
 
-from ingest.spec.metadata import METADATA, METADATA_DEFAULT
-from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
+from ingest.config.values import LeftOut, Section, Text
+from ingest.kafka.properties import DEFAULTS, TUNED
+from ingest.read.confluent import BYTES_MAX, ROWS_MAX, STALL_SECONDS
+from ingest.spec.cluster import TuningSpec
+from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
+from ingest.spec.pipeline import PipelineSpec
+from tests.docs import settings as generator
 
-SECTION = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").partition("## Settings\n")[2].partition("\n## ")[0]
-ROWS = {name: cells.split(" | ") for name, cells in re.findall(r"^\| `([a-z_.]+)` \| (.+) \|$", SECTION, re.MULTILINE)}
-
-
-def models(annotation: object) -> list[type[BaseModel]]:
-    """The sections in an annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in models(part)]
+FIELDS = generator.settings()
+PAGE = generator.PAGE.read_text(encoding="utf-8")
+ROWS = {name: cells.split(" | ") for name, cells in re.findall(r"^\| `([a-z_.]+)` \| (.+) \|$", PAGE, re.MULTILINE)}
 
 
-def settings(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every setting with its dotted place. A section is none itself, unless it may be written in another way."""
-    for name, field in model.model_fields.items():
-        here, below = f"{place}{field.alias or name}", models(field.annotation)
-        if not below or field.annotation not in below:
-            yield here, field
-        for section in below:
-            yield from settings(section, f"{here}.")
-
-
-FIELDS = {name: field for name, field in settings(PipelineSpec) if name.partition(".")[0] not in NOT_WRITTEN}
+def test_the_page_is_up_to_date() -> None:
+    """What stands in the page is what the models say: who changes one runs `make docs`."""
+    assert generator.page() == PAGE
 
 
 def test_every_setting_is_in_the_table() -> None:
     """What can be written is described, and what is described can be written."""
-    assert sorted(ROWS) == sorted(FIELDS)
+    assert sorted(name for name in ROWS if name not in METADATA) == sorted(FIELDS)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_setting_says_what_it_is_for(name: str) -> None:
+    """Each says which values it takes, what holds without it, and its purpose, in a sentence."""
+    values, default, meaning = ROWS[name]
+    assert values
+    assert default
+    assert meaning[0].isupper()
+    assert meaning.endswith(".")
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_table_has_the_defaults(name: str) -> None:
     """A default stands in the table as it would be written."""
-    field, (_, default, meaning) = FIELDS[name], ROWS[name]
-    assert meaning
+    field, (_, default, _) = FIELDS[name], ROWS[name]
     if field.is_required():
         assert default == "required"
     elif name == "metadata":
@@ -59,15 +56,52 @@ def test_the_table_has_the_defaults(name: str) -> None:
         assert default.strip("`") == str(field.default)
 
 
+def _told(made: TuningSpec) -> dict[str, object]:
+    client = made.client()
+    return {TUNED[name]: getattr(client, name) for name in TUNED} | dict(made.reader())
+
+
+@pytest.mark.parametrize("name", sorted(TuningSpec.model_fields.keys() - {"rack"}))
+def test_the_tunings_defaults_are_those_that_hold(name: str) -> None:
+    """Where the client, or the reader, has the default, the table tells that one."""
+    theirs = {**DEFAULTS, "rows_max": ROWS_MAX, "bytes_max": BYTES_MAX, "stall_seconds": STALL_SECONDS}
+    made = TuningSpec.model_validate({name: ROWS[f"source.tuning.{name}"][1].strip("`")})
+    ((key, value),) = ((key, value) for key, value in _told(made).items() if value is not None)
+    assert value == theirs[key] * (1024 if key.endswith(".kbytes") else 1)  # type: ignore[operator]
+
+
 def test_the_names_of_metadata_are_listed() -> None:
-    """Each name that a column can be asked for by, in the order of the columns."""
-    listed = re.search(r"^Names of `metadata`: (.+?)\. ", SECTION, re.MULTILINE)
-    assert listed is not None
-    assert tuple(re.findall(r"`([a-z-]+)`", listed[1])) == METADATA
+    """Each name that a column can be asked for by, in the order of the columns, with what it holds."""
+    assert tuple(METADATA_MEANINGS) == METADATA
+    section = PAGE.partition("## Metadata columns")[2]
+    assert tuple(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == METADATA
+
+
+class _Table(Section):
+    kind: Literal["table"] = Field(default="table", description="A table.")
+    path: Text = Field(description="Where it is.")
+
+
+class _Topic(Section):
+    kind: Literal["topic"] = Field(description="A topic.")
+    name: Annotated[Text | None, LeftOut("the pipeline's id")] = Field(default=None, description="What it is called.")
+
+
+class _Either(Section):
+    sink: Annotated[_Table | _Topic, Field(discriminator="kind")] = Field(description="Where rows go.")
+
+
+def test_a_section_of_several_kinds_has_a_table_for_each() -> None:
+    """A new format or sink is in the page as soon as the spec's union has it."""
+    whole, table, topic = generator.tables(_Either)
+    assert list(whole.settings()) == []
+    assert (table.heading, topic.heading) == ("`sink`, `kind: table`", "`sink`, `kind: topic`")
+    assert [name for name, _ in topic.settings()] == ["sink.kind", "sink.name"]
+    assert list(generator.settings(_Either)) == ["sink.kind", "sink.path", "sink.name"]
 
 
 def test_editors_get_the_settings() -> None:
-    """The JSON schema, which Dagster's component shows, has every setting of source and window, and the forms they take."""
+    """The JSON schema, which Dagster's component shows, has every setting of source and window, the forms they take, and their purpose."""
     schema = PipelineSpec.model_json_schema()
     for section, model in (
         ("source", "SourceSpec"),
@@ -77,4 +111,5 @@ def test_editors_get_the_settings() -> None:
     ):
         known = {name.removeprefix(f"{section}.") for name in FIELDS if re.fullmatch(rf"{section}\.[a-z_]+", name)}
         assert known <= set(schema["$defs"][model]["properties"])
+        assert all(schema["$defs"][model]["properties"][name]["description"] for name in known)
     assert set(schema["properties"]["metadata"]["properties"]) == set(METADATA)

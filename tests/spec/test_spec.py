@@ -348,5 +348,5 @@ def test_no_field_is_ignored() -> None:
 def test_a_spec_is_read_without_the_heavy_libraries() -> None:
     """Whoever only reads specs loads neither librdkafka nor Arrow."""
     asked = "import sys, ingest.spec.pipeline; print({'confluent_kafka', 'pyarrow', 'pyspark'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "set()"

@@ -20,6 +20,7 @@ from ingest.testing.reader import MemoryReader
 from tests.contracts.broker_contract import BrokerContract
 from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.reader_contract import ReaderContract
+from tests.profiles import examples
 
 TP = TopicPartition("t", 0)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -209,7 +210,7 @@ def lay(broker: MemoryBroker, seed: int) -> None:
     broker.delete_records(TP, draw.randrange(end // 3 + 1))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.floats(0, 1), max_size=6))
 def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[float]) -> None:
     """Whole or cut anywhere, the splits of a random log give exactly its visible messages, once, in order; the summaries add up."""

@@ -26,6 +26,7 @@ from ingest.windows.grid import (
     parse_windows,
     window_at,
 )
+from tests.profiles import examples
 
 MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - Hypothesis wants naive bounds
 
@@ -55,7 +56,7 @@ CRONS = st.tuples(TIMES, DAYS).map(lambda fields: " ".join([*fields[0], *fields[
 STARTS = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - as above
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(CRONS, STARTS)
 @example("0 6 1-7 * 1", datetime(2026, 1, 1, tzinfo=UTC))
 @example("0 0 * * 7", datetime(2026, 1, 1, tzinfo=UTC))
@@ -76,7 +77,6 @@ def test_dagster_sees_the_same_windows(expression: str, moment: datetime) -> Non
     assert [(w.start.timestamp(), w.end.timestamp()) for w in theirs][:2] == [(a.timestamp(), b.timestamp()) for a, b in pairwise(labels)]
 
 
-@settings(deadline=None, max_examples=100)
 @given(CRONS, STARTS)
 def test_windows_of_a_grid_tile(expression: str, moment: datetime) -> None:
     """Each instant lies in exactly one window: the one that starts at the last label not later; its neighbours touch it."""
@@ -89,7 +89,6 @@ def test_windows_of_a_grid_tile(expression: str, moment: datetime) -> None:
     assert labels_between(expression, window.span[0] - timedelta(microseconds=1), window.span[1]) == [window.start, window.end]
 
 
-@settings(deadline=None, max_examples=100)
 @given(CRONS, STARTS, st.integers(0, 6))
 def test_labels_back_are_the_last_ones(expression: str, upto: datetime, count: int) -> None:
     """As many as asked for, none later than the instant, none left out, in the order of time; a label is its own last one."""
@@ -141,7 +140,6 @@ def test_what_is_no_batch_says_why(text: str, says: str) -> None:
         parse_windows("p", BATCH, text)
 
 
-@settings(deadline=None)
 @given(MOMENTS, st.integers(0, 60), st.sampled_from(["hourly", "daily"]))
 def test_windows_of_a_range_touch(start: datetime, count: int, grid: str) -> None:
     """A parsed range is its windows, one after the other, without a gap."""
@@ -152,7 +150,6 @@ def test_windows_of_a_range_touch(start: datetime, count: int, grid: str) -> Non
     assert [w.end for w in windows] == [first + (i + 1) * length for i in range(count + 1)]
 
 
-@settings(deadline=None)
 @given(MOMENTS, st.timedeltas(timedelta(0), timedelta(days=2)))
 def test_labels_lie_after_the_first_and_up_to_the_last(after: datetime, length: timedelta) -> None:
     """Exactly the grid's instants of (after, upto]."""

@@ -62,6 +62,7 @@ def hostile(*arguments: str) -> Any:
     return json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANGS).stdout)
 
 
+@pytest.mark.slow
 def test_no_message_of_a_megabyte_takes_more_than_linear_time() -> None:
     """Every family of hostile messages ends, with the same verdict for a large message and, by both ways, for a smaller one."""
     found = hostile(str(1 << 20))
@@ -69,6 +70,7 @@ def test_no_message_of_a_megabyte_takes_more_than_linear_time() -> None:
     assert found["unterminated string with escaped quotes: Scalars"] == ["not_json", "not_json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("megabytes", "count", "family"), [(16, 1, "small integers"), (16, 1, "empty arrays"), (1, 20, "small integers")])
 def test_large_messages_of_small_values_are_rows_within_a_bound_of_memory(megabytes: int, count: int, family: str) -> None:
     """At most 32 bytes a byte of the largest message, beside what the process takes anyway."""
@@ -77,6 +79,7 @@ def test_large_messages_of_small_values_are_rows_within_a_bound_of_memory(megaby
     assert peak < 400 + 32 * megabytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error",
     [duckdb.OutOfMemoryException("full"), duckdb.InternalException("broken"), pa.ArrowInvalid("x"), MemoryError(), RuntimeError("x")],
@@ -94,6 +97,7 @@ def test_what_the_engine_can_not_do_costs_only_its_message(monkeypatch: pytest.M
     assert verdicts(decoded(Machine(Scalars, "ignore"), messages)) == verdicts(alone(messages))
 
 
+@pytest.mark.slow
 def test_an_engine_that_always_fails_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked a bounded number of times a batch, and every message goes the strict way."""
     given = failing(monkeypatch, "", duckdb.OutOfMemoryException("full"))

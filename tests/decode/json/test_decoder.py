@@ -17,6 +17,7 @@ from ingest.schema.columns import Columns
 from ingest.schema.messages import MESSAGES
 from tests.decode.json.documents import documents
 from tests.decode.json.models import Nested, Scalars
+from tests.profiles import examples
 
 HERE = Path(__file__).parent
 SCALARS = JsonDecoder("models.py:Scalars", HERE)
@@ -121,7 +122,7 @@ def test_monstrous_messages_among_good_ones() -> None:
     assert [reason for _, _, reason in dead(decoded)] == ["too_deep", "out_of_range"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 1000), st.lists(st.integers(0, 59), max_size=10), st.sampled_from(["dead", "drop"]))
 def test_every_message_ends_in_exactly_one_place(seed: int, tombstones: list[int], on_null: Any) -> None:
     """rows + dead letters + dropped = messages, without overlap, in order."""

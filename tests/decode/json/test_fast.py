@@ -15,6 +15,7 @@ from ingest.decode.json.values import RefusedValueError
 from ingest.schema.columns import Columns
 from tests.decode.json.documents import FITTING, KEYS, LITERALS, documents
 from tests.decode.json.models import Nested, Scalars
+from tests.profiles import examples
 
 COLUMNS = Columns.of(Scalars)
 WAYS: dict[Unknown, tuple[Fast, Strict]] = {unknown: (Fast(COLUMNS, unknown), Strict(COLUMNS, unknown)) for unknown in ("ignore", "dead")}
@@ -85,7 +86,7 @@ def test_whole_documents_are_all_taken_fast() -> None:
     assert compare(whole, "ignore") == (len(whole), len(whole))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(LITERALS)), max_size=6), st.binary(max_size=3), st.integers(0, 200))
 @example([('"id"', "1")], b",", 7)
 def test_any_mix_of_fields_with_any_bytes_in_between(fields: list[tuple[str, str]], noise: bytes, at: int) -> None:

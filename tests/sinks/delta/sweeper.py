@@ -1,5 +1,7 @@
 """A process that commits windows in children and kills each with SIGKILL at a random delay, then runs the window again.
 
+The delays lie one in each of as many parts of a commit's time as there are kills: few kills reach all of it, too.
+
     python sweeper.py TABLE KILLS SEED
 
 Prints one JSON line: how many windows were there right after the kill, and how long a commit takes that nobody kills. The children
@@ -82,7 +84,7 @@ def main(uri: str, kills: int, seed: int) -> None:
     took = max(timed(uri, n) for n in range(2))
     alive, there = 0, 0
     for number in range(2, 2 + kills):
-        alive += killed(uri, number, chance.uniform(0, took))
+        alive += killed(uri, number, took * (number - 2 + chance.random()) / kills)
         outcome = finished(uri, number, "retry")
         if outcome not in {0, 1}:
             raise SystemExit(f"window {number}: the retry ended with {outcome}")

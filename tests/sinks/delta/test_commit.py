@@ -15,6 +15,7 @@ from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, Unrea
 from ingest.model.receipt import Receipt
 from ingest.ports.sink import AlreadyDone, Done, Unknown
 from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.names import window_app
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.testing.sink import MemorySink
 from tests.sinks.delta.things import ROWS, delta_pieces, staged_paths, staged_receipt, window
@@ -27,6 +28,15 @@ def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaSink:
     made.prepare("ledger-1", "orders", "hourly")
     monkeypatch.setattr(tables, "WAITS", (0.0, 0.0))
     return made
+
+
+def test_generations_share_their_window_id(sink: DeltaSink) -> None:
+    """A window is one application to Delta, whatever its generation: of two stale writers one is refused. Another window is another."""
+    for number, generation in ((0, 0), (0, 1), (1, 0)):
+        made, staged = staged_receipt(sink, number, generation, f"a{generation}")
+        assert isinstance(sink.commit(made, staged), Done)
+    table = DeltaTable(sink.uri)
+    assert [table.transaction_version(window_app(window(n).key, "orders")) for n in (0, 1, 2)] == [2, 1, None]
 
 
 class Wire:

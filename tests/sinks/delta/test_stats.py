@@ -21,6 +21,7 @@ from ingest.schema.messages import HEADERS
 from ingest.sinks.delta.columns import table_schema
 from ingest.sinks.delta.stats import statistics
 from ingest.sinks.delta.table import append, once
+from tests.profiles import examples
 
 YEARS = (datetime(1970, 1, 2), datetime(2200, 1, 1))  # noqa: DTZ001 - hypothesis adds the zone
 PLAIN: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -57,7 +58,7 @@ def rows(size: int) -> st.SearchStrategy[pa.Table]:
     return st.tuples(*columns).map(lambda data: pa.table([pa.array(c, f.type) for c, f in zip(data, SCHEMA, strict=True)], schema=SCHEMA))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(table=rows(4))
 def test_bounds_hold_every_value(tmp_path: Path, table: pa.Table) -> None:
     """Whatever the values, they lie within the bounds; nulls are counted; columns have bounds all or none."""

@@ -141,17 +141,18 @@ def together(calls: Sequence[Callable[[], T]]) -> list[T]:
     gate, results, errors = threading.Barrier(len(calls)), {}, []
 
     def run(i: int) -> None:
-        gate.wait()
         try:
+            gate.wait(60)
             results[i] = calls[i]()
         except BaseException as error:  # noqa: BLE001 - raised again below
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]
     for t in threads:
         t.start()
     for t in threads:
-        t.join()
+        t.join(60)
+        assert not t.is_alive(), "a call neither returned nor failed"
     if errors:
         raise errors[0]
     return [results[i] for i in range(len(calls))]

@@ -1,0 +1,175 @@
+"""Generates `docs/settings.md` from the models of a spec: `make docs`, or `python -m tests.docs.settings`.
+
+What a setting is for is its field's description; which values it takes is said by its type (`Values` among the annotations, or the words of
+a `Literal`); its default is the field's, unless `LeftOut` says it better. Where a section may be of several kinds, each has a table.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from ingest.config.values import LeftOut, Values
+from ingest.schema.metadata import ALWAYS, TYPES
+from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
+from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
+
+INTRODUCTION = """\
+# Settings
+
+*Generated from the models in `ingest/spec` by `make docs`: to change what stands here, change the description of the field.*
+
+All that stands under `attributes` of a pipeline's file. A setting that would have no effect where it stands is a mistake, and all mistakes
+of a file are told at once, each with its line.
+
+- **Templates.** A value may hold `{{ env.NAME }}`, `{{ env('NAME') }}`, `{{ env('NAME', 'default') }}` or
+  `{{ env.NAME | default('default') }}`, which the command and Dagster fill in alike. No other template is read.
+- **Secrets** belong into the environment, and by templates into `source.client` or `state`. `sink.path` and `source.bootstrap_servers`
+  refuse them, because a table's place is kept in plans, receipts and logs: credentials of a storage go to its own SDK by the environment.
+- **An instant** has its time zone: `2026-01-02T03:00:00Z`.
+- **A duration** is `30s`, `5m`, `1h30m`, `100ms` or a number of seconds.
+- **A size** is `16MiB`, `512KiB` or a number of bytes.
+- **A name** that YAML would take for something else (`010`, `0x10`, `on`) needs quotes, and the error says so.
+- **A file** has at most 256 KiB, 20 levels and 20,000 values.
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One section's settings; `kind` where the section is one of several."""
+
+    place: str
+    about: str
+    kind: str | None
+    model: type[BaseModel]
+
+    @property
+    def heading(self) -> str:
+        """`source.start`, or `sink (kind: delta)`."""
+        name = f"`{self.place}`" if self.place else "The pipeline"
+        return name if self.kind is None else f"{name}, {self.kind}"
+
+    def settings(self) -> Iterator[tuple[str, FieldInfo]]:
+        """Its own settings by their dotted names, without what is a section and nothing else, and without what nobody writes."""
+        for name, field in self.model.model_fields.items():
+            here = field.alias or name
+            if name not in NOT_WRITTEN and not (_models(field.annotation) and not _values(field)):
+                yield (f"{self.place}.{here}" if self.place else here), field
+
+
+def tables(model: type[BaseModel] = PipelineSpec, place: str = "", about: str = "", kind: str | None = None) -> Iterator[Table]:
+    """A section's table, then those of the sections in it."""
+    yield Table(place, about, kind, model)
+    for name, field in model.model_fields.items():
+        below = [] if name in NOT_WRITTEN else _models(field.annotation)
+        for section in below:
+            here = f"{place}.{field.alias or name}" if place else field.alias or name
+            of = _kind(section) if len(below) > 1 else None
+            yield from tables(section, here, field.description or "", of)
+
+
+def settings(model: type[BaseModel] = PipelineSpec) -> dict[str, FieldInfo]:
+    """Every setting by its dotted name; one that several kinds of a section have is the first kind's."""
+    found: dict[str, FieldInfo] = {}
+    for table in tables(model):
+        for name, field in table.settings():
+            found.setdefault(name, field)
+    return found
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for table in tables():
+        rows = [_row(name, field) for name, field in table.settings()]
+        if rows:
+            parts.append(f"## {table.heading}\n\n" + (f"{table.about}\n\n" if table.about else "") + "\n".join([HEAD, *rows]) + "\n")
+    return "\n".join([*parts, _metadata()])
+
+
+def _metadata() -> str:
+    always = ", ".join(f"`{name}`" for name in ALWAYS)
+    lines = [
+        "## Metadata columns\n",
+        "What `metadata` can ask for, in the order of the columns. Receipts are verified against some, and windows are replaced by them,",
+        f"so they are always there: {always}.\n",
+        "| name | column, if nothing is said | Arrow type | what it holds |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name in METADATA:
+        column = f"`{METADATA_DEFAULT[name]}`" if name in METADATA_DEFAULT else "none"
+        lines.append(f"| `{name}` | {column} | {str(TYPES[name]).replace('|', '/')} | {METADATA_MEANINGS[name]} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    return f"| `{name}` | {_values(field)} | {_default(field)} | {field.description} |"
+
+
+def _values(field: FieldInfo) -> str:
+    """Which values it takes: what is said of the field itself, else of its type."""
+    own = [mark.words for mark in field.metadata if isinstance(mark, Values)]
+    words = [own[-1]] if own else list(_words(field.annotation))
+    return " ".join([", ".join(words), "or a section of its own, below" if words and _models(field.annotation) else ""]).strip()
+
+
+def _words(annotation: object) -> Iterator[str]:
+    """Of the types in an annotation, the outermost that says its values."""
+    own = [mark.words for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Values)]
+    if own:
+        yield own[-1]
+    elif typing.get_origin(annotation) is typing.Literal:
+        yield from (f"`{word}`" for word in typing.get_args(annotation))
+    elif annotation is bool:
+        yield "`true`, `false`"
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return
+    else:
+        for part in typing.get_args(annotation):
+            yield from _words(part)
+
+
+def _default(field: FieldInfo) -> str:
+    """As it would be written."""
+    told = [mark.words for mark in field.metadata if isinstance(mark, LeftOut)]
+    if told:
+        return told[-1]
+    if field.is_required():
+        return "required"
+    value = field.default if field.default_factory is None else None
+    if value is None:
+        return "none"
+    if isinstance(value, timedelta):
+        return f"`{value // timedelta(minutes=1)}m`" if value >= timedelta(minutes=1) else f"`{value // timedelta(seconds=1)}s`"
+    if isinstance(value, Mapping):
+        return ", ".join(f"`{column}`" for column in value.values())
+    return f"`{value}`"
+
+
+def _kind(section: type[BaseModel]) -> str | None:
+    """What tells a kind of a section from the others: the one word that some field takes."""
+    for name, field in section.model_fields.items():
+        words = typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
+        if len(words) == 1:
+            return f"`{field.alias or name}: {words[0]}`"
+    return None
+
+
+def _models(annotation: object) -> list[type[BaseModel]]:
+    """The sections in an annotation, however deep in unions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in _models(part)]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

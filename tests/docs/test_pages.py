@@ -1,0 +1,90 @@
+"""What the pages name is there: paths, classes, links and headings; and the guide leads to where a change starts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "DESIGN.md", "FLINK.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
+PATH = re.compile(r"((?:ingest|assets|resources|tests|docs|dagster_home)/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml)(?:: ([\w, ]+))?")
+"""A path of the project in code formatting, perhaps with names that are defined there: `ingest/errors.py: SpecError`."""
+
+
+def text(page: str) -> str:
+    """A page of the project."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def prose(page: str) -> str:
+    """A page without its code blocks, which may be of somebody else's project."""
+    return re.sub(r"^```.*?^```", "", text(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def defined(path: Path) -> set[str]:
+    """The names that a module defines at its top, and the methods of its classes."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+            found |= {part.name for part in node.body if isinstance(part, ast.FunctionDef)} if isinstance(node, ast.ClassDef) else set()
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def anchors(page: str) -> set[str]:
+    """What a link can point at within a page: its headings, as GitHub writes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_is_there(page: str) -> None:
+    """A reader who follows a path finds the file, and in it the names that stand behind the path."""
+    wrong = []
+    for span in re.findall(r"`([^`\n]+)`", prose(page)):
+        meant = PATH.fullmatch(span)
+        if meant is None:
+            continue
+        path = ROOT / meant[1]
+        names = set(meant[2].split(", ")) if meant[2] else set()
+        if not path.exists() or (names and not names <= defined(path)):
+            wrong.append(span)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    """Links within the project lead to a page that is there, and to a heading of it."""
+    wrong = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        file, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        other = (ROOT / page).parent / file if file else ROOT / page
+        if not other.exists() or (anchor and anchor not in anchors(str(other.resolve().relative_to(ROOT)))):
+            wrong.append(target)
+    assert wrong == []
+
+
+CHANGES = (
+    "a format", "a kind of sink", "an exit code", "a kind of grid", "a column of dead letters", "how patiently a question is repeated",
+    "when retention warns", "a metadata column", "a SASL mechanism", "a check in Dagster", "a column of `windrow show`",
+    "how late messages are counted",
+)  # fmt: skip
+"""What a newcomer may want to change first; each has one place to start."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_guide_says_where_a_change_starts(change: str) -> None:
+    """Each change has one row, whose second cell names one place first, and whose last names what would notice a mistake."""
+    rows = [line.strip("| ").split(" | ") for line in text("DESIGN.md").splitlines() if line.startswith(f"| {change} |")]
+    assert len(rows) == 1
+    (_, start, proof), *_ = rows
+    assert PATH.fullmatch(re.findall(r"`([^`]+)`", start)[0])
+    assert re.search(r"`tests/[\w./]+`", proof)

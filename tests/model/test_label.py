@@ -1,0 +1,72 @@
+"""Labels: instants or sequence numbers, never both in one pipeline, each with one text form that sorts as they do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.model.label import Label, instant, is_later, label_text, number_of, require_label
+
+EAST = timezone(timedelta(hours=2))
+T = datetime(2026, 1, 5, tzinfo=UTC)
+INSTANTS = st.integers(0, 10**11).map(lambda milliseconds: T + timedelta(milliseconds=milliseconds))
+NUMBERS = st.integers(0, 10**9 - 1)
+
+
+@given(st.one_of(st.tuples(INSTANTS, INSTANTS), st.tuples(NUMBERS, NUMBERS)))
+def test_labels_of_a_kind_are_in_order(pair: tuple[Label, Label]) -> None:
+    """Of two labels of one pipeline exactly one is later, or they are equal; numbers' texts are in the same order."""
+    one, other = pair
+    assert [is_later(one, other), one == other, is_later(other, one)].count(True) == 1
+    if isinstance(one, int):
+        assert is_later(one, other) == (label_text(one) > label_text(other))
+
+
+def test_instants_and_numbers_are_in_no_order() -> None:
+    """Neither of an instant and a number is later."""
+    assert not is_later(T, 3)
+    assert not is_later(3, T)
+    assert is_later(T + timedelta(microseconds=1), T)
+    assert is_later(4, 3)
+
+
+def test_only_a_number_is_one() -> None:
+    """A sequence number is itself; an instant is refused, not read as one."""
+    assert number_of(0) == 0
+    with pytest.raises(TypeError, match="2026-01-05T00:00:00Z is no sequence number"):
+        number_of(T)
+
+
+def test_the_text_of_an_instant() -> None:
+    """In UTC with a Z; fractions only where there are any."""
+    assert instant(datetime(2026, 1, 2, 5, tzinfo=EAST)) == "2026-01-02T03:00:00Z"
+    assert instant(datetime(2026, 1, 2, 3, 0, 0, 5, tzinfo=UTC)) == "2026-01-02T03:00:00.000005Z"
+
+
+def test_the_text_of_a_label() -> None:
+    """An instant's, or a batch's number with nine digits."""
+    assert label_text(datetime(2026, 1, 2, 3, tzinfo=UTC)) == "2026-01-02T03:00:00Z"
+    assert [label_text(7), label_text(123_456_789)] == ["batch-000000007", "batch-123456789"]
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        (-1, "^start must not be negative: -1$"),
+        (datetime(2026, 1, 2), r"^start must be an aware datetime in UTC, not datetime.datetime\(2026"),  # noqa: DTZ001 - as it says
+        (datetime(2026, 1, 2, tzinfo=EAST), "^start must be an aware datetime in UTC, not "),
+    ],
+)
+def test_what_is_no_label_is_refused(label: int | datetime, words: str) -> None:
+    """The field that it stands in is named."""
+    with pytest.raises(ValueError, match=words):
+        require_label("start", label)
+
+
+def test_what_is_a_label_is_not() -> None:
+    """The first number is 0; UTC under any name is UTC."""
+    for label in (0, 1, datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=timezone(timedelta(0), "Z"))):
+        require_label("start", label)

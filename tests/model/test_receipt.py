@@ -1,0 +1,43 @@
+"""A receipt's numbers: what is missing, what splits come to, and that its digest is its plan's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts
+from tests.model.test_plan import PLAN
+
+ONE = SplitCounts("t", 0, 10, 100, 100, 40, 1_000, 30, 7, 3, 30, 7, 5, skipped=20, late=2, early=1)
+TWO = SplitCounts("t", 1, 0, 9, 9, 9, 200, 9, 0, 0, 9, 0, 0, late=4, early=8)
+
+
+def test_what_is_missing_was_there_and_held_nothing_visible() -> None:
+    """The range without what was read and what was skipped."""
+    assert (ONE.missing, TWO.missing) == (30, 0)
+
+
+def test_a_windows_totals() -> None:
+    """Each number for itself; of no splits all are 0."""
+    assert Counts.total(iter([ONE, TWO])) == Counts(
+        read=49, bytes=1_200, valid=39, dead=7, dropped=3, invisible=30, aborted=5, skipped=20, late=6, early=9
+    )
+    assert Counts.total([]) == Counts()
+
+
+def test_of_nothing_the_checksums_are_0() -> None:
+    """Sixteen digits each."""
+    assert Checksums() == Checksums("0000000000000000", "0000000000000000")
+
+
+def receipt(digest: str) -> Receipt:
+    """A receipt of the plan."""
+    return Receipt(PLAN, digest, 0, "a", "r", "l", "hourly", Counts(), (), (), "code", datetime(2026, 1, 2, tzinfo=UTC), 1.0)
+
+
+def test_a_receipts_digest_is_its_plans() -> None:
+    """Another one is damage, and the window is named."""
+    assert receipt(PLAN.digest).window == PLAN.window
+    with pytest.raises(ValueError, match=r"^receipt of window 2026-01-02T03:00:00Z: its digest is not its plan's$"):
+        receipt(PLAN.digest[::-1])

@@ -1,0 +1,131 @@
+"""What a source selects, and positions as they are written on a command line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from ingest.errors import SpecError
+from ingest.model.boundary import TopicPartition
+from ingest.model.source import (
+    AtTime,
+    Earliest,
+    Given,
+    GroupOffsets,
+    Initializer,
+    Latest,
+    Partitions,
+    Pattern,
+    Selection,
+    Topics,
+    flink_offsets,
+    given,
+    moment,
+    parse_initializer,
+    selection_text,
+    selects,
+)
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+THREE = datetime(2026, 1, 2, 3, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("selection", "selected", "text"),
+    [
+        (Topics(("b", "c")), [B0], "b, c"),
+        (Pattern("a|x.*"), [A0, A1], "topics matching a|x.*"),
+        (Partitions((A1, B0)), [A1, B0], "a[1], b[0]"),
+    ],
+)
+def test_a_selection(selection: Selection, selected: list[TopicPartition], text: str) -> None:
+    """What it selects, and how people read it."""
+    assert [tp for tp in (A0, A1, B0) if selects(selection, tp)] == selected
+    assert selection_text(selection) == text
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    """Not a part of one."""
+    assert Pattern("orders").matches("orders")
+    assert not Pattern("orders").matches("orders-2")
+    assert not Pattern("orders").matches("my-orders")
+
+
+def test_offsets_as_flink_writes_them() -> None:
+    """Spaces, and a semicolon at the end, are no matter."""
+    assert flink_offsets(" partition:0, offset:42 ;partition:10,offset:0; ") == {0: 42, 10: 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("partition:0,offset:42;0:1", "^part 2 is not of the form partition:0,offset:42$"),
+        ("", "^part 1 is not of the form"),
+        ("partition:0,offset:-1", "^part 1 is not"),
+        ("partition:0,offset:1;partition:00,offset:2", "^partition 0 stands there twice$"),
+    ],
+)
+def test_what_flink_would_not_write_is_refused(text: str, words: str) -> None:
+    """With the number of the part, or the partition."""
+    with pytest.raises(ValueError, match=words):
+        flink_offsets(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", Earliest()),
+        (" latest ", Latest()),
+        ("timestamp:2026-01-02T03:00:00Z", AtTime(THREE, "latest")),
+        ("timestamp:1767322800000", AtTime(THREE, "latest")),
+        ("timestamp:2026-01-02T03:00:00Z?fail", AtTime(THREE, "fail")),
+        ("committed:g", GroupOffsets("g", "fail")),
+        ("committed:g:x?earliest", GroupOffsets("g:x", "earliest")),
+        ("partition:1,offset:3;partition:0,offset:5", Given(((A0, 5), (A1, 3)), "fail")),
+        ("partition:0,offset:5?latest", Given(((A0, 5),), "latest")),
+    ],
+)
+def test_a_position_on_a_command_line(text: str, expected: Initializer) -> None:
+    """What follows the question mark is what to do where there is no answer."""
+    assert parse_initializer(text, ["a"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "it is none of earliest, latest"),
+        ("first", "it is none of earliest"),
+        ("committed:", "it is none of earliest"),
+        ("timestamp:yesterday", "is not an instant"),
+        ("timestamp:2026-01-02T03:00:00", "has no time zone"),
+        ("timestamp:99999999999999999999", "epoch milliseconds of that size are no instant"),
+        ("timestamp:1767322800000?none", "after the \\? comes fail, earliest or latest"),
+        ("earliest?fail", "not after earliest or latest themselves"),
+        ("latest?earliest", "not after earliest or latest themselves"),
+        ("partition:0", "part 1 is not of the form"),
+    ],
+)
+def test_what_is_no_position_says_why(text: str, words: str) -> None:
+    """With what was written, and where to read what it can be."""
+    with pytest.raises(SpecError, match=words) as told:
+        parse_initializer(text, ["a"])
+    assert told.value.what.startswith(f"{text!r} is not a position: ")
+    assert told.value.stage == "spec"
+    assert "windrow peek --help" in told.value.do
+
+
+@pytest.mark.parametrize("topics", [[], ["a", "b"]])
+def test_offsets_by_partition_alone_need_one_topic(topics: list[str]) -> None:
+    """Whose would they be else?"""
+    with pytest.raises(ValueError, match=r"^offsets by partition alone need exactly one topic: write them by topic$"):
+        given({0: 5}, topics)
+
+
+def test_a_moment_is_an_instant_or_milliseconds() -> None:
+    """In UTC."""
+    for text in ("2026-01-02T03:00:00Z", "1767322800000", " 1767322800000 "):
+        assert (moment(text), moment(text).tzinfo) == (THREE, UTC)
+    assert moment("1767322800500").microsecond == 500_000
+    with pytest.raises(ValueError, match="is not an instant"):
+        moment("-1")

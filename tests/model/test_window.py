@@ -1,0 +1,39 @@
+"""A window has a length: some time, or one micro-batch."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ingest.model.label import Label
+from ingest.model.window import Window
+
+START = datetime(2026, 1, 2, 3, tzinfo=UTC)
+END = START + timedelta(microseconds=1)
+
+
+def test_a_window_in_time() -> None:
+    """Its key is its start; its span both ends."""
+    window = Window("p", START, END)
+    assert (window.key, window.span) == ("2026-01-02T03:00:00Z", (START, END))
+
+
+def test_a_micro_batch() -> None:
+    """Its key is its name; it has no span."""
+    window = Window("p", 0, 1)
+    assert (window.key, window.span) == ("batch-000000000", None)
+
+
+@pytest.mark.parametrize(("start", "end"), [(START, START), (END, START), (1, 1), (1, 3), (2, 1), (START, 2), (1, START)])
+def test_what_has_no_length_is_no_window(start: Label, end: Label) -> None:
+    """Nor two batches, nor a mixture."""
+    with pytest.raises(ValueError, match=r"^a window must end after it starts, a micro-batch with the next number: .* / .*$"):
+        Window("p", start, end)
+
+
+@pytest.mark.parametrize(("start", "end", "field"), [(-1, 0, "start"), (START.replace(tzinfo=None), END, "start"), (1, -1, "end")])
+def test_its_ends_are_labels(start: Label, end: Label, field: str) -> None:
+    """The wrong one is named."""
+    with pytest.raises(ValueError, match=f"^{field} must"):
+        Window("p", start, end)

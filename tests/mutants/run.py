@@ -1,0 +1,158 @@
+"""How many small mistakes in the pure modules the tests notice: mutmut over each module, against that module's own tests.
+
+`python -m tests.mutants.run` runs all, `python -m tests.mutants.run windows/grid plan` those whose path holds one of the words. Each module
+has a folder of its own in `.windrow/mutants`, with copies of the code and the tests, so nothing of the working tree is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.modules import EQUIVALENT, modules, tests_of
+
+ROOT = Path(__file__).parents[2]
+PLACE = ROOT / ".windrow" / "mutants"
+AT_ONCE = 2
+GOAL = 95
+LONGEST_SECONDS = 1200
+KILLED = {"killed", "timeout", "segfault"}
+
+_CONFIG = """
+[tool.mutmut]
+source_paths = ["ingest"]
+only_mutate = ["{module}"]
+pytest_add_cli_args_test_selection = {tests}
+pytest_add_cli_args = ["-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
+also_copy = ["conftest.py"]
+timeout_multiplier = 5
+timeout_constant = 2
+track_dependencies = false
+use_git_change_detection = false
+"""
+_CONFTEST = '''"""Fixed examples only: whether a mutant lives must not be chance."""
+
+from hypothesis import Phase, settings
+
+settings.register_profile("mutants", phases=[Phase.explicit], database=None, deadline=None)
+'''
+_STRING = re.compile(r'"[^"]*"')
+
+
+@dataclass(frozen=True)
+class Score:
+    """What became of a module's mutants. `alive`: the diffs of those that no test noticed."""
+
+    module: str
+    mutants: int
+    wording: int
+    equivalent: int
+    alive: tuple[str, ...]
+    stale: tuple[str, ...]
+    seconds: float
+
+    @property
+    def counted(self) -> int:
+        """Without those that change nothing, and those that only change the words of a sentence."""
+        return self.mutants - self.wording - self.equivalent
+
+    @property
+    def killed(self) -> int:
+        """How many some test noticed."""
+        return self.counted - len(self.alive)
+
+
+def measure(module: str) -> Score:
+    """Run one module's mutants against its tests."""
+    begun = time.monotonic()
+    place = PLACE / module.removesuffix(".py").replace("/", ".")
+    prepare(place, module)
+    mutmut(place, "run", "--max-children", "1")
+    alive, wording, equivalent = [], 0, []
+    results = [line.strip().rpartition(": ") for line in mutmut(place, "results", "--all", "true").splitlines() if ": " in line]
+    for name, _, status in results:
+        if status in KILLED:
+            continue
+        change = changed(mutmut(place, "show", name))
+        if is_wording(change):
+            wording += 1
+        elif change in EQUIVALENT.get(module, {}):
+            equivalent.append(change)
+        else:
+            alive.append(f"{name}: {status}\n{change}")
+    stale = tuple(EQUIVALENT.get(module, {}).keys() - set(equivalent))
+    return Score(module, len(results), wording, len(equivalent), tuple(alive), stale, time.monotonic() - begun)
+
+
+def prepare(place: Path, module: str) -> None:
+    """A folder that looks like the repository's root, with copies."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for name in ("ingest", "tests"):
+        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    config = _CONFIG.format(module=module, tests=list(tests_of(module)))
+    (place / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + config)
+    (place / "conftest.py").write_text(_CONFTEST)
+
+
+def mutmut(place: Path, *args: str) -> str:
+    """What mutmut prints; its own failure ends all."""
+    environment = os.environ | {"PYTHONPATH": "", "COLUMNS": "200"}
+    done = subprocess.run(
+        ["mutmut", *args], cwd=place, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"mutmut {' '.join(args)} in {place}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def changed(diff: str) -> str:
+    """The lines that a diff takes away and adds, without their indentation."""
+    lines = [line for line in diff.splitlines() if line[:1] in {"-", "+"} and line[:3] not in {"---", "+++"}]
+    return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines)
+
+
+def is_wording(change: str) -> bool:
+    """Whether only the words of a sentence changed: a string with a space in it."""
+    before, _, after = change.partition("\n+ ")
+    olds, news = _STRING.findall(before), _STRING.findall(after)
+    differing = [(a, b) for a, b in zip(olds, news, strict=False) if a != b]
+    return len(olds) == len(news) and len(differing) == 1 and " " in differing[0][0] and _plain(before[2:]) == _plain(after)
+
+
+def _plain(line: str) -> str:
+    return line.replace("XX", "").casefold()
+
+
+def report(scores: Sequence[Score]) -> bool:
+    """Print what lives, then one line for each module; whether the goal is reached."""
+    for score in scores:
+        for change in score.alive:
+            print(f"{score.module}\n{change}\n")
+        for change in score.stale:
+            print(f"{score.module}: listed as equivalent, and not among the survivors any more:\n{change}\n")
+    print(f"{'module':40}{'mutants':>9}{'counted':>9}{'killed':>8}{'score':>8}{'seconds':>9}")
+    whole = [("all", *(sum(column) for column in zip(*((s.mutants, s.counted, s.killed, s.seconds) for s in scores), strict=True)))]
+    for name, mutants, counted, killed, seconds in [*((s.module, s.mutants, s.counted, s.killed, s.seconds) for s in scores), *whole]:
+        print(f"{name:40}{mutants:9}{counted:9}{killed:8}{100 * killed / max(1, counted):7.1f}%{seconds:9.0f}")
+    return 100 * sum(s.killed for s in scores) >= GOAL * sum(s.counted for s in scores) and not any(s.stale for s in scores)
+
+
+def main(words: Sequence[str]) -> int:
+    """0 if the goal is reached, 1 if not."""
+    chosen = [module for module in modules(ROOT) if not words or any(word in module for word in words)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        scores = list(pool.map(measure, chosen))
+    return 0 if report(scores) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

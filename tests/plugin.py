@@ -1,0 +1,142 @@
+"""How the suite runs: one seed for all that is random, parts that `make soak` has more of, workers, and no skips in CI."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import signal
+from collections.abc import Generator
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests import profiles
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+LONG = ("spark", "broker", "slow")
+"""Markers, what takes longest first."""
+
+DEAR = {"instance", "postgres", "scene", "stage"}
+"""Fixtures that stand on a database, Dagster's or a ledger's, or on a table on disk: who asks for one is slow."""
+TABLES = Path(__file__).parent / "sinks" / "delta"
+"""Where each test makes tables."""
+
+profiles.register()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--seed` and `--soak`."""
+    group = parser.getgroup("windrow")
+    group.addoption("--seed", type=int, help="What is random begins with this; without it another number each time, which is printed.")
+    group.addoption("--soak", action="store_true", help="All parts of the tests that are long by nature, not just a sample of them.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed for the run, for all its workers and for Hypothesis, too, which reads its own option after this."""
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(2**32)
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(config.option.seed)
+    if hasattr(config, "workerinput"):  # a worker ignores Ctrl-C, and what it starts would inherit that
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """The seed, so that a run can be had again."""
+    return f"seed: {config.option.seed} (the same again: --seed {config.option.seed})"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`@pytest.mark.sampled(3, of=20)`: three parts, twenty in a soak; the test takes its number as `part`."""
+    marker = metafunc.definition.get_closest_marker("sampled")
+    if marker is not None:
+        metafunc.parametrize("part", range(marker.kwargs["of"] if metafunc.config.option.soak else marker.args[0]))
+
+
+@pytest.fixture
+def dice(request: pytest.FixtureRequest) -> random.Random:
+    """Random numbers of the test's own: `--seed` brings them again, whether the test runs alone or among others."""
+    return random.Random(f"{request.config.option.seed} {request.path.stem} {request.node.name}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where workers share the suite, what takes long begins first, so that what is short fills the gaps at the end."""
+    for item in items:
+        if not DEAR.isdisjoint(getattr(item, "fixturenames", ())) or item.path.is_relative_to(TABLES):
+            item.add_marker(pytest.mark.slow)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: next((rank for rank, name in enumerate(LONG) if item.get_closest_marker(name)), len(LONG)))
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist says nothing of types
+    """One test after the other to whichever worker is free, but for those that share what is dear: they go to one worker together.
+
+    (xdist's own `--dist=loadgroup` has workers write the group into a test's name, which pytest 9.2 no longer lets them.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(self.config.rootpath, nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """Units are handed out in the order in which they were collected."""
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def unit(root: Path, nodeid: str) -> str:
+    """What goes to one worker together: modules that use the one Spark session, and a module that makes something for all of its tests."""
+    module = nodeid.partition("::")[0]
+    text = _text(root / module)
+    if 'usefixtures("spark")' in text or "spark: SparkSession" in text:
+        return "spark"
+    return module if 'scope="module"' in text else nodeid
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Of each test that failed the command that runs it again, with what was random."""
+    failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.getreports(kind)]
+    if not failed:
+        return
+    terminalreporter.section("the same again")
+    for nodeid in dict.fromkeys(failed):
+        terminalreporter.line(replay(config, nodeid))
+
+
+def replay(config: pytest.Config, nodeid: str) -> str:
+    """The command line that runs this test as it ran here."""
+    profile = config.option.hypothesis_profile
+    more = (["--soak"] if config.option.soak else []) + ([f"--hypothesis-profile={profile}"] if profile else [])
+    return shlex.join(["python", "-m", "pytest", nodeid, "--seed", str(config.option.seed), *more])
+
+
+def _not_in_ci(report: Report) -> Report:
+    """A skip in CI is a test that nobody ran: it fails, with its reason."""
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and nothing may be skipped in CI: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """No test skips in CI."""
+    return _not_in_ci((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """No module skips in CI."""
+    return _not_in_ci((yield))

@@ -1,0 +1,131 @@
+"""The public face of `ingest`: its names, what they cost, and the page that shows them at work."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ingest
+from tests.cli.conftest import Stage, stage
+from tests.shape.readme import blocks
+
+__all__ = ["stage"]  # the fixture
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+NAMES = {
+    "Committed", "NotClosedError", "Pipeline", "PipelineSpec", "Plan", "Receipt", "RefusedError", "Request", "Result", "SpecError",
+    "UnreachableError", "WindrowError", "Window", "load_spec", "open_pipeline", "preview_window", "read_receipts", "run_batches",
+    "run_window", "windows_named",
+}  # fmt: skip
+"""What users may rely on: a name that goes, or changes its meaning, breaks their code."""
+
+
+def typed() -> dict[str, str]:
+    """The names that type checkers see, each with where it comes from."""
+    found = {}
+    for node in ast.walk(ast.parse((ROOT / "ingest" / "__init__.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module != "importlib":
+            found |= {name.asname or name.name: f"{node.module}:{name.name}" for name in node.names}
+    return found
+
+
+def test_the_names_are_these() -> None:
+    """Nothing is added to the public face, or taken from it, by accident."""
+    assert set(ingest.__all__) == set(dir(ingest)) == NAMES
+    assert ingest.__all__ == sorted(ingest.__all__)
+
+
+def test_type_checkers_see_what_runs() -> None:
+    """Each name is typed as the very thing that it is loaded as."""
+    assert typed() == ingest._HOMES
+    for name, home in ingest._HOMES.items():
+        module, _, attribute = home.partition(":")
+        assert getattr(ingest, name) is getattr(import_module(module), attribute)
+
+
+def test_type_checkers_refuse_another_name() -> None:
+    """A `__getattr__` that a type checker sees would let any misspelt name pass."""
+    tree = ast.parse((ROOT / "ingest" / "__init__.py").read_text(encoding="utf-8"))
+    hidden = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "not TYPE_CHECKING"]
+    assert [getattr(node, "name", None) for part in hidden for node in part.body] == ["__getattr__"]
+    assert "__getattr__" not in {getattr(node, "name", None) for node in tree.body}
+
+
+def test_no_name_is_a_modules() -> None:
+    """Importing a module of `ingest` puts it among the package's attributes: it must not hide a name."""
+    modules = {path.stem for path in (ROOT / "ingest").iterdir()}
+    assert not NAMES & modules
+
+
+def test_another_name_is_an_error() -> None:
+    """A misspelt name fails as in any module."""
+    with pytest.raises(AttributeError, match="'ingest' has no attribute 'run_windows'"):
+        ingest.run_windows  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_importing_it_loads_nothing() -> None:
+    """`import ingest` loads no module besides itself; a name loads what it stands on, and no Spark and no schema for a spec."""
+    script = """
+import json, sys
+before = set(sys.modules)
+import ingest
+alone = set(sys.modules) - before
+ingest.load_spec
+print(json.dumps([sorted(alone), sorted(sys.modules)]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    alone, later = json.loads(done.stdout)
+    assert alone == ["ingest"]
+    assert not {"pyspark", "pandera", "polars", "duckdb", "confluent_kafka", "deltalake"} & set(later)
+
+
+@pytest.fixture
+def payments(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """The page's pipeline in memory: three messages at nine o'clock, one of them poison, two at ten."""
+    folder = stage.folder / "payments"
+    folder.mkdir()
+    for name, source in (("defs.yaml", stage.spec), ("schema.py", stage.folder / "schema.py")):
+        (folder / name).write_text(Path(source).read_text())
+    stage.produce(9, b'{"id": 1}', b'{"id": 2}', b"poison")
+    stage.produce(10, b'{"id": 3}', b'{"id": 4}')
+    monkeypatch.setattr("ingest.assemble.assemble", stage.assemble)
+    return stage
+
+
+def test_the_example_runs(payments: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page's code does what it says, word for word."""
+    (code,) = blocks("python", PAGE)
+    scope: dict[str, Any] = {}
+    exec(compile(code, "docs/python.md", "exec"), scope)
+    said = capsys.readouterr().out.splitlines()
+    nine, ten = "2026-01-05T09:00:00Z", "2026-01-05T10:00:00Z"
+    assert said == [
+        f"{nine} has 3 offsets", f"{nine} has 2 rows and 1 dead letters",
+        f"{ten} has 2 offsets", f"{ten} has 2 rows and 0 dead letters",
+        f"{nine} was committed with generation 0", f"{ten} was committed with generation 0",
+    ]  # fmt: skip
+
+
+def test_the_example_stops_at_a_window_that_is_not_over(payments: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """The errors of the public face are those that its functions raise."""
+    payments.now = payments.now.replace(day=5, hour=10, minute=30)
+    (code,) = blocks("python", PAGE)
+    exec(compile(code, "docs/python.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert "too early: Window 2026-01-05T10:00:00Z of things is not closed yet" in said
+    assert "2026-01-05T10:00:00Z was committed" not in said
+
+
+def test_the_page_has_every_name() -> None:
+    """What may be relied on is told, each name once, and nothing else is."""
+    named = re.findall(r"^\| `(\w+)[(`]", PAGE, re.MULTILINE)
+    assert sorted(named) == sorted(NAMES)

@@ -1,0 +1,116 @@
+"""One word, one meaning: the glossary of DESIGN.md holds in the code.
+
+Three rules. A class's name is there once. A class that is called like a word of the glossary is the one that the word means, and stands
+where the glossary says. What stands in code formatting under "never for" names no class, field, function or parameter.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.shape.test_modules import PACKAGES, ROOT, modules
+
+DESIGN = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+HEAD = "| word | only for | never for | in code |"
+
+
+@dataclass(frozen=True)
+class Word:
+    """A row of the glossary; `names` are its words, more than one where they belong together."""
+
+    names: tuple[str, ...]
+    never: tuple[str, ...]
+    places: tuple[str, ...]
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """Its classes, each with its module."""
+        return {name: path for path, _, name in (place.partition(": ") for place in self.places) if name}
+
+
+def glossary() -> list[Word]:
+    """The table under its head."""
+    lines = DESIGN.partition(HEAD)[2].strip().splitlines()[1:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[: next(i for i, line in enumerate(lines) if not line)]]
+    return [Word(tuple(name.split(", ")), spans(never), spans(code)) for name, _, never, code in rows]
+
+
+def spans(text: str) -> tuple[str, ...]:
+    """What stands in code formatting."""
+    return tuple(re.findall(r"`([^`]+)`", text))
+
+
+WORDS = glossary()
+
+
+def class_name(word: str) -> str:
+    """`topic-partition` as a class would be called."""
+    return "".join(part.capitalize() for part in re.split(r"[ -]", word))
+
+
+def definitions(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """The classes or functions of the three packages, each with its module."""
+    for path in modules(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, kinds):
+                yield str(path.relative_to(ROOT)), node
+
+
+CLASSES = [(path, node) for path, node in definitions(ast.ClassDef) if isinstance(node, ast.ClassDef)]
+
+
+def names() -> Iterator[tuple[str, str]]:
+    """What another module sees by name: classes and their fields, functions and their parameters; each with where it is."""
+    for path, node in definitions(ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+        assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.name.startswith("_"):
+            continue
+        place = f"{path}:{node.lineno} {node.name}"
+        yield node.name, place
+        if isinstance(node, ast.ClassDef):
+            yield from ((f.target.id, place) for f in node.body if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name))
+        else:
+            yield from ((a.arg, place) for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+
+
+def test_the_glossary_is_there() -> None:
+    """The table is read as it stands: its words are there once, each with what it is for."""
+    words = [name for word in WORDS for name in word.names]
+    assert {"message", "window", "receipt", "dead letter"} <= set(words)
+    assert [name for name, count in Counter(words).items() if count > 1] == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Who reads a class's name knows which one is meant, without looking at the import."""
+    places: dict[str, list[str]] = {}
+    for path, node in CLASSES:
+        places.setdefault(node.name, []).append(path)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+@pytest.mark.parametrize("word", WORDS, ids=lambda word: word.names[0])
+def test_a_words_classes_are_where_the_glossary_says(word: Word) -> None:
+    """The glossary leads to the class, or to the module, that a word means."""
+    known = {(path, node.name) for path, node in CLASSES}
+    assert [(path, name) for name, path in word.classes.items() if (path, name) not in known] == []
+    assert [place for place in word.places if not (ROOT / place.partition(": ")[0]).exists()] == []
+
+
+def test_a_class_called_like_a_word_is_what_the_word_means() -> None:
+    """Nothing else borrows a word of the glossary for its own name."""
+    meant = {class_name(name): word.classes for word in WORDS for name in word.names}
+    borrowed = [f"{path}: {node.name}" for path, node in CLASSES if node.name in meant and meant[node.name].get(node.name) != path]
+    assert borrowed == []
+
+
+def test_what_a_word_is_never_for_names_nothing() -> None:
+    """The names that the glossary rules out are not used."""
+    never = {name for word in WORDS for name in word.never}
+    assert never, "the glossary rules nothing out"
+    assert sorted({f"{place}: {name}" for name, place in names() if name in never}) == []

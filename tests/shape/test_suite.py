@@ -1,0 +1,226 @@
+"""The suite itself: what was random is had again, what is long by nature is a sample, nothing waits for ever."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests import soak
+from tests.shape.test_modules import modules, nodes
+
+ROOT = Path(__file__).parents[2]
+
+FAILING = """
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize("name", ["a b@c"])
+def test_fails(name, dice):
+    assert False, f"drew {dice.random()}"
+
+
+@given(st.integers())
+def test_property(number):
+    assert number < 1000
+
+
+@pytest.mark.sampled(1, of=3)
+def test_parts(part, dice):
+    print("part", part)
+    assert part is None
+
+
+@pytest.fixture
+def SPARK():
+    return None
+
+
+def test_hangs():
+    threading.Event().wait()
+
+
+def test_skips():
+    pytest.skip("no time")
+
+
+@pytest.mark.usefixtures("SPARK")
+@pytest.mark.parametrize("number", range(3))
+def test_on_spark(number, worker_id):
+    assert False, f"on {worker_id}"
+"""
+"""A module with each kind of failure; SPARK is in capitals because this module itself needs none."""
+
+
+def suite(folder: Path, *options: str) -> str:
+    """What pytest says of FAILING, under the suite's own conftest and settings, on two workers."""
+    (folder / "test_failing.py").write_text(FAILING.replace("SPARK", "spark"))
+    (folder / "conftest.py").write_text('pytest_plugins = ["tests.plugin"]\n')
+    command = [
+        sys.executable, "-m", "pytest", f"--config-file={ROOT}/pyproject.toml", f"--rootdir={folder}", f"--override-ini=pythonpath={ROOT}",
+        "-p", "no:cacheprovider", *options, str(folder),
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=folder, env=os.environ | {"CI": "true"}, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout
+
+
+def again(said: str) -> list[str]:
+    """The command lines at the end of what pytest said."""
+    return [line for line in said.splitlines() if line.startswith("python -m pytest ")]
+
+
+@pytest.mark.slow
+def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -> None:
+    """A hang and a skip fail, too; Spark's tests share a worker; the printed command draws the same numbers without workers."""
+    said = suite(tmp_path, "--numprocesses=2", "--timeout=3", "--seed=7")
+    assert "seed: 7 (the same again: --seed 7)" in said
+    lines = again(said)
+    assert sorted(shlex.split(line)[3].partition("::")[2] for line in lines) == [
+        "test_fails[a b@c]", "test_hangs", "test_on_spark[0]", "test_on_spark[1]", "test_on_spark[2]", "test_parts[0]", "test_property",
+        "test_skips",
+    ]  # fmt: skip
+    assert {shlex.split(line)[4:] == ["--seed", "7"] for line in lines} == {True}
+    assert "Timeout (>3.0s)" in said
+    assert "nothing may be skipped in CI" in said
+    assert len({line for line in said.splitlines() if "AssertionError: on gw" in line and line.startswith("E")}) == 1
+    drew = next(line for line in said.splitlines() if line.startswith("E") and "drew" in line)
+    alone = suite(tmp_path, "--seed=7", "-k", "test_fails")
+    assert drew in alone
+
+
+@pytest.mark.slow
+def test_a_soak_has_all_parts(tmp_path: Path) -> None:
+    """`--soak` brings the parts that are not in the sample, with each other's numbers, and the command to have one again says so."""
+    said = suite(tmp_path, "--soak", "--seed=7", "-k", "test_parts")
+    assert [shlex.split(line)[3:] for line in again(said)] == [
+        [f"test_failing.py::test_parts[{n}]", "--seed", "7", "--soak"] for n in range(3)
+    ]  # fmt: skip
+
+
+def test_a_soaks_seeds_are_drawn_from_the_first() -> None:
+    """One number has all rounds again, and each round is had alone by its own."""
+    first = list(islice(soak.seeds(1), 5))
+    assert first == list(islice(soak.seeds(1), 5))
+    assert first[0] == 1
+    assert len(set(first)) == 5
+    assert next(soak.seeds(first[3])) == first[3]
+
+
+def test_a_soak_ends_at_the_first_round_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends with pytest's exit code and the command for that round; without a failure rounds follow until the minutes are over."""
+    ran: list[int] = []
+
+    def round_of(seed: int, workers: int, more: list[str]) -> int:
+        ran.append(seed)
+        return len(ran) // 3
+
+    monkeypatch.setattr(soak, "round_of", round_of)
+    monkeypatch.setattr(sys, "argv", ["soak", "--seed", "1", "--minutes", "10"])
+    assert soak.main() == 1
+    assert len(ran) == 3
+    assert f"make soak SEED={ran[2]} MINUTES=0" in capsys.readouterr().out
+    ran.clear()
+    monkeypatch.setattr(sys, "argv", ["soak", "--seed", "1", "--minutes", "0"])
+    assert soak.main() == 0
+    assert ran == [1]
+    assert "round 1, seed 1\n" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------------------------- what is random
+
+
+def test_no_profile_repeats_itself_or_watches_the_clock() -> None:
+    """In CI, too, Hypothesis explores, and a busy machine fails no property; `fast` tries fewer examples, `soak` more."""
+    profiles = {name: settings.get_profile(name) for name in ("default", "ci", "fast", "soak")}
+    assert {name for name, profile in profiles.items() if profile.derandomize or profile.deadline is not None} == set()
+    assert profiles["fast"].max_examples < profiles["ci"].max_examples < profiles["soak"].max_examples
+
+
+def strays(path: Path) -> list[str]:
+    """Where a module sets up Hypothesis by itself, or says how many examples it wants whatever the profile."""
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
+    words = [(call.lineno, word) for call in calls if ast.unparse(call.func) == "settings" for word in call.keywords]
+    stray = [
+        line
+        for line, word in words
+        if word.arg in {"deadline", "derandomize", "database"}
+        or (word.arg == "max_examples" and not ast.unparse(word.value).startswith("examples("))
+    ]
+    return [f"{path.relative_to(ROOT)}:{line}" for line in stray]
+
+
+def test_hypothesis_is_set_up_in_one_place() -> None:
+    """A property has as many examples as its profile says, or a multiple of that: `fast` and `soak` mean all of them."""
+    assert [stray for path in modules("tests") if path.name != "profiles.py" for stray in strays(path)] == []
+
+
+# -------------------------------------------------------------------------------------------------------- every wait has a limit
+
+ENDLESS = {"wait", "join", "get", "communicate", "result", "acquire"}
+"""Methods that wait for ever where they are given nothing."""
+STARTS = {"run", "check_call", "check_output"}
+"""What starts a program and waits for its end, in `subprocess`."""
+
+
+def endless(call: ast.Call) -> bool:
+    """Whether a call waits without a limit, as far as its form shows."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    named = {keyword.arg for keyword in call.keywords}
+    if isinstance(call.func.value, ast.Name) and call.func.value.id == "subprocess":
+        return call.func.attr in STARTS and not named & {"timeout", None}
+    return call.func.attr in ENDLESS and not call.args and not named
+
+
+def waits(path: Path) -> list[str]:
+    """Where a module's calls wait for ever."""
+    calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
+    return [f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)[:80]}" for call in calls if endless(call)]
+
+
+def test_every_wait_has_a_limit() -> None:
+    """No test, and nothing that tests stand on, waits for another thread or program for ever: a hang says where it hangs."""
+    assert [wait for path in modules("tests") for wait in waits(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [
+        ("thread.join()", True), ("thread.join(60)", False), ("', '.join(names)", False), ("barrier.wait()", True),
+        ("process.wait(timeout=5)", False), ("subprocess.run(['ls'], check=True)", True), ("subprocess.run(['ls'], timeout=5)", False),
+        ("subprocess.run(['ls'], **how)", False), ("queue.get()", True), ("found.get(name)", False), ("future.result()", True),
+    ],
+)  # fmt: skip
+def test_what_waits_for_ever_is_known_by_its_form(code: str, refused: bool) -> None:
+    """The rule sees each of these, and refuses nothing that ends."""
+    [call] = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    assert endless(call) == refused
+
+
+# -------------------------------------------------------------------------------------------------------------- its own page
+
+
+def test_what_the_index_names_is_there() -> None:
+    """Each module, world and contract suite that tests/README.md names exists."""
+    text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in modules("tests"))
+    paths = set(re.findall(r"`([a-z_/]+\.py)`", text))
+    assert len(paths) > 20
+    assert {path for path in paths if not any((ROOT / base / path).is_file() for base in ("", "tests", "tests/contracts"))} == set()
+    worlds = [line.split("|")[1] for line in text.partition("## Worlds")[2].splitlines() if line.startswith("| `")]
+    names = {name for world in worlds for name in re.findall(r"`(\w+)`", world)}
+    assert len(names) > 20
+    assert {name for name in names if not re.search(rf"\b(class|def) {name}\b", code)} == set()
