@@ -312,7 +312,7 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
     return found
 
 
-SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "WindowSpec": "window"}
+SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "WindowSpec": "window", "SinkSpec": "sink"}
 
 
 def _reads(tree: ast.AST) -> set[tuple[str, str]]:
