@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui stop test test-fast soak lint bench docs lock clean
+.PHONY: help setup demo ui stop test test-fast soak mutants lint bench docs lock clean
 
 # Each worker takes about a core and 1 GB; tests/README.md says what they share.
 WORKERS ?= 2
@@ -34,6 +34,9 @@ test-fast: setup ## half a minute: the tests that need neither Kafka nor Spark a
 
 soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=10
 	@$(IN_ENV) python -m tests.soak --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED))
+
+mutants: setup ## small mistakes in the pure modules that the tests notice, in percent: make mutants [ONLY=windows/grid]
+	@$(IN_ENV) python -m tests.mutants.run $(ONLY)
 
 lint: setup ## style, types, layers
 	@$(IN_ENV) ruff check .

@@ -11,7 +11,7 @@ from ingest.schema.columns import Columns
 from ingest.schema.metadata import fields
 from ingest.spec.pipeline import PipelineSpec
 
-_PARTS = {"header-list": "headers", "value-size": "value", "window": None, "attempt": None}
+_PARTS = {"header-list": "headers", "value-size": "value", "ordinal": "value", "window": None, "attempt": None}
 """Of which part of a message a metadata column tells, where that is not its name; None: of none."""
 
 
@@ -19,6 +19,7 @@ _MEANINGS = {
     "topic": "the topic of the row's message",
     "partition": "its partition in the topic",
     "offset": "its offset in the partition",
+    "ordinal": "which of the rows of its message it is, from 0",
     "timestamp": "its timestamp; null where it has none",
     "timestamp-type": "who stamped it: its producer (CreateTime) or the broker (LogAppendTime)",
     "headers": "its headers; of two with one key the last",

@@ -16,9 +16,8 @@ from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from assets.schedule import job_of, schedule_of, topics_job_of, topics_schedule_of
 from assets.table import window_asset
 from assets.topic import topic_assets
+from ingest.assemble import table_columns
 from ingest.errors import SpecError
-from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import KafkaSource
@@ -43,7 +42,7 @@ def kafka_table(spec: PipelineSpec, resources: Mapping[str, Any] = _NONE, clock:
     Raises:
         SpecError: the schema can't be loaded, or holds a type that the table can't; or a resource has a key that nothing asks for.
     """
-    columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+    columns = table_columns(spec)
     table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, clock)
     job, topics = job_of(spec, table), topics_job_of(spec)
     definitions = dg.Definitions(

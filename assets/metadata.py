@@ -44,8 +44,10 @@ MEANINGS: Mapping[str, str] = {
     "dead_reasons": "dead letters by reason",
     "completeness": "whether the window's hours were over everywhere by then: `open`, `complete`; `late`: later windows hold some",
     "watermark": "until when all topic-partitions were seen by then",
-    "messages_read": "messages in the window's offsets; rows, dead letters and dropped ones together",
+    "messages_read": "messages in the window's offsets, whatever became of them",
+    "messages_written": "those of them that became rows, where a message may become several or none",
     "dropped": "messages without a value that were only counted",
+    "filtered": "messages that were fine and became no row",
     "invisible": "offsets without a visible message: transaction markers, aborted or compacted messages",
     "aborted": "those of them that were seen to be aborted messages",
     "skipped": "offsets that were not in the log any more",
@@ -79,9 +81,9 @@ def window_metadata(
     """
     receipt, counts = result.committed.receipt, result.committed.receipt.counts
     found: dict[str, Value] = {
-        "rows_written": counts.valid, "dead_letters": counts.dead, "window": _interval(receipt.window),
+        "rows_written": counts.rows, "dead_letters": counts.dead, "window": _interval(receipt.window),
         "offsets": offsets_table(receipt), "messages_read": counts.read, "bytes_read": counts.bytes,
-        "run_seconds": receipt.seconds, "rows_per_second": round(counts.valid / max(receipt.seconds, 0.001)),
+        "run_seconds": receipt.seconds, "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
         "offset_ranges": dg.MetadataValue.json(offset_ranges(receipt)), "receipt": dg.MetadataValue.json(json.loads(to_json(receipt))),
     }  # fmt: skip
     found |= _by_kind(receipt) | _sometimes(result)
@@ -91,7 +93,7 @@ def window_metadata(
         "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
-    rows: dict[str, Value] = {} if receipt.window.span is None else {"dagster/partition_row_count": counts.valid}
+    rows: dict[str, Value] = {} if receipt.window.span is None else {"dagster/partition_row_count": counts.rows}
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
 
 
@@ -114,8 +116,9 @@ def _sometimes(result: Result) -> dict[str, Value]:
     for split in receipt.splits:
         reasons.update(dict(split.reasons))
     usually_zero = {
-        "dropped": counts.dropped, "invisible": counts.invisible, "aborted": counts.aborted, "skipped": counts.skipped,
-        "generation": receipt.generation,
+        "messages_written": counts.valid if (counts.rows, counts.filtered) != (counts.valid, 0) else 0,
+        "dropped": counts.dropped, "filtered": counts.filtered, "invisible": counts.invisible, "aborted": counts.aborted,
+        "skipped": counts.skipped, "generation": receipt.generation,
     }  # fmt: skip
     found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
     if result.recovered:
@@ -204,7 +207,7 @@ def _offsets_line(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> dic
     parts = list(counts)
     return {
         "topic": stop.topic, "partition": stop.partition, "start": start.offset, "stop": stop.offset,
-        "read": sum(c.read for c in parts), "rows": sum(c.valid for c in parts), "dead": sum(c.dead for c in parts),
+        "read": sum(c.read for c in parts), "rows": sum(c.rows for c in parts), "dead": sum(c.dead for c in parts),
         "invisible": sum(c.missing for c in parts), "skipped": sum(c.skipped for c in parts),
         "resolved": start.how if start.how == stop.how else f"{start.how}→{stop.how}",
     }  # fmt: skip

@@ -31,11 +31,13 @@ _ABOUT = ("default", "description", "title")
 
 def as_written(schema: Mapping[str, Any]) -> Node:
     """The schema with each setting in all the forms in which it may be written."""
-    found: Node = {name: value for name, value in schema.items() if name not in {"properties", "$defs"}}
+    found: Node = {name: value for name, value in schema.items() if name not in {"properties", "$defs", "allOf"}}
     if "properties" in schema:
         found["properties"] = {name: _setting(name, node) for name, node in schema["properties"].items()}
     if "$defs" in schema:
         found["$defs"] = {name: as_written(node) for name, node in schema["$defs"].items()}
+    if "allOf" in schema:  # a section whose options depend on its kind
+        found["allOf"] = [{**case, "then": as_written(case["then"])} for case in schema["allOf"]]
     return found
 
 
@@ -65,4 +67,4 @@ def _kind(name: str, node: Node) -> Node:
         return {"type": [node["type"], "string"], "pattern": pattern, **bounds}
     if name in _TEXTS and "string" in node.get("type", ()):  # one type, or a list of them
         return {**node, "pattern": _TEXTS[name]}
-    return node
+    return as_written(node) if "allOf" in node else node

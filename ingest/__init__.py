@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from ingest.assemble import assemble as open_pipeline
-    from ingest.errors import NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
+    from ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
     from ingest.model.plan import Plan
     from ingest.model.receipt import Committed, Receipt
     from ingest.model.window import Window
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ingest.spec.windows import windows_named
 
 _HOMES = {
+    "BugError": "ingest.errors:BugError",
     "Committed": "ingest.model.receipt:Committed",
     "NotClosedError": "ingest.errors:NotClosedError",
     "Pipeline": "ingest.run.context:Pipeline",
@@ -50,6 +51,7 @@ _HOMES = {
 """Where each public name is made: the module, and its name there. `tests/shape/test_face.py` holds it to the imports above."""
 
 __all__ = [
+    "BugError",
     "Committed",
     "NotClosedError",
     "Pipeline",

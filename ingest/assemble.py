@@ -24,7 +24,8 @@ from ingest.spec.pipeline import PipelineSpec, SinkSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ingest.decode.json.decoder import JsonDecoder
+    from ingest.ports.decoder import Decoder
+    from ingest.ports.transform import Transform
     from ingest.schema.columns import Columns
     from ingest.sinks.delta.sink import DeltaSink
 
@@ -43,14 +44,19 @@ class Foundations:
     engine: Engine
 
 
-def assemble(spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
-    """Everything a pipeline stands on, untouched yet. Without an engine: a local Spark session, started when there is something to read.
+def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None) -> Pipeline:
+    """Everything a pipeline stands on, untouched yet.
+
+    Args:
+        spec: what a user wrote.
+        engine: where tasks run; None: a local Spark session, started when there is something to read.
+        transform: what becomes of decoded rows, in the place of the rules of the spec's schema. The table has the columns that it gives.
 
     Raises:
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
-    columns = _columns(spec)
-    return _pipeline(spec, lambda: columns, _named(spec, engine))
+    columns = table_columns(spec, transform)
+    return _pipeline(spec, lambda: columns, _named(spec, engine), transform)
 
 
 def assemble_on(spec: PipelineSpec, on: Foundations) -> Pipeline:
@@ -59,7 +65,7 @@ def assemble_on(spec: PipelineSpec, on: Foundations) -> Pipeline:
     Raises:
         SpecError: the schema can't be loaded or stored.
     """
-    columns = _columns(spec)
+    columns = table_columns(spec)
     return _pipeline(spec, lambda: columns, on)
 
 
@@ -69,7 +75,7 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
     Raises:
         SpecError: the ledger's or the table's place makes no sense.
     """
-    return _pipeline(spec, cache(lambda: _columns(spec)), _named(spec, None))
+    return _pipeline(spec, cache(lambda: table_columns(spec)), _named(spec, None))
 
 
 def connect(spec: PipelineSpec) -> Connection:
@@ -103,7 +109,7 @@ def open_table(spec: PipelineSpec) -> DeltaSink:
     Raises:
         SpecError: no table can lie there.
     """
-    return make_sink(spec.sink, spec.folder, spec.metadata, lambda: _columns(spec).arrow_schema)
+    return make_sink(spec.sink, spec.folder, spec.metadata, lambda: table_columns(spec).arrow_schema)
 
 
 def make_sink(section: SinkSpec, folder: Path, metadata: Mapping[str, str], rows: Callable[[], pa.Schema]) -> DeltaSink:
@@ -123,6 +129,19 @@ def make_sink(section: SinkSpec, folder: Path, metadata: Mapping[str, str], rows
     return DeltaSink(section.place(folder), rows, metadata)
 
 
+def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
+    """The columns of the pipeline's table, but for the metadata columns: what becomes of the decoded ones. `transform`: see `assemble`.
+
+    Raises:
+        SpecError: the schema can't be loaded, or a table can't hold such columns.
+    """
+    from ingest.sinks.delta.columns import check_rows
+
+    columns = (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
+    check_rows(columns.arrow_schema, spec.metadata)
+    return columns
+
+
 def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
     """Those that the spec names."""
     from ingest.engine.local import local_session
@@ -137,12 +156,13 @@ def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
     )
 
 
-def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], on: Foundations) -> Pipeline:
+def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], on: Foundations, transform: Transform | None = None) -> Pipeline:
     broker, reader = on.connection
     return Pipeline(
         spec=spec,
         columns=columns,
         decoder=lambda: _decoder(spec),
+        transform=lambda: _rules(spec) if transform is None else transform,
         broker=broker,
         reader=reader,
         ledger=on.ledger,
@@ -151,17 +171,16 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], on: Foundation
     )
 
 
-def _columns(spec: PipelineSpec) -> Columns:
-    from ingest.schema.columns import Columns
-    from ingest.schema.load import load_model
-    from ingest.sinks.delta.columns import check_rows
+def _decoder(spec: PipelineSpec) -> Decoder:
+    from ingest.decode.formats import make_decoder
 
-    columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
-    check_rows(columns.arrow_schema, spec.metadata)
-    return columns
+    return make_decoder(spec.decode, spec.folder)
 
 
-def _decoder(spec: PipelineSpec) -> JsonDecoder:
-    from ingest.decode.json.decoder import JsonDecoder
+def _rules(spec: PipelineSpec) -> Transform:
+    """The rules of the spec's schema; none, where its format takes a spec without one."""
+    from ingest.transform.chain import Chain
+    from ingest.transform.validate import Validate
 
-    return JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
+    reference = spec.decode.schema_
+    return Chain(() if reference is None else (Validate(reference, spec.folder),))

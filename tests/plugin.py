@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shlex
-import signal
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -43,8 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = random.SystemRandom().randrange(2**32)
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(config.option.seed)
-    if hasattr(config, "workerinput"):  # a worker ignores Ctrl-C, and what it starts would inherit that
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

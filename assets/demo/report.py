@@ -22,7 +22,7 @@ def windows_table(receipts: Sequence[Receipt]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for r in receipts:
         table.add_row(*_line(r, partitions))
-    totals = [f"{sum(numbers):,}" for numbers in zip(*((r.counts.read, r.counts.valid, r.counts.dead) for r in receipts), strict=True)]
+    totals = [f"{sum(numbers):,}" for numbers in zip(*((r.counts.read, r.counts.rows, r.counts.dead) for r in receipts), strict=True)]
     table.add_section()
     table.add_row("all", *[""] * len(partitions), *totals, f"{sum(r.seconds for r in receipts):.1f}", style="bold")
     return table
@@ -32,7 +32,7 @@ def _line(r: Receipt, partitions: Sequence[int]) -> list[str]:
     starts = {m.partition: m.offset for m in r.plan.start.marks}
     stops = {m.partition: m.offset for m in r.plan.stop.marks}
     ranges = [f"{starts.get(p, 0)}..{stops.get(p, 0)}" for p in partitions]
-    return [f"{r.window.start:%m-%d %H:%M}", *ranges, f"{r.counts.read:,}", f"{r.counts.valid:,}", f"{r.counts.dead:,}", f"{r.seconds:.1f}"]
+    return [f"{r.window.start:%m-%d %H:%M}", *ranges, f"{r.counts.read:,}", f"{r.counts.rows:,}", f"{r.counts.dead:,}", f"{r.seconds:.1f}"]
 
 
 def say(console: Console, verdict: Verdict) -> None:

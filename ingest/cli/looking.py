@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,7 @@ from ingest.cli.output import Output
 from ingest.errors import SpecError, UnreachableError
 from ingest.model.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
 from ingest.operate.lag import Lag, lag, newest_committed
-from ingest.operate.peek import documents, peek, printable, write_messages
+from ingest.operate.peek import Messages, documents, peek, printable, write_messages
 from ingest.run.binding import refuse_other_table
 from ingest.run.frontier import frontier_after
 from ingest.run.publish import Published, publish
@@ -95,9 +94,10 @@ def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
     _print(output, spec.id, peek(broker, reader, source, start, stop, limit + 1), limit)
 
 
-def _print(output: Output, pipeline_id: str, found: Iterator[pa.RecordBatch], limit: int) -> None:
+def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None:
     """At most so many messages; one more was read, to know whether there are more."""
-    batches = list(found)
+    batches: list[pa.RecordBatch] = []
+    read(batches.append)
     messages = msgspec.convert([d for batch in batches for d in documents(batch)][:limit], list[PeekedMessage])
     more = sum(batch.num_rows for batch in batches) > limit
     rows = [row for batch in batches for row in printable(batch)][:limit]

@@ -128,7 +128,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
     return table
 
 
-_ALWAYS, _SOMETIMES = ("read", "written", "dead", "invisible"), ("dropped", "skipped", "late", "early")
+_ALWAYS, _SOMETIMES = ("read", "written", "dead", "invisible"), ("dropped", "filtered", "skipped", "late", "early")
 
 
 def _counted(receipts: Sequence[Receipt]) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def _counted(receipts: Sequence[Receipt]) -> tuple[str, ...]:
 
 
 def _number(counts: Counts, name: str) -> str:
-    return f"{getattr(counts, 'valid' if name == 'written' else name):,}"
+    return f"{getattr(counts, 'rows' if name == 'written' else name):,}"
 
 
 def _several(receipts: Iterable[Receipt]) -> bool:

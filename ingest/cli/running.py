@@ -31,7 +31,7 @@ from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
 
 
-class Plans(msgspec.Struct):
+class PlanDocument(msgspec.Struct):
     """The document of `plan`. `plans` is empty if the next micro-batch was asked for and nothing is waiting."""
 
     pipeline: str
@@ -43,7 +43,7 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     spec = load_spec(path)
     windows = named(spec, text)
     pipeline = assemble_to_look(spec)
-    plans = Plans(spec.id, [])
+    plans = PlanDocument(spec.id, [])
     output.show(plans)
     for plan in _next_plan(pipeline) if windows is None else _plans(pipeline, windows):
         plans.plans.append(render.planned(plan, _frozen(pipeline, plan.window)))

@@ -48,9 +48,9 @@ class FrozenBoundaries:
             IdentityError, UnreachableError: see `tiling.clamped`.
         """
         text = sortable(boundary.label)
-        held = self._at(text)
-        if held is not None:
-            return held
+        frozen = self._at(text)
+        if frozen is not None:
+            return frozen
         moved = clamped(boundary, *self.neighbours(boundary.label))
         insort(self._order, text)
         self._known[text] = moved

@@ -83,8 +83,8 @@ class SqlLedger:
     def bind_grid(self, pipeline_id: str, grid: str) -> str:
         """Record the pipeline's grid if none is recorded; the recorded one."""
         with self._writing(pipeline_id) as connection:
-            held = _put_if_absent(connection, GRIDS, {"pipeline": pipeline_id}, {"grid": grid})
-            return grid if held is None else str(held.grid)
+            row = _put_if_absent(connection, GRIDS, {"pipeline": pipeline_id}, {"grid": grid})
+            return grid if row is None else str(row.grid)
 
     def sink(self, pipeline_id: str) -> str | None:
         """The table that the pipeline writes to; None if it has none yet."""
@@ -93,9 +93,9 @@ class SqlLedger:
     def bind_sink(self, pipeline_id: str, sink: str) -> str:
         """Record the table that the pipeline writes to if none is recorded; the recorded one."""
         with self._writing(pipeline_id) as connection:
-            there = self._sink(connection, pipeline_id) or sink
-            _put_if_absent(connection, SINKS, {"pipeline": pipeline_id}, {"sink": there})
-            return there
+            bound = self._sink(connection, pipeline_id) or sink
+            _put_if_absent(connection, SINKS, {"pipeline": pipeline_id}, {"sink": bound})
+            return bound
 
     def rebind(self, pipeline_id: str, sink: str, instead_of: str | None, forget: Sequence[Window]) -> None:
         """Record another table in place of the one that the caller has seen, and forget the receipts of windows that it doesn't hold.
@@ -117,8 +117,10 @@ class SqlLedger:
         if row is not None:
             return str(row.sink)
         for table in (RECEIPTS, PLANS):
-            held = select(table).where(table.c.pipeline == pipeline_id).order_by(table.c.window_start.desc(), table.c.window_end.desc())
-            newest = connection.execute(held.limit(1)).first()
+            newest_first = (
+                select(table).where(table.c.pipeline == pipeline_id).order_by(table.c.window_start.desc(), table.c.window_end.desc())
+            )
+            newest = connection.execute(newest_first.limit(1)).first()
             if newest is not None:
                 return self._decoded(newest, Receipt).plan.sink if table is RECEIPTS else self._decoded(newest, Plan).sink
         return None
@@ -159,11 +161,11 @@ class SqlLedger:
         ordered = sorted(boundaries, key=lambda b: sortable(b.label))
         with self._writing(pipeline_id) as connection:
             frozen = self._frozen(connection, pipeline_id, [b.label for b in ordered])
-            found = [frozen.freeze(b) for b in ordered]
+            now_frozen = [frozen.freeze(b) for b in ordered]
             if frozen.added:
                 rows = [{**_label(pipeline_id, b.label), "value": to_json(b)} for b in frozen.added]
                 connection.execute(insert(BOUNDARIES), rows)
-            return found
+            return now_frozen
 
     def rebase(self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
         """Record that from the highest frozen label on the source is another one, in place of the opening that the caller has seen there.
@@ -175,10 +177,10 @@ class SqlLedger:
         """
         key, highest = _label(pipeline_id, opening.label), select(BOUNDARIES.c.label).where(BOUNDARIES.c.pipeline == pipeline_id)
         with self._writing(pipeline_id) as connection:
-            held = self._value(_get(connection, OPENINGS, key), Boundary)
-            if held == opening:
+            recorded = self._value(_get(connection, OPENINGS, key), Boundary)
+            if recorded == opening:
                 return
-            if held != instead_of:
+            if recorded != instead_of:
                 what = f"Another rebase of {pipeline_id} is recorded at {label_text(opening.label)}"
                 raise RefusedError(what, "ledger", "Look again: windrow rebase SPEC.")
             if connection.execute(highest.order_by(BOUNDARIES.c.label.desc()).limit(1)).scalar() != key["label"]:
@@ -187,19 +189,19 @@ class SqlLedger:
                     "ledger", "Another run froze one meanwhile, or nothing is frozen yet. Look again: windrow rebase SPEC.",
                 )  # fmt: skip
             values = {"value": to_json(opening)}
-            put = insert(OPENINGS).values(**key) if held is None else update(OPENINGS).where(_at(OPENINGS, key))
+            put = insert(OPENINGS).values(**key) if recorded is None else update(OPENINGS).where(_at(OPENINGS, key))
             connection.execute(put.values(**values))
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
         """The openings that were recorded by rebases, in label order."""
-        held = select(OPENINGS).where(OPENINGS.c.pipeline == pipeline_id).order_by(OPENINGS.c.label)
-        return self._ask(lambda c: [self._decoded(row, Boundary) for row in c.execute(held)], [], OPENINGS)
+        openings = select(OPENINGS).where(OPENINGS.c.pipeline == pipeline_id).order_by(OPENINGS.c.label)
+        return self._ask(lambda c: [self._decoded(row, Boundary) for row in c.execute(openings)], [], OPENINGS)
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
         """The micro-batch that a request runs: put-if-absent by request, so that its retries run the same one."""
         with self._writing(pipeline_id) as connection:
-            held = _put_if_absent(connection, REQUESTS, {"pipeline": pipeline_id, "request": request}, {"number": number})
-            return number if held is None else int(held.number)
+            row = _put_if_absent(connection, REQUESTS, {"pipeline": pipeline_id, "request": request}, {"number": number})
+            return number if row is None else int(row.number)
 
     def assigned(self, pipeline_id: str, request: str) -> int | None:
         """The micro-batch that was assigned to a request."""
@@ -213,14 +215,14 @@ class SqlLedger:
     def freeze_plan(self, plan: Plan) -> Plan:
         """Put if absent; the one that is there."""
         with self._writing(plan.window.pipeline) as connection:
-            held = _put_if_absent(connection, PLANS, _window(plan.window), {"value": to_json(plan)})
-            return plan if held is None else self._decoded(held, Plan)
+            row = _put_if_absent(connection, PLANS, _window(plan.window), {"value": to_json(plan)})
+            return plan if row is None else self._decoded(row, Plan)
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
         """The generation that a replacing request aims at: put-if-absent by (window, request), so that its retries don't replace again."""
         with self._writing(window.pipeline) as connection:
-            held = _put_if_absent(connection, TARGETS, {**_window(window), "request": request}, {"generation": proposed})
-            return proposed if held is None else int(held.generation)
+            row = _put_if_absent(connection, TARGETS, {**_window(window), "request": request}, {"generation": proposed})
+            return proposed if row is None else int(row.generation)
 
     def record(self, receipt: Receipt, written: str | None = None, *, also_older: bool = False) -> None:
         """Keep a copy of a committed receipt: the newest generation per window, and of one generation what the sink said last.
@@ -229,8 +231,8 @@ class SqlLedger:
         """
         key, new = _window(receipt.window), {"generation": receipt.generation, "value": written or to_json(receipt)}
         with self._writing(receipt.window.pipeline) as connection:
-            held = _put_if_absent(connection, RECEIPTS, key, new)
-            stays = held is None or held.value == new["value"] or (held.generation > receipt.generation and not also_older)
+            row = _put_if_absent(connection, RECEIPTS, key, new)
+            stays = row is None or row.value == new["value"] or (row.generation > receipt.generation and not also_older)
             if not stays:
                 connection.execute(update(RECEIPTS).where(_at(RECEIPTS, key)).values(**new))
 
@@ -242,14 +244,14 @@ class SqlLedger:
     def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
         """The copies, in window order; of the `newest` windows only, if that is given."""
         order = (RECEIPTS.c.window_start.desc(), RECEIPTS.c.window_end.desc())
-        held = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline_id).order_by(*order).limit(newest)
-        return self._ask(lambda c: [self._decoded(row, Receipt) for row in c.execute(held)][::-1], [])
+        newest_first = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline_id).order_by(*order).limit(newest)
+        return self._ask(lambda c: [self._decoded(row, Receipt) for row in c.execute(newest_first)][::-1], [])
 
     def _ask(self, question: Callable[[Connection], T], nothing: T, *more: Table) -> T:
         """The answer of one state of the ledger; `nothing` if there is no ledger yet, or an older version made it without these tables."""
         with self.database.reading() as connection:
-            there = connection is not None and self.database.has(connection, FACTS.name, *(t.name for t in more))
-            return question(connection) if connection is not None and there else nothing
+            has_tables = connection is not None and self.database.has(connection, FACTS.name, *(t.name for t in more))
+            return question(connection) if connection is not None and has_tables else nothing
 
     def _writing(self, pipeline_id: str) -> AbstractContextManager[Connection]:
         return self._writing_in(f"pipeline {pipeline_id}")
@@ -281,11 +283,11 @@ class SqlLedger:
 
     def _decoded(self, row: Row[Any], kind: type[T]) -> T:
         try:
-            found: T = _parsed(row.value, kind)
+            value: T = _parsed(row.value, kind)
         except (msgspec.DecodeError, ValueError) as error:
             what = f"The ledger {self.database.name} holds a {kind.__name__.lower()} of pipeline {row.pipeline} that can't be read"
             raise DamagedError(what, "ledger", REBUILD) from error
-        return found
+        return value
 
 
 def _identity(connection: Connection) -> str:
@@ -316,7 +318,7 @@ def _by(table: Table, names: tuple[str, ...]) -> Select[Any]:
 
 def _put_if_absent(connection: Connection, table: Table, key: Key, rest: Mapping[str, object]) -> Row[Any] | None:
     """The row that was there under the key; None if there was none and it was put there now. Inside a writing transaction."""
-    held = _get(connection, table, key)
-    if held is None:
+    row = _get(connection, table, key)
+    if row is None:
         connection.execute(insert(table), {**key, **rest})
-    return held
+    return row

@@ -124,5 +124,5 @@ class Boundary(msgspec.Struct, frozen=True):
     def cuts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Mark]:
         """Where it cuts each of these; what it doesn't know is left out."""
         known = self.by_tp()
-        found = {tp: known.get(tp) or self._later(tp) for tp in tps}
-        return {tp: mark for tp, mark in found.items() if mark is not None}
+        cuts = {tp: known.get(tp) or self._later(tp) for tp in tps}
+        return {tp: mark for tp, mark in cuts.items() if mark is not None}

@@ -26,13 +26,13 @@ def parse_instant(text: str) -> datetime:
     """
     written = text.strip()
     try:
-        found = datetime.fromisoformat(written)
+        moment = datetime.fromisoformat(written)
     except ValueError:
         raise InstantError("is not an instant", "write it like 2026-01-02T03:00:00Z") from None
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         meant = f"{written}T00:00:00Z" if _DATE.fullmatch(written) else f"{written}Z"
         raise InstantError("has no time zone", f"write {meant} if UTC is meant")
-    return to_utc(found)
+    return to_utc(moment)
 
 
 def to_utc(moment: datetime) -> datetime:

@@ -11,7 +11,8 @@ import msgspec
 from ingest.model.plan import Plan
 from ingest.model.window import Window
 
-RECEIPT_VERSION = 2  # the form that is written now; 1: without a version, and without checksums
+RECEIPT_VERSION = 3
+"""The form that is written now. 1: without a version, and without checksums; 2: without `rows` and `filtered`."""
 
 
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]  # of the sum that `ingest.schema.checksum` defines
@@ -25,7 +26,12 @@ class Checksums(msgspec.Struct, frozen=True):
 
 
 class SplitCounts(msgspec.Struct, frozen=True):
-    """What one task counted, by independent hands: the reader messages and bytes, the decoder verdicts, the stager rows.
+    """What one task counted, by independent hands: the reader messages and bytes, the task verdicts and rows, the stager what it staged.
+
+    Each message that was `read` is counted once: `valid` messages became `rows`, at least one each; `dead` ones were refused; `dropped`
+    ones had no value and were to be passed over; `filtered` ones were fine and became no row. Of the `rows` and dead letters that the
+    stager was given it counted `rows_staged` and `dead_staged` by itself. Receipts of the first two forms leave `rows` and `filtered`
+    unset: they are of windows in which each valid message became one row.
 
     `next_offset` is where the reader stood at the end; `missing` offsets of the range held no visible message, `aborted` of them were
     seen to be messages of aborted transactions, the rest are transaction markers or were compacted away. `skipped` offsets were not in the
@@ -59,6 +65,18 @@ class SplitCounts(msgspec.Struct, frozen=True):
     max_timestamp: datetime | None = None
     regrown: bool = False
     checksums: Checksums | msgspec.UnsetType = msgspec.UNSET
+    rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
+    filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
+
+    @property
+    def rows(self) -> int:
+        """Rows that the valid messages became."""
+        return self.rows_ if isinstance(self.rows_, int) else self.valid
+
+    @property
+    def filtered(self) -> int:
+        """Messages that became no row, and were neither refused nor dropped."""
+        return self.filtered_ if isinstance(self.filtered_, int) else 0
 
     @property
     def missing(self) -> int:
@@ -67,7 +85,10 @@ class SplitCounts(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The window's totals: `read = valid + dead + dropped`, and `read + invisible + skipped` is the length of the ranges."""
+    """The window's totals, as in `SplitCounts`.
+
+    `read = valid + dead + dropped + filtered`, and `read + invisible + skipped` is the length of the ranges.
+    """
 
     read: int = 0
     bytes: int = 0
@@ -79,6 +100,18 @@ class Counts(msgspec.Struct, frozen=True):
     skipped: int = 0
     late: int = 0
     early: int = 0
+    rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
+    filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
+
+    @property
+    def rows(self) -> int:
+        """Rows that the valid messages became."""
+        return self.rows_ if isinstance(self.rows_, int) else self.valid
+
+    @property
+    def filtered(self) -> int:
+        """Messages that became no row, and were neither refused nor dropped."""
+        return self.filtered_ if isinstance(self.filtered_, int) else 0
 
     @classmethod
     def total(cls, splits: Iterable[SplitCounts]) -> Counts:
@@ -95,6 +128,8 @@ class Counts(msgspec.Struct, frozen=True):
             skipped=sum(s.skipped for s in parts),
             late=sum(s.late for s in parts),
             early=sum(s.early for s in parts),
+            rows_=sum(s.rows for s in parts),
+            filtered_=sum(s.filtered for s in parts),
         )
 
 

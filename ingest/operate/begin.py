@@ -7,14 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 import pyarrow as pa
 
-from ingest.decode.json.decoder import JsonDecoder
+from ingest.decode.formats import make_decoder
 from ingest.errors import SpecError, UnreachableError, WindrowError
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
@@ -23,9 +22,8 @@ from ingest.model.source import Topics
 from ingest.operate.infer import document, guess_columns, schema_text
 from ingest.plan.topics import discover
 from ingest.ports.broker import ClusterView
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.schema.columns import Columns
-from ingest.schema.load import import_pandera, load_model
+from ingest.ports.reader import Reader, ReadPlan, read_until
+from ingest.schema.load import import_pandera
 from ingest.schema.messages import MESSAGES, in_calendar
 from ingest.schema.metadata import DEFAULT, clashes
 from ingest.spec.load import load_spec, parse_spec
@@ -179,10 +177,15 @@ def sample_topic(broker: ClusterView, reader: Callable[[ReadPlan], Reader], topi
     filled = [(tp, starts[tp], ends[tp].offset) for tp in found.tps if starts[tp] < ends[tp].offset]
     splits = [Split(tp.topic, tp.partition, max(start, end - most), end) for tp, start, end in filled]
     batches, size = [MESSAGES.empty_table()], 0
-    for batch in chain.from_iterable(reader(plan).batches(split) for split in splits):
+
+    def enough(batch: pa.RecordBatch) -> bool:
+        nonlocal size
         batches.append(pa.Table.from_batches([batch]))
-        size += batch.nbytes
-        if size >= MOST_BYTES:
+        size += int(batch.nbytes)
+        return size >= MOST_BYTES
+
+    for split in splits:
+        if not read_until(reader(plan), split, enough):
             break
     stamps = [moment for tp, start, end in filled if (moment := _first_moment(broker, tp, start, end)) is not None]
     return Sample(pa.concat_tables(batches), min(stamps, default=None))
@@ -203,11 +206,10 @@ def _first_moment(broker: ClusterView, tp: TopicPartition, start: int, end: int)
 
 def _tried(spec: PipelineSpec, messages: pa.Table | None) -> tuple[int, Counter[str]]:
     """How many of the sampled messages are rows by the written schema, and why the others are none."""
-    Columns.of(load_model(spec.decode.schema_, spec.folder))
-    decoder = JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
+    decode = make_decoder(spec.decode, spec.folder).open()
     fitting, refused = 0, Counter[str]()
     for batch in [] if messages is None else messages.combine_chunks().to_batches(max_chunksize=4096):
-        decoded = decoder.decode(batch)
+        decoded = decode(batch)
         fitting += decoded.rows.num_rows + decoded.dropped
         refused.update(decoded.dead_reason.to_pylist())
     return fitting, refused

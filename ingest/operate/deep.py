@@ -76,7 +76,7 @@ def differences(receipt: Receipt, kind: Kind, found: Summed) -> list[str]:
     problems = []
     for split, count, checksum in zip(receipt.splits, found.counts, found.checksums, strict=True):
         where = f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop} (exclusive)"
-        wanted = split.valid if kind == "rows" else split.dead
+        wanted = split.rows if kind == "rows" else split.dead
         sums = split.checksums if isinstance(split.checksums, Checksums) else None
         known = checksum if sums is None else sums.rows if kind == "rows" else sums.dead
         if count != wanted:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import uuid
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -26,11 +27,14 @@ from ingest.model.source import AtLabel, Given, Initializer, Source
 from ingest.plan.positions import positions
 from ingest.plan.topics import Discovered, discover
 from ingest.ports.broker import ClusterView, OffsetAndEpoch
-from ingest.ports.reader import Reader, ReadPlan
+from ingest.ports.reader import Reader, ReadPlan, Take, read_until
 from ingest.schema.messages import MESSAGES, in_calendar
 
 PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
 """What `printable` gives of each message."""
+
+Messages = Callable[[Take], None]
+"""Reads, and gives away one batch of messages after the other."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 200
@@ -38,11 +42,11 @@ _SHOWN = 200
 
 def peek(
     broker: ClusterView, reader_of: Callable[[ReadPlan], Reader], source: Source, start: Initializer, stop: Initializer, limit: int | None
-) -> Iterator[pa.RecordBatch]:
+) -> Messages:
     """The messages from `start` to `stop`, one topic-partition after the other in order, as `MESSAGES` batches.
 
-    Asks the cluster when it is called, reads when it is iterated; close it to end early. What is visible is for broker and reader, which
-    must have the same isolation level, to say.
+    Asks the cluster when it is called; what it returns reads. What is visible is for broker and reader, which must have the same isolation
+    level, to say.
 
     Args:
         broker: where the positions are asked.
@@ -61,7 +65,7 @@ def peek(
         raise SpecError("A label is no position to look from", "plan", "Use earliest, latest, a timestamp, a group or offsets.")
     found = discover(broker, source.selection, None, source.on_removed)
     plan = ReadPlan(found.cluster_id, {name: info.topic_id for name, info in found.topics.items()}, "fail")
-    return _first(_read(reader_of, plan, _splits(broker, found, start, stop)), limit)
+    return partial(_read, reader_of, plan, _splits(broker, found, start, stop), limit)
 
 
 def _splits(broker: ClusterView, found: Discovered, start: Initializer, stop: Initializer) -> list[Split]:
@@ -81,29 +85,27 @@ def _inside(broker: ClusterView, stop: Initializer, ends: dict[TopicPartition, O
     return msgspec.structs.replace(stop, offsets=tuple((tp, min(max(offset, starts[tp]), ends[tp].offset)) for tp, offset in asked))
 
 
-def _read(reader_of: Callable[[ReadPlan], Reader], plan: ReadPlan, splits: Sequence[Split]) -> Generator[pa.RecordBatch]:
-    for split in splits:
-        batches = cast("Generator[pa.RecordBatch]", reader_of(plan).batches(split))
-        with closing(batches):
-            yield from batches
-
-
-def _first(batches: Generator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first `limit` messages; then the reader lets go."""
+def _read(
+    reader_of: Callable[[ReadPlan], Reader], plan: ReadPlan, splits: Sequence[Split], limit: int | None, take: Take
+) -> None:  # fmt: skip
+    """Split by split, up to the limit."""
     left = limit
-    with closing(batches):
-        while left is None or left > 0:
-            batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch if left is None else batch.slice(0, left)
-            left = None if left is None else left - batch.num_rows
+
+    def enough(batch: pa.RecordBatch) -> bool:
+        nonlocal left
+        take(batch if left is None else batch.slice(0, left))
+        left = None if left is None else left - min(left, batch.num_rows)
+        return left == 0
+
+    for split in splits:
+        if left == 0 or not read_until(reader_of(plan), split, enough):
+            return
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- files
 
 
-def write_messages(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+def write_messages(messages: Messages, path: Path) -> int:
     """Write messages to a file that is there whole or not at all, replacing one of that name; how many.
 
     `.parquet` has the columns of `MESSAGES`. `.jsonl` has one of `documents` a line.
@@ -111,37 +113,38 @@ def write_messages(batches: Iterable[pa.RecordBatch], path: Path) -> int:
     Raises:
         SpecError: the name ends otherwise, or its folder isn't there.
     """
-    writers: dict[str, Callable[[Iterable[pa.RecordBatch], Path], int]] = {".parquet": _write_parquet, ".jsonl": _write_jsonl}
-    writer = writers.get(path.suffix)
-    if writer is None:
+    forms: dict[str, Callable[[Path], AbstractContextManager[Take]]] = {".parquet": _parquet, ".jsonl": _jsonl}
+    form = forms.get(path.suffix)
+    if form is None:
         raise SpecError(f"{path.name} is neither a .parquet nor a .jsonl file", "stage", "Name one of the two: the ending says the form.")
     if not path.parent.is_dir():
         raise SpecError(f"There is no folder {path.parent}", "stage", "Make it, or name another.")
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    part, count = path.with_name(f".{path.name}.{uuid.uuid4().hex}"), 0
     try:
-        count = writer(batches, part)
+        with form(part) as write:
+
+            def take(batch: pa.RecordBatch) -> None:
+                nonlocal count
+                write(batch)
+                count += batch.num_rows
+
+            messages(take)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     return count
 
 
-def _write_parquet(batches: Iterable[pa.RecordBatch], path: Path) -> int:
-    count = 0
+@contextmanager
+def _parquet(path: Path) -> Iterator[Take]:
     with pq.ParquetWriter(path, MESSAGES, compression="zstd") as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            count += batch.num_rows
-    return count
+        yield writer.write_batch
 
 
-def _write_jsonl(batches: Iterable[pa.RecordBatch], path: Path) -> int:
-    count = 0
+@contextmanager
+def _jsonl(path: Path) -> Iterator[Take]:
     with path.open("x", encoding="utf-8") as file:
-        for batch in batches:
-            file.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents(batch))
-            count += batch.num_rows
-    return count
+        yield lambda batch: file.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents(batch))
 
 
 def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:

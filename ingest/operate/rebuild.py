@@ -15,7 +15,7 @@ from ingest.errors import BindingError, IdentityError, SpecError
 from ingest.model.boundary import Boundary, Mark
 from ingest.model.label import Label, label_text
 from ingest.model.receipt import Receipt
-from ingest.ports.ledger import Ledger
+from ingest.ports.ledger import Boundaries, Ledger
 from ingest.ports.sink import Bound, Sink
 from ingest.windows.seams import difference, same_source, torn
 
@@ -52,9 +52,9 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     refuse_foreign(pipeline_id, bound, receipts)
     frozen = boundaries(receipts)
     ledger.adopt_identity(bound.ledger)
-    held = ledger.bind_grid(pipeline_id, bound.grid)
-    if held != bound.grid:
-        raise _contradiction(f"it has pipeline {pipeline_id} on the grid {held}, the table on {bound.grid}")
+    grid = ledger.bind_grid(pipeline_id, bound.grid)
+    if grid != bound.grid:
+        raise _contradiction(f"it has pipeline {pipeline_id} on the grid {grid}, the table on {bound.grid}")
     writes_to = ledger.bind_sink(pipeline_id, sink.identity)
     if not sink.is_at(writes_to):
         what = f"The ledger knows that pipeline {pipeline_id} writes to {writes_to}; the spec names {sink.identity}"
@@ -71,7 +71,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), frozen.notes)
 
 
-def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
+def _restore(pipeline_id: str, ledger: Boundaries, frozen: Frozen) -> None:
     """Up to each label at which the source was replaced, then its opening: it can only be recorded at the highest label."""
     stretch: list[Boundary] = []
     for boundary in frozen.boundaries:
@@ -85,8 +85,8 @@ def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
                 _same([opening], known) if known else ledger.rebase(pipeline_id, opening)
 
 
-def _same(wanted: Sequence[Boundary], there: Sequence[Boundary]) -> None:
-    for one, other in zip(wanted, there, strict=True):
+def _same(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
+    for one, other in zip(wanted, recorded, strict=True):
         if difference(one, other):
             raise _contradiction(f"its boundary {label_text(one.label)} is another one: {difference(one, other)}")
 
@@ -134,12 +134,12 @@ def boundaries(receipts: Sequence[Receipt]) -> Frozen:
 
 
 def _by_label(cuts: Iterable[Boundary]) -> dict[Label, Boundary]:
-    found: dict[Label, Boundary] = {}
+    by_label: dict[Label, Boundary] = {}
     for boundary in cuts:
-        known = found.setdefault(boundary.label, boundary)
+        known = by_label.setdefault(boundary.label, boundary)
         if difference(known, boundary):
             raise _disagreement(known, difference(known, boundary))
-    return found
+    return by_label
 
 
 def _doubted(label: Label, upper: Boundary) -> Boundary:

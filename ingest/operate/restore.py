@@ -6,7 +6,7 @@ import msgspec
 
 from ingest.errors import RefusedError
 from ingest.operate.findings import Finding
-from ingest.ports.ledger import Ledger
+from ingest.ports.ledger import Receipts
 from ingest.ports.sink import Sink, Unreadable
 
 _BACKUP = "Restore the table's _windrow directory from a backup."
@@ -25,11 +25,11 @@ class Restored(msgspec.Struct, frozen=True):
         return 1 if self.failed else 0
 
 
-def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> Restored:
+def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) -> Restored:
     """Restore what can be restored. A receipt that can be read is never touched, and only the very text that was committed is put back."""
     windows = {r.window.key: r.window for r in ledger.recorded(pipeline_id)}
     done, failed = [], []
-    for lost in [found for found in sink.inspect() if isinstance(found, Unreadable)]:
+    for lost in [one for one in sink.inspect() if isinstance(one, Unreadable)]:
         window = windows.get(lost.key)
         written = None if window is None else ledger.written(window)
         if window is None or written is None:

@@ -66,24 +66,24 @@ def _held(pipeline: Pipeline, start: Boundary | None) -> tuple[Collection[TopicI
     """The topics that are read, and which topic-partitions have lost what comes after a boundary."""
     source = pipeline.spec.source
     try:
-        found = discover(pipeline.broker, source.selection(), start, source.on_removed)
+        discovered = discover(pipeline.broker, source.selection(), start, source.on_removed)
     except DataLossError as error:
         return (), [
             TopicPartition(error.topic or "", m.partition) for m in (() if start is None else start.marks) if m.topic == error.topic
         ]
     if start is None:
-        return found.topics.values(), []
-    cuts, log_starts = start.cuts(found.tps), pipeline.broker.log_starts(found.tps)
-    return found.topics.values(), [tp for tp, mark in cuts.items() if mark.offset < log_starts[tp]]
+        return discovered.topics.values(), []
+    cuts, log_starts = start.cuts(discovered.tps), pipeline.broker.log_starts(discovered.tps)
+    return discovered.topics.values(), [tp for tp, mark in cuts.items() if mark.offset < log_starts[tp]]
 
 
 def _of_batches(pipeline: Pipeline) -> RetentionMargin:
     spec, ledger = pipeline.spec, pipeline.ledger
     reached = _reached(pipeline)
-    found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
-    names = sorted({p.topic for p in found.partitions})
+    behind = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
+    names = sorted({p.topic for p in behind.partitions})
     begun = reached is not None or bool(ledger.newest(spec.id))
-    return of_unread([msgspec.structs.replace(p, lost=p.lost if begun else 0) for p in found.partitions], pipeline.broker.topics(names))
+    return of_unread([msgspec.structs.replace(p, lost=p.lost if begun else 0) for p in behind.partitions], pipeline.broker.topics(names))
 
 
 def _reached(pipeline: Pipeline) -> Boundary | None:
@@ -101,10 +101,10 @@ def _reached(pipeline: Pipeline) -> Boundary | None:
 def oldest_open(start: datetime, grid: str, committed: Iterable[datetime]) -> Window:
     """The first window from `start` on that is not among the committed starts; it may not be over yet. Pure."""
     wanted = start
-    for there in sorted(committed):
-        if there > wanted:
+    for begun in sorted(committed):
+        if begun > wanted:
             break
-        if there == wanted:
+        if begun == wanted:
             wanted = after(grid, wanted)
     return window_at("", grid, wanted)
 

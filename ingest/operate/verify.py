@@ -94,7 +94,7 @@ def verify(
     findings += _each("table", receipts, lambda r: compare_dead(r, rows.dead(r.window, r.attempt)))
     findings += [] if deep is None else deep(receipts)
     findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
-    return Verified(len(receipts), sum(r.counts.valid for r in receipts), tuple(findings))
+    return Verified(len(receipts), sum(r.counts.rows for r in receipts), tuple(findings))
 
 
 def _reached(about: About, look: Callable[[], list[Finding]], window: str | None = None) -> list[Finding]:
@@ -136,8 +136,10 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     planned = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits)
     counted = Counter((s.topic, s.partition, s.start, s.stop) for s in receipt.splits)
     problems = []
-    if counts.read != counts.valid + counts.dead + counts.dropped:
-        problems.append(f"{counts.read} messages read are not {counts.valid} valid + {counts.dead} dead + {counts.dropped} dropped")
+    if counts.read != counts.valid + counts.dead + counts.dropped + counts.filtered:
+        parts = f"{counts.valid} valid + {counts.dead} dead + {counts.dropped} dropped"
+        parts += f" + {counts.filtered} filtered" if counts.filtered else ""
+        problems.append(f"{counts.read} messages read are not {parts}")
     if counts.read + counts.invisible + counts.skipped != length:
         parts = f"{counts.read} read + {counts.invisible} invisible + {counts.skipped} skipped"
         problems.append(f"{parts} are not the {length} offsets of the plan")
@@ -223,16 +225,19 @@ def _foreign(known: Collection[str], rows: Rows) -> list[Finding]:
 def compare_rows(receipt: Receipt, held: Iterable[Held]) -> list[Finding]:
     """The rows of one window against its receipt, per topic-partition. Pure."""
     found = {TopicPartition(h.topic, h.partition): h for h in held}
-    wanted = Counter[TopicPartition]()
+    wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
-        wanted[TopicPartition(s.topic, s.partition)] += s.valid
+        wanted[TopicPartition(s.topic, s.partition)] += s.rows
+        messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems = []
     for tp in sorted({*found, *wanted}):
         has = found.get(tp, Held(tp.topic, tp.partition, 0, 0, 0, 0))
         if has.rows != wanted[tp]:
             problems.append(f"{tp}: {has.rows} rows in the table, {wanted[tp]} in the receipt")
-        if has.rows != has.offsets:
+        if wanted[tp] == messages[tp] and has.rows != has.offsets:
             problems.append(f"{tp}: {has.rows - has.offsets} rows have an offset that is there already")
+        elif wanted[tp] != messages[tp] and has.offsets != messages[tp]:
+            problems.append(f"{tp}: rows of {has.offsets} messages in the table, of {messages[tp]} in the receipt")
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if has.rows and splits and not min(s.start for s in splits) <= has.lowest <= has.highest < max(s.stop for s in splits):
             problems.append(f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range")

@@ -63,8 +63,8 @@ def cut_off_error(mark: Mark, end: int, label: Label) -> CutOffError:
 
 def surely_cut_off(broker: Offsets, marks: Sequence[Mark], pause: Callable[[float], None]) -> list[tuple[Mark, int]]:
     """As `cut_off`, in order, of topics that are there: asked for again, some time apart, before it is believed."""
-    found = cut_off(marks, broker.ends([m.tp for m in marks]))
-    for _ in range(TIMES - 1 if found else 0):
+    suspects = cut_off(marks, broker.ends([m.tp for m in marks]))
+    for _ in range(TIMES - 1 if suspects else 0):
         pause(APART_SECONDS)
-        found = cut_off([mark for mark, _ in found.values()], broker.ends(list(found)))
-    return [found[tp] for tp in sorted(found)]
+        suspects = cut_off([mark for mark, _ in suspects.values()], broker.ends(list(suspects)))
+    return [suspects[tp] for tp in sorted(suspects)]

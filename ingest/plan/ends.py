@@ -20,10 +20,10 @@ def first_boundary(broker: ClusterView, source: Source, label: Label) -> Boundar
         SpecError: a topic is not there, an offset is given for a topic-partition that isn't read, or `start` has no answer for one.
         DataLossError, OpenTransactionError: see `positions`.
     """
-    found = discover(broker, source.selection, None, source.on_removed)
+    discovered = discover(broker, source.selection, None, source.on_removed)
     if isinstance(source.start, Given):
-        _refuse_strange(source.start, found.tps)
-    return Boundary.of(label, found.cluster_id, found.seen, position_marks(positions(broker, source.start, found.tps)))
+        _refuse_strange(source.start, discovered.tps)
+    return Boundary.of(label, discovered.cluster_id, discovered.seen, position_marks(positions(broker, source.start, discovered.tps)))
 
 
 def _refuse_strange(start: Given, tps: list[TopicPartition]) -> None:
@@ -55,19 +55,19 @@ def next_batch(
         CutOffError: a log ends below the newest boundary, and the source doesn't say to go on.
         SpecError, OpenTransactionError: `start` has no answer for a new topic-partition, or none yet.
     """
-    found = discover(broker, source.selection, lower, source.on_removed)
-    refuse_other_topics(found, lower)
-    below = lower.cuts(found.tps)
-    begins = position_marks(positions(broker, source.start, [tp for tp in found.tps if tp not in below]))
+    discovered = discover(broker, source.selection, lower, source.on_removed)
+    refuse_other_topics(discovered, lower)
+    below = lower.cuts(discovered.tps)
+    begins = position_marks(positions(broker, source.start, [tp for tp in discovered.tps if tp not in below]))
     below |= {begin.tp: begin for begin in begins}
-    ends = broker.stable_ends(found.tps)
+    ends = broker.stable_ends(discovered.tps)
     refuse_cut_off(broker, source, lower.label, [below[tp] for tp, end in ends.items() if end.offset < below[tp].offset])
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
     if sum(waiting.values()) < max(1, min_records) and (not begins or isinstance(source.start, Earliest)):
         return None  # but where a new topic begins is frozen at once: asked again, `latest` would have another answer
     shares = fair(waiting, max_records, label)
     marks = [_cut(below[tp], shares[tp], end) for tp, end in ends.items()]
-    return Boundary.of(label, found.cluster_id, found.seen, marks, begins)
+    return Boundary.of(label, discovered.cluster_id, discovered.seen, marks, begins)
 
 
 def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:

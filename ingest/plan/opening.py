@@ -62,11 +62,11 @@ def _other_cluster(broker: ClusterView, source: Source, newest: Boundary, start:
     if start is None:
         what = f"{change}: nothing here says which of its messages are in the table already"
         raise SpecError(what, "plan", "Give the position to go on from, such as earliest, or timestamp: and an instant.")
-    found = discover(broker, source.selection, None, source.on_removed)
-    begun = [f"{name} has id {info.topic_id} there: it begins at {_named(start)}." for name, info in found.topics.items()]
-    gone = [f"{t.topic} is not read there, and is left out." for t in newest.topics if t.topic not in found.topics]
-    marks = position_marks(positions(broker, start, found.tps))
-    return Rebase(Boundary.of(newest.label, cluster, found.seen, marks), (f"{change}.", *begun, *gone))
+    discovered = discover(broker, source.selection, None, source.on_removed)
+    begun = [f"{name} has id {info.topic_id} there: it begins at {_named(start)}." for name, info in discovered.topics.items()]
+    gone = [f"{t.topic} is not read there, and is left out." for t in newest.topics if t.topic not in discovered.topics]
+    marks = position_marks(positions(broker, start, discovered.tps))
+    return Rebase(Boundary.of(newest.label, cluster, discovered.seen, marks), (f"{change}.", *begun, *gone))
 
 
 def _begun(
@@ -82,15 +82,15 @@ def _begun(
 
 def _changes(newest: Boundary, infos: dict[str, TopicInfo], start: Initializer | None) -> tuple[str, ...]:
     """One sentence per topic that isn't what it was, in order."""
-    found = []
+    changes = []
     for seen in newest.topics:
         now = infos.get(seen.topic)
         if now is None:
-            found.append(f"{seen.topic} is not in the cluster any more, and is left out.")
+            changes.append(f"{seen.topic} is not in the cluster any more, and is left out.")
         elif now.topic_id != seen.topic_id:
             begin = "offset 0" if start is None else _named(start)
-            found.append(f"{seen.topic} had id {seen.topic_id} and has id {now.topic_id} now: it begins at {begin}.")
-    return tuple(found)
+            changes.append(f"{seen.topic} had id {seen.topic_id} and has id {now.topic_id} now: it begins at {begin}.")
+    return tuple(changes)
 
 
 def _named(start: Initializer) -> str:

@@ -55,9 +55,9 @@ def positions(broker: Offsets, initializer: Initializer, tps: Sequence[TopicPart
             raise AssertionError(msg)
 
 
-def position_marks(found: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:
+def position_marks(begins: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:
     """The marks of a boundary that begins there."""
-    return [Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch) for tp, p in found.items()]
+    return [Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch) for tp, p in begins.items()]
 
 
 def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
@@ -82,14 +82,14 @@ def _at_time(broker: Offsets, start: AtTime, tps: Sequence[TopicPartition]) -> P
 
 def _committed(broker: Offsets, start: GroupOffsets, tps: Sequence[TopicPartition]) -> Positions:
     """An offset that the log doesn't hold any more, or doesn't hold yet, is no answer."""
-    found = broker.committed(start.group, tps)
+    committed = broker.committed(start.group, tps)
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
-    _refuse_undecided(broker, {tp: o for tp, o in found.items() if o is not None}, ends)
-    inside = {tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else witnessed(o, ends[tp]) for tp, o in found.items()}
+    _refuse_undecided(broker, {tp: o for tp, o in committed.items() if o is not None}, ends)
+    inside = {tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else witnessed(o, ends[tp]) for tp, o in committed.items()}
 
     def nothing(tp: TopicPartition) -> str:
-        held = f", and the log holds {starts[tp]} to {ends[tp].offset}"
-        return f"Group {start.group} has committed {'nothing' if found[tp] is None else f'offset {found[tp]}{held}'}"
+        range_of_log = f", and the log holds {starts[tp]} to {ends[tp].offset}"
+        return f"Group {start.group} has committed {'nothing' if committed[tp] is None else f'offset {committed[tp]}{range_of_log}'}"
 
     return _filled(broker, _Wanted(inside, "reset", start.reset, nothing))
 
@@ -100,12 +100,12 @@ def _given(broker: Offsets, start: Given, tps: Sequence[TopicPartition]) -> Posi
     starts, ends = broker.log_starts(list(given)), broker.stable_ends(list(given))
     _refuse_undecided(broker, given, ends)
     for tp, offset in given.items():
-        there = f"Offset {offset} is given as the start, and the log holds {starts[tp]} to {ends[tp].offset}"
+        what = f"Offset {offset} is given as the start, and the log holds {starts[tp]} to {ends[tp].offset}"
         if offset < starts[tp]:
             do = f"Retention has removed what lay before: give {starts[tp]}, or start: earliest."
-            raise DataLossError(there, "plan", do, tp.topic, tp.partition, offset)
+            raise DataLossError(what, "plan", do, tp.topic, tp.partition, offset)
         if offset > ends[tp].offset:
-            raise SpecError(there, "plan", "Give an offset that is there, or start: latest.", tp.topic, tp.partition, offset)
+            raise SpecError(what, "plan", "Give an offset that is there, or start: latest.", tp.topic, tp.partition, offset)
     answers = {tp: witnessed(given[tp], ends[tp]) if tp in given else None for tp in tps}
     return _filled(broker, _Wanted(answers, "others", start.others, lambda _: "No offset is given for it"))
 

@@ -107,10 +107,10 @@ def resolve(
         OpenTransactionError: the label would cut at a stable end behind which a transaction is open.
         UnreachableError: the cluster doesn't answer.
     """
-    found = discover(broker, source.selection, lower, source.on_removed).without(left_out)
-    refuse_other_topics(found, lower, upper)
-    below, above = _cuts_of(lower, found.tps), _cuts_of(upper, found.tps)
-    tps = found.tps if upper is None else [tp for tp in found.tps if tp in above]
+    discovered = discover(broker, source.selection, lower, source.on_removed).without(left_out)
+    refuse_other_topics(discovered, lower, upper)
+    below, above = _cuts_of(lower, discovered.tps), _cuts_of(upper, discovered.tps)
+    tps = discovered.tps if upper is None else [tp for tp in discovered.tps if tp in above]
     begins = _begins(broker, source, lower, [tp for tp in tps if tp not in below])
     parts = _parts(broker, tps, below, above, begins)
     if lower is not None:
@@ -124,7 +124,7 @@ def resolve(
         columns = _columns(_through(broker, look), parts, labels, grid)
     if wait_for_open:
         _refuse_open(parts, columns, label)
-    return _boundaries(found, labels, columns, begins)
+    return _boundaries(discovered, labels, columns, begins)
 
 
 def _cuts_of(neighbour: Boundary | None, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Mark]:
@@ -191,12 +191,12 @@ def _near(broker: ClusterView, look: Look) -> _Ask:
     """
 
     def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
-        found: _Columns = {part.tp: [] for part in parts}
+        columns: _Columns = {part.tp: [] for part in parts}
         for label in labels:
             wanted = _millis(label)
             for part, piece in zip(parts, _pieces(broker, parts, label), strict=True):
-                found[part.tp] += _marks(look, part, [wanted], look.near(piece, wanted))
-        return found
+                columns[part.tp] += _marks(look, part, [wanted], look.near(piece, wanted))
+        return columns
 
     return ask
 
@@ -234,16 +234,16 @@ def _marks(look: Look, part: _Part, labels: Sequence[int], cuts: Sequence[Offset
     return marks
 
 
-def _cut(part: _Part, found: OffsetAndEpoch | None) -> tuple[OffsetAndEpoch, How]:
-    if found is not None and found.offset <= part.limit:
-        return found, "settled"
+def _cut(part: _Part, settled: OffsetAndEpoch | None) -> tuple[OffsetAndEpoch, How]:
+    if settled is not None and settled.offset <= part.limit:
+        return settled, "settled"
     if part.upper is not None and part.upper.offset <= part.end.offset:
         return OffsetAndEpoch(part.upper.offset, part.upper.leader_epoch), "clamped"
     return part.end, "open" if part.open else "end"
 
 
 def _boundaries(
-    found: Discovered,
+    discovered: Discovered,
     labels: Sequence[datetime],
     columns: _Columns,
     begins: Mapping[TopicPartition, Mark | None],
@@ -253,7 +253,7 @@ def _boundaries(
     for i, label in enumerate(labels, -len(labels)):
         marks = [column[i] for column in columns.values()]
         firsts = [_begin(columns[tp][i], begin or columns[tp][i - 1]) for tp, begin in begins.items()]
-        boundaries.append(Boundary.of(label, found.cluster_id, found.seen, marks, firsts))
+        boundaries.append(Boundary.of(label, discovered.cluster_id, discovered.seen, marks, firsts))
     return boundaries
 
 

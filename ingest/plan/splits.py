@@ -32,12 +32,12 @@ def make_plan(window: Window, start: Boundary, stop: Boundary, sink: str, split_
         msg = f"boundaries {label_text(start.label)} and {label_text(stop.label)} are not those of window {window.key}"
         raise ValueError(msg)
     refuse_other_source(stop, start)
-    found, ends = between(start, stop), stop.cuts(mark.tp for mark in start.marks)
+    ranges, ends = between(start, stop), stop.cuts(mark.tp for mark in start.marks)
     lost = next((m for m in start.marks if m.tp not in ends or ends[m.tp].offset < m.offset), None)
     if lost is not None:
         msg = f"the boundaries of {lost.tp} are inverted: {lost.offset}, and the window's end doesn't know it"
         raise ValueError(msg)
-    return Plan(window, start, stop, tuple(cut(found, split_records)), sink)
+    return Plan(window, start, stop, tuple(cut(ranges, split_records)), sink)
 
 
 def cut(ranges: Mapping[TopicPartition, tuple[Mark, Mark]], split_records: int | None = None) -> Iterator[Split]:
@@ -79,9 +79,9 @@ def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, s
         )  # fmt: skip
     planned = {t.topic: t.topic_id for t in plan.stop.topics}
     for topic in sorted({s.topic for s in plan.splits}):
-        found = topic_ids.get(topic)
-        if found != planned[topic]:
-            now = "is not there" if found is None else f"has id {found}"
+        topic_id = topic_ids.get(topic)
+        if topic_id != planned[topic]:
+            now = "is not there" if topic_id is None else f"has id {topic_id}"
             raise IdentityError(
                 f"Window {plan.window.key} was planned on topic id {planned[topic]}, and the topic now {now}", "plan",
                 "The topic was deleted, or made anew: then its offsets mean other messages, and this window can't be read any more. "
@@ -123,10 +123,10 @@ def doubts(plan: Plan) -> dict[TopicPartition, tuple[Mark, str]]:
     its first messages, where it ends its last ones. A mark that is 0 lost nothing, and neither did one that the lower neighbour proved
     (`tiling.clamped`). Of a topic that isn't read any more nothing is asked.
     """
-    found = {}
+    doubted = {}
     for tp, (low, high) in between(plan.start, plan.stop).items():
         for mark, boundary, part in ((low, plan.start, "first"), (high, plan.stop, "last")):
-            if mark.how == "log_start" and high.how != "removed" and tp not in found:
+            if mark.how == "log_start" and high.how != "removed" and tp not in doubted:
                 words = f"may have lost its {part} messages: when {label_text(boundary.label)} was resolved, what was left of the log began"
-                found[tp] = (mark, f"{words} at or after it, at offset {mark.offset}")
-    return found
+                doubted[tp] = (mark, f"{words} at or after it, at offset {mark.offset}")
+    return doubted

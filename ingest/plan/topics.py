@@ -66,16 +66,16 @@ def discover(broker: ClusterTopics, selection: Selection, lower: Boundary | None
     return Discovered(cluster, dict(sorted(topics.items())), _tps(selection, topics))
 
 
-def refuse_other_topics(found: Discovered, *neighbours: Boundary | None) -> None:
+def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) -> None:
     """Hold what is there now against frozen boundaries.
 
     Raises:
         IdentityError: one is of another cluster, or of another topic of the same name.
     """
     for neighbour in neighbours:
-        _refuse_other_cluster(found.cluster_id, neighbour)
+        _refuse_other_cluster(discovered.cluster_id, neighbour)
         for seen in () if neighbour is None else neighbour.topics:
-            now = found.topics.get(seen.topic)
+            now = discovered.topics.get(seen.topic)
             if neighbour is not None and now is not None and now.topic_id != seen.topic_id:
                 raise IdentityError(
                     f"The boundary {label_text(neighbour.label)} is of topic id {seen.topic_id}, and the topic now has id {now.topic_id}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -38,22 +38,41 @@ class ReadPlan(msgspec.Struct, frozen=True):
     on_loss: OnLoss
 
 
-class Reader(Protocol):
-    """Reads one split to its end. Picklable before `batches` is called; used on executors."""
+Take = Callable[[pa.RecordBatch], None]
+"""Is given each batch of a read, in order. What it raises ends the read and passes through."""
 
-    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The visible messages of the split, in offset order, as `MESSAGES` batches bounded by bytes and rows; never an empty batch.
+
+class Reader(Protocol):
+    """Reads splits, one at a time, each to its end. Picklable; used on executors."""
+
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        """Give the visible messages of the split away, in offset order, as `MESSAGES` batches bounded by bytes and rows; none is empty.
 
         Ends when the position reached `split.stop`, over markers, aborted messages and compaction gaps; an empty poll is never the end.
-        Resources are released when the iterator ends, fails or is closed.
+        Only a read to the end has a summary. Resources are released however it ends.
 
         Raises:
             DataLossError: if retention removed the start, or truncation the end, also where the log has grown again since: the split's
                 epochs tell. It names what was wanted and what is there. Not if the reader was told to skip: then it reads what is left
-                of what was planned, and `summary` says how many offsets were skipped.
+                of what was planned, and the summary says how many offsets were skipped.
             IdentityError: if cluster or topic id are not those of the plan.
             UnreachableError: if nothing arrives for the stall limit.
         """
 
-    def summary(self) -> ReadSummary:
-        """The counts of the split that `batches` has just read to its end."""
+
+class _EnoughError(Exception):
+    """Ends a read early."""
+
+
+def read_until(reader: Reader, split: Split, enough: Callable[[pa.RecordBatch], bool]) -> bool:
+    """Read a split until `enough` says so of a batch that it was given; whether the end was reached before that."""
+
+    def take(batch: pa.RecordBatch) -> None:
+        if enough(batch):
+            raise _EnoughError
+
+    try:
+        reader.read(split, take)
+    except _EnoughError:
+        return False
+    return True

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from ingest.errors import DataLossError
 from ingest.kafka.identity import check_identity
 from ingest.model.plan import Split
-from ingest.ports.reader import ReadPlan, ReadSummary
+from ingest.ports.reader import ReadPlan, ReadSummary, Take
 from ingest.read.arrow import byte_ends, first_later, to_batch
 from ingest.read.batching import Gatherer
 from ingest.read.cursor import Cursor
@@ -37,7 +35,7 @@ _COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
 _LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
 
 
-@dataclass
+@dataclass(frozen=True)
 class KafkaReader:
     """Reads splits with plain consumers that belong to no group's life: assigned, never subscribed, nothing committed.
 
@@ -50,7 +48,6 @@ class KafkaReader:
     stall_seconds: float = STALL_SECONDS
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
-    _summary: ReadSummary | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """An isolation level that nobody chose would be librdkafka's own."""
@@ -58,14 +55,13 @@ class KafkaReader:
             msg = f"isolation.level must be {_COMMITTED} or {_UNCOMMITTED}"
             raise ValueError(msg)
 
-    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """See `ports.reader.Reader.batches`.
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        """See `ports.reader.Reader.read`.
 
         Raises:
             SpecError: the cluster refuses this client.
             RefusedError: the client met something in the log that it can't read, such as a wrong checksum.
         """
-        self._summary = None
         seconds = min(self.stall_seconds, _ANSWER_SECONDS)
         check = partial(check_identity, self.properties, split, self.plan.cluster_id, self.plan.topics[split.topic], seconds)
         check()
@@ -82,20 +78,15 @@ class KafkaReader:
                     gaps.note(planned.column("offset").to_numpy())
                     read += planned.num_rows
                     size += int(ends[-1])
-                    yield from gatherer.add(planned, ends)
+                    for whole in gatherer.add(planned, ends):
+                        take(whole)
                 if later is not None:
                     cursor.lose_from(batch.column("offset")[later].as_py())
-        yield from gatherer.rest()
+        for whole in gatherer.rest():
+            take(whole)
         gaps.note_end(split.stop)
         aborted = self._aborted(split, gaps, check) if self.properties["isolation.level"] == _COMMITTED else 0
-        self._summary = ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
-
-    def summary(self) -> ReadSummary:
-        """See `ports.reader.Reader.summary`."""
-        if self._summary is None:
-            msg = "summary() before a split was read to its end"
-            raise RuntimeError(msg)
-        return self._summary
+        return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
 
     def _aborted(self, split: Split, gaps: Gaps, check: partial[None]) -> int:
         """How many messages lie in the gaps for one who looks at undecided and aborted ones too.

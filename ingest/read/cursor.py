@@ -63,7 +63,7 @@ class Cursor:
             if found:
                 yield found
             if self._loss is not None:
-                self._settle()
+                self._no_progress()
             elif self.position <= self._end < self._split.stop:
                 self._at_end()
 
@@ -130,7 +130,7 @@ class Cursor:
             self._end = offset
             return offset
         if code in LOST:
-            self._loss = self._heard = error  # settled once the messages before it are given away
+            self._loss = self._heard = error  # judged once the messages before it are given away
         elif code in DENIED:
             raise denied(self._split, self._said(error))
         elif code in GONE:
@@ -158,9 +158,9 @@ class Cursor:
         self._end = -1
         limits = self._limits()
         if limits is not None and limits.high < self._split.stop:
-            self._settle()
+            self._no_progress()
 
-    def _settle(self) -> None:
+    def _no_progress(self) -> None:
         """Hold what is wanted against the log: what is gone is lost, all else is waited for."""
         error, self._loss = self._loss, None
         self._check()  # another topic is no loss of this one
@@ -223,7 +223,7 @@ class Cursor:
         if self._heard is not None and turned_away(self._heard):
             raise denied(self._split, self._said(self._heard))
         position = self.position
-        self._settle()
+        self._no_progress()
         if self.position > position:
             return
         limits = self._limits()

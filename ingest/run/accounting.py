@@ -5,22 +5,63 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from ingest.errors import AccountingError, DeadLetterLimitError
 from ingest.model.label import label_text
-from ingest.model.plan import Plan
+from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Counts, SplitCounts
 from ingest.model.refusals import TOLD, bounded
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.plan.splits import doubts
+from ingest.ports.decoder import Decoded
 from ingest.windows.tiling import between
 
 SHOWN = 20
 """How many dead letters' coordinates a receipt keeps per split."""
 
 
+def refuse_unplaced(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> None:
+    """Each message of a batch is in exactly one place, and each row is some message's, in order: decoder and transforms against the reader.
+
+    Raises:
+        AccountingError: says what is wrong with the batch, and where it begins.
+    """
+    rows, dead = decoded.row_index.to_numpy(), decoded.dead_index.to_numpy()
+    count, placed = messages.num_rows, decoded.valid + len(dead) + decoded.dropped + decoded.filtered
+    parts = f"{decoded.valid} valid + {len(dead)} dead + {decoded.dropped} dropped + {decoded.filtered} filtered"
+    problems = [
+        text
+        for wrong, text in (
+            (len(rows) != decoded.rows.num_rows, f"{decoded.rows.num_rows} rows came with the messages of {len(rows)}"),
+            (not _ascends(rows, count, 0), "rows are not in the order of the batch's messages"),
+            (not _ascends(dead, count, 1), "dead letters are not in the order of the batch's messages, each once"),
+            (len(dead) and np.isin(dead, rows).any(), "a message is a row and a dead letter"),
+            (decoded.dropped < 0 or decoded.filtered < 0, "a count is negative"),
+            (placed != count, f"of {count} messages {placed} were accounted for: {parts}"),
+        )
+        if wrong
+    ]
+    if problems:
+        first = messages.column("offset")[0].as_py() if count else split.start
+        raise AccountingError(
+            "The decoder or a transform miscounted: " + "; ".join(problems), "check",
+            "Nothing was committed. Report a bug in the format or the transform.", split.topic, split.partition, first,
+        )  # fmt: skip
+
+
+def _ascends(index: npt.NDArray[np.int64], count: int, least: int) -> bool:
+    """Whether positions among `count` go up, each by `least` or more."""
+    return not len(index) or (index[0] >= 0 and index[-1] < count and (len(index) == 1 or bool(np.diff(index).min() >= least)))
+
+
 def refuse_unequal(plan: Plan, staged: Sequence[Staged]) -> None:
-    """The identity `read = valid + dead + dropped` per split, reader against stager, every split of the plan once and read to its end.
+    """Reader, task and stager agree, per split: `read = valid + dead + dropped + filtered`, and what was given to the stager was staged.
+
+    Every split of the plan is there once, and was read to its end.
 
     Raises:
         AccountingError: names the split and the numbers that disagree.
@@ -38,8 +79,9 @@ def _refuse_split(c: SplitCounts) -> None:
     problems = [
         text
         for wrong, text in (
-            (c.read != c.valid + c.dead + c.dropped, f"read {c.read} is not valid {c.valid} + dead {c.dead} + dropped {c.dropped}"),
-            (c.rows_staged != c.valid, f"{c.rows_staged} rows were staged for {c.valid} valid messages"),
+            (c.read != c.valid + c.dead + c.dropped + c.filtered, f"read {c.read} is not {_verdicts(c)}"),
+            (c.rows_staged != c.rows, f"{c.rows_staged} rows were staged of {c.rows} that {c.valid} valid messages became"),
+            (c.rows < c.valid, f"{c.valid} valid messages became {c.rows} rows, less than one each"),
             (c.dead_staged != c.dead, f"{c.dead_staged} dead letters were staged for {c.dead} refused messages"),
             (c.next_offset < c.stop, f"the reader stood at {c.next_offset}, before the stop {c.stop}"),
             (c.missing < 0, f"{c.read} messages were read and {c.skipped} offsets skipped of {c.stop - c.start}"),
@@ -51,6 +93,10 @@ def _refuse_split(c: SplitCounts) -> None:
             "The counters disagree: " + "; ".join(problems), "check",
             "Nothing was committed. Run the window again; if it happens again, report a bug.", c.topic, c.partition, c.start,
         )  # fmt: skip
+
+
+def _verdicts(c: SplitCounts) -> str:
+    return f"valid {c.valid} + dead {c.dead} + dropped {c.dropped} + filtered {c.filtered}"
 
 
 def refuse_too_many_dead(

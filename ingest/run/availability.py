@@ -164,5 +164,6 @@ def _skipped(split: Split) -> Staged:
     nothing = SplitCounts(
         topic=split.topic, partition=split.partition, start=split.start, stop=split.stop, next_offset=split.stop, read=0, bytes=0,
         valid=0, dead=0, dropped=0, rows_staged=0, dead_staged=0, aborted=0, skipped=split.stop - split.start, checksums=Checksums(),
+        rows_=0, filtered_=0,
     )  # fmt: skip
     return Staged(split, nothing, (), ())

@@ -20,7 +20,8 @@ from ingest.run.publish import Published
 from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.decode.json.decoder import JsonDecoder
+    from ingest.ports.decoder import Decoder
+    from ingest.ports.transform import Transform
     from ingest.schema.columns import Columns
 
 
@@ -63,13 +64,14 @@ class Progress(msgspec.Struct, frozen=True):
 class Pipeline:
     """A spec with everything it stands on.
 
-    `columns` and `decoder` are what the user's schema says. It may be loaded only when one of them is called, which takes seconds: what
-    looks at a pipeline and writes nothing calls neither.
+    `columns` are those of the table's rows: what `transform` makes of those that `decoder` gives. The user's schema may be loaded only
+    when one of the three is called, which takes seconds: what looks at a pipeline and writes nothing calls none of them.
     """
 
     spec: PipelineSpec
     columns: Callable[[], Columns]
-    decoder: Callable[[], JsonDecoder]
+    decoder: Callable[[], Decoder]
+    transform: Callable[[], Transform]
     broker: Broker
     reader: Callable[[ReadPlan], Reader]
     ledger: Ledger

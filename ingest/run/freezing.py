@@ -84,32 +84,32 @@ def _candidates(
     grid, first = spec.window.grid, spec.window.start or label
     labels = (grids.before(grid, label), label, grids.after(grid, label))
     for window in (Window(spec.id, a, b) for a, b in pairwise(labels)):
-        held = pipeline.sink.look(window)
-        if held is not None:
-            return [held.receipt.plan.stop if window.end == label else held.receipt.plan.start]
+        committed = pipeline.sink.look(window)
+        if committed is not None:
+            return [committed.receipt.plan.stop if window.end == label else committed.receipt.plan.start]
     lower, upper = pipeline.ledger.neighbours(spec.id, label)
-    source, opening = spec.source.origin(grid), list[Boundary]()
+    source, beginning = spec.source.origin(grid), list[Boundary]()
     if not isinstance(source.start, AtLabel) and lower is None:
         # Where the pipeline begins is frozen no later than all else: a later boundary alone would bound it from above.
-        opening = [first_boundary(pipeline.broker, source, first)]
-    found = [] if opening and label == first else asked_until_believed(pipeline, lambda: resolve(
-        pipeline.broker, source, label, grid, first, opening[0] if opening else lower, upper,
+        beginning = [first_boundary(pipeline.broker, source, first)]
+    resolved = [] if beginning and label == first else asked_until_believed(pipeline, lambda: resolve(
+        pipeline.broker, source, label, grid, first, beginning[0] if beginning else lower, upper,
         lambda looked: progress(Progress("boundary", looked, 0)), wait_for_open=wait_for_open,
         left_out=_replaced(pipeline, upper),
     ))  # fmt: skip
-    return [*opening, *found]
+    return [*beginning, *resolved]
 
 
 def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
     """Topics in whose place a rebase above has put others, so that what they held is gone: left out where the spec says to go on."""
     if upper is None or pipeline.spec.source.on_loss == "fail":
         return set()
-    old, found = upper.by_topic(), set[str]()
+    old, replaced = upper.by_topic(), set[str]()
     for opening in pipeline.ledger.rebased(pipeline.spec.id):
         now = opening.by_topic()
         if not is_later(upper.label, opening.label):
-            found |= {name for name in old if name in now and now[name].topic_id != old[name].topic_id}
-    return found
+            replaced |= {name for name in old if name in now and now[name].topic_id != old[name].topic_id}
+    return replaced
 
 
 def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Boundary:
@@ -117,8 +117,8 @@ def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Bounda
     if isinstance(label, int):
         raise _not_begun(pipeline, label)
     below, above = pipeline.ledger.neighbours(pipeline.spec.id, label)
-    found = next(b for b in _candidates(pipeline, label, ignore, wait_for_open=False) if b.label == label)
-    return clamped(found, lower or below, above)
+    candidate = next(b for b in _candidates(pipeline, label, ignore, wait_for_open=False) if b.label == label)
+    return clamped(candidate, lower or below, above)
 
 
 def _not_begun(pipeline: Pipeline, number: int) -> SpecError:

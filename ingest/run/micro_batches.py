@@ -144,5 +144,5 @@ def _next(pipeline: Pipeline) -> int | None:
 
 def _stable_now(pipeline: Pipeline, lower: Boundary) -> dict[TopicPartition, int]:
     source = pipeline.spec.source
-    found = discover(pipeline.broker, source.selection(), lower, source.on_removed)
-    return {tp: end.offset for tp, end in pipeline.broker.stable_ends(found.tps).items()}
+    discovered = discover(pipeline.broker, source.selection(), lower, source.on_removed)
+    return {tp: end.offset for tp, end in pipeline.broker.stable_ends(discovered.tps).items()}

@@ -179,7 +179,7 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
 def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss: OnLoss) -> SplitTask:
     reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, on_loss)
     stager = pipeline.sink.stager(plan, generation, attempt)
-    return SplitTask(pipeline.reader(reading), pipeline.decoder(), stager, _hours(pipeline, plan.window))
+    return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), stager, _hours(pipeline, plan.window))
 
 
 def _hours(pipeline: Pipeline, window: Window) -> LateBins | None:

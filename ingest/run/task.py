@@ -1,11 +1,11 @@
-"""What an executor does with one split: read -> decode and validate -> stage. Beside `pipeline.py`, the only place that knows an order."""
+"""What an executor does with one split: read -> decode -> transform -> stage. Beside `pipeline.py`, the only place that knows an order."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,12 @@ from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
 from ingest.model.staged import Staged
-from ingest.ports.reader import Reader
+from ingest.ports.decoder import Decoded, Decoder
+from ingest.ports.reader import Reader, ReadSummary
 from ingest.ports.sink import Stager, StagerFactory
-from ingest.run.accounting import SHOWN
+from ingest.ports.transform import Transform
+from ingest.run.accounting import SHOWN, refuse_unplaced
 from ingest.schema.messages import in_calendar
-
-if TYPE_CHECKING:
-    from ingest.decode.json.decoder import Decoded, JsonDecoder
 
 
 @dataclass(frozen=True)
@@ -45,31 +44,36 @@ class SplitTask:
     """
 
     reader: Reader
-    decoder: JsonDecoder
+    decoder: Decoder
+    transform: Transform
     stager: StagerFactory
     hours: LateBins | None = None
 
     def __call__(self, split: Split) -> Staged:
-        """Read, decode and stage one split in batches, so that memory doesn't grow with the window."""
+        """Take one split through all steps in batches, so that memory doesn't grow with the window."""
+        decode, transform = self.decoder.open(), self.transform.open()
         stager = self.stager(split)
-        tally = _Tally(self.hours)
+        tally = _Tally(split, self.hours)
+
+        def take(messages: pa.RecordBatch) -> None:
+            decoded = transform(decode(messages))
+            tally.add(messages, decoded)
+            _stage(stager, messages, decoded)
+
         try:
-            for messages in self.reader.batches(split):
-                decoded = self.decoder.decode(messages)
-                _stage(stager, messages, decoded)
-                tally.add(messages, decoded)
+            summary = self.reader.read(split, take)
         except BaseException:
             stager.discard()
             raise
         rows_staged, dead_staged, rows, dead = stager.finish()
-        counts = tally.counts(split, self.reader, rows_staged, dead_staged, stager.checksums())
+        counts = tally.counts(summary, rows_staged, dead_staged, stager.checksums())
         return Staged(split, counts, rows, dead, tally.refusals.kinds())
 
 
 def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
     if decoded.rows.num_rows:
-        whole = decoded.rows.num_rows == messages.num_rows
-        stager.rows(messages if whole else messages.take(decoded.row_index), decoded.rows)
+        one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
+        stager.rows(messages if one_each else messages.take(decoded.row_index), decoded.rows)
     if len(decoded.dead_index):
         stager.dead(messages.take(decoded.dead_index), decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
 
@@ -78,11 +82,14 @@ def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
 class _Tally:
     """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after."""
 
+    split: Split
     hours: LateBins | None
     stamped: npt.NDArray[np.int64] = field(init=False)
+    rows: int = 0
     valid: int = 0
     dead: int = 0
     dropped: int = 0
+    filtered: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     refusals: Refusals = field(default_factory=Refusals)
     first_dead: list[tuple[int, str]] = field(default_factory=list)
@@ -94,9 +101,12 @@ class _Tally:
         self.stamped = np.zeros(len(edges) + 1, np.int64)
 
     def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
-        self.valid += decoded.rows.num_rows
+        refuse_unplaced(self.split, messages, decoded)
+        self.rows += decoded.rows.num_rows
+        self.valid += decoded.valid
         self.dead += len(decoded.dead_index)
         self.dropped += decoded.dropped
+        self.filtered += decoded.filtered
         reasons = decoded.dead_reason.to_pylist()
         self.reasons.update(reasons)
         self.refusals.add(reasons, decoded.dead_detail.to_pylist())
@@ -128,8 +138,8 @@ class _Tally:
         by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
         return late, int(self.stamped[-1]), tuple(by)
 
-    def counts(self, split: Split, reader: Reader, rows_staged: int, dead_staged: int, checksums: Checksums) -> SplitCounts:
-        summary = reader.summary()
+    def counts(self, summary: ReadSummary, rows_staged: int, dead_staged: int, checksums: Checksums) -> SplitCounts:
+        split = self.split
         late, early, late_by = self._outside()
         return SplitCounts(
             topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
@@ -138,4 +148,5 @@ class _Tally:
             valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
             late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest, checksums=checksums,
+            rows_=self.rows, filtered_=self.filtered,
         )  # fmt: skip

@@ -7,14 +7,21 @@ import importlib
 import importlib.util
 import os
 import sys
+import threading
 import traceback
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from ingest.errors import SpecError
 
+T = TypeVar("T")
+
 _IMPORTS = "`import pandera.polars as pa` and `import polars as pl`"
+_MODELS: dict[tuple[str, Path], tuple[str, type[Any]]] = {}
+_LOADING = threading.Lock()
+_THREAD = threading.local()
 _DO = "Give FILE.py:Class, relative to the spec, or package.module:Class, with a pandera.polars DataFrameModel."
 
 
@@ -40,6 +47,36 @@ def load_model(reference: str, folder: Path) -> type[Any]:
             raise SpecError(f"{name} in {place} is a model of {other}", "spec", do)
         raise SpecError(f"{name} in {place} is not a pandera.polars DataFrameModel", "spec", _DO)
     return model
+
+
+def model_now(reference: str, folder: Path) -> tuple[str, type[Any]]:
+    """The model as it is now, and the digest of its source: loaded once per process, and again when its file changed.
+
+    Raises:
+        SpecError: as `load_model`.
+    """
+    digest = source_digest(reference, folder)
+    with _LOADING:
+        known = _MODELS.get((reference, folder))
+        if known is None or known[0] != digest:
+            known = _MODELS[reference, folder] = (digest, load_model(reference, folder))
+    return known
+
+
+def built_of_model(recipe: Hashable, reference: str, folder: Path, build: Callable[[type[Any]], T]) -> T:
+    """What `build` makes of the model, for this thread: once for equal recipes, and again when the model's file changed.
+
+    Workers live on between runs: without the first, each split would build it anew; without the second, a mended schema wouldn't count.
+
+    Raises:
+        SpecError: as `load_model`.
+    """
+    built: dict[Hashable, tuple[str, T]] = _THREAD.__dict__.setdefault("built", {})
+    digest, model = model_now(reference, folder)
+    known = built.get(recipe)
+    if known is None or known[0] != digest:
+        known = built[recipe] = (digest, build(model))
+    return known[1]
 
 
 def import_pandera() -> ModuleType:

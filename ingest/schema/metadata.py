@@ -17,6 +17,7 @@ TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),
     "partition": pa.int32(),
     "offset": pa.int64(),
+    "ordinal": pa.int32(),  # which of its message's rows a row is, from 0; with the three before it, it names the row for ever
     "timestamp": pa.timestamp("us", tz="UTC"),  # null where the message has none, or one that no table can hold
     "timestamp-type": pa.string(),
     "headers": pa.map_(pa.string(), pa.binary()),  # of two with one key the last, as in Flink

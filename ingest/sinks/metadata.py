@@ -15,6 +15,7 @@ _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "topic": lambda m: m["topic"],
     "partition": lambda m: m["partition"],
     "offset": lambda m: m["offset"],
+    "ordinal": lambda m: _ordinals(m["offset"]),
     "timestamp": lambda m: _timestamps(m["timestamp"]),
     "timestamp-type": lambda m: m["timestamp_type"],
     "headers": lambda m: last_headers(m["headers"]),
@@ -43,6 +44,14 @@ def dead_columns(
     whole = [messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")]
     same = [pa.repeat(v, messages.num_rows) for v in (attempt, pa.scalar(generation, pa.int32()), pipeline)]
     return [*columns(in_files(DEFAULT), messages, attempt), *whole, *why, *same]
+
+
+def _ordinals(offsets: pa.Array) -> pa.Int32Array:
+    """The number of each row among those of its message, which stand together: a message's rows are never in two batches."""
+    found = offsets.to_numpy()
+    first = np.flatnonzero(np.diff(found, prepend=found[:1] - 1))
+    counts = np.diff(first, append=len(found))
+    return pa.array(np.arange(len(found)) - np.repeat(first, counts), pa.int32())
 
 
 def _timestamps(stamps: pa.Array) -> pa.Array:

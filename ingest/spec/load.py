@@ -14,8 +14,9 @@ from typing import Any
 
 from ingest.config.document import Document, Mistake, read_document, read_values
 from ingest.config.values import section_of
+from ingest.decode.kind import SCHEMA_REFERENCE
 from ingest.spec.cluster import ClusterSpec, cluster_name
-from ingest.spec.pipeline import NOT_WRITTEN, SCHEMA_REFERENCE, PipelineSpec
+from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
 from ingest.spec.reading import client_mistakes, refusal, text_of, validated
 from ingest.spec.shared import named_cluster
 

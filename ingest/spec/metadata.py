@@ -9,8 +9,8 @@ from ingest.config.document import Place, suggest
 from ingest.config.values import refuse, told
 
 METADATA = (
-    "topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size", "attempt",
-    "window",
+    "topic", "partition", "offset", "ordinal", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size",
+    "attempt", "window",
 )  # fmt: skip
 """What a row can say of the message it came from, in the order of the columns: the names of Flink's Kafka table, and some of our own."""
 
@@ -19,6 +19,7 @@ METADATA_MEANINGS: Mapping[str, str] = {
     "topic": "the message's topic",
     "partition": "its partition",
     "offset": "its offset",
+    "ordinal": "which of its message's rows the row is, from 0: more than one where a transform makes several",
     "timestamp": "when it was made, or appended to the log; null where it has no timestamp, or one outside the years 1 to 9999",
     "timestamp-type": "which of the two `timestamp` is",
     "headers": "its headers as a map; of two with one key the last, as in Flink",

@@ -14,15 +14,13 @@ from pydantic.json_schema import SkipJsonSchema
 from ingest.config.document import Place
 from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
 from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, section_of, told
+from ingest.decode.formats import DecodeSection
 from ingest.errors import GridError, SpecError
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
-
-SCHEMA_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-
 
 NOT_WRITTEN = ("folder", "named_cluster")
 """What whoever loads a spec puts in; written in one, these are unknown keys."""
@@ -36,12 +34,6 @@ def _pipeline_id(value: str) -> str:
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -")
     if not value.strip("."):
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots")
-    return value
-
-
-def _schema(value: str) -> str:
-    if not SCHEMA_REFERENCE.fullmatch(value):
-        raise ValueError("must be FILE.py:Class or package.module:Class")
     return value
 
 
@@ -61,21 +53,6 @@ def _place(value: str) -> str:
     else:
         home(value)
     return value
-
-
-class DecodeSpec(Section):
-    """Bytes to columns. `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class."""
-
-    schema_: Annotated[Written, AfterValidator(_schema), Values("`FILE.py:Class`, `package.module:Class`")] = Field(
-        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
-    )
-    on_null: Literal["dead", "drop"] = Field(
-        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
-    )
-    unknown: Literal["ignore", "dead"] = Field(
-        default="ignore",
-        description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
-    )
 
 
 class LimitsSpec(Section):
@@ -117,7 +94,7 @@ class PipelineSpec(Section):
         "`partitions` is set."
     )
     window: WindowSpec = Field(description="The grid of windows, and when one is run.")
-    decode: DecodeSpec = Field(description="How a message's bytes become columns.")
+    decode: DecodeSection = Field(description="How a message's bytes become columns.")
     sink: SinkSpec = Field(description="The table.")
     limits: LimitsSpec = Field(default=LimitsSpec(), description="How many dead letters a window may have.")
     metadata: Annotated[

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from ingest.config.document import Document, Mistake, Place, mistake_of
+from ingest.config.kinds import OfItsKind
 from ingest.config.values import section_of
 from ingest.config.yamltext import SIZE_MAX
 from ingest.errors import SpecError, SpecMistakesError
@@ -57,15 +58,17 @@ def validated(model: type[M], values: Mapping[str, Any], unwritten: tuple[str, .
     try:
         return model.model_validate(values), []
     except ValidationError as error:
-        return None, [mistake_of(e, _keys_at(model, tuple(e["loc"][:-1]), unwritten)) for e in error.errors(include_url=False)]
+        return None, [mistake_of(e, _keys_at(model, tuple(e["loc"][:-1]), values, unwritten)) for e in error.errors(include_url=False)]
 
 
-def _keys_at(model: type[BaseModel], place: Place, unwritten: tuple[str, ...]) -> list[str]:
-    """The keys that a section knows."""
+def _keys_at(model: type[BaseModel], place: Place, written: object, unwritten: tuple[str, ...]) -> list[str]:
+    """The keys that a section knows. `written`: the values; of some sections the options depend on what they say."""
     section = model
     for part in place:
         field = section.model_fields.get(str(part))
-        section = section if field is None else next(_models(field.annotation), section)
+        written = written.get(part) if isinstance(written, Mapping) else None
+        chosen = None if field is None else OfItsKind.of(field)
+        section = chosen.model(written) if chosen is not None else section if field is None else next(_models(field.annotation), section)
     return [f.alias or name for name, f in section.model_fields.items() if name not in unwritten]
 
 

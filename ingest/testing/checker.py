@@ -53,6 +53,7 @@ class Report(msgspec.Struct, frozen=True):
 
 class _Row(msgspec.Struct, frozen=True):
     place: Place
+    ordinal: int
     window: str
     content: object
 
@@ -69,24 +70,27 @@ def check(
 
     Args:
         produced: per topic-partition the visible messages that the committed windows cover, without those that the pipeline was told to
-            drop, and without those that were gone before they could be read: offset -> what identifies the row made of it (ignored without
-            `content`).
+            drop or filters, and without those that were gone before they could be read: offset -> what identifies the row made of it
+            (ignored without `content`); of several rows, a tuple of what identifies each.
         pieces: the table's rows (`_topic, _partition, _offset, _window` at least), cut so that each piece keeps the order it is stored in.
         dead: the dead letters that readers see, with the same columns.
         receipts: what the sink says it holds.
         content: the column that is to equal what identifies each row.
-        metadata: what the table calls its metadata columns; dead letters have names of their own.
+        metadata: what the table calls its metadata columns; dead letters have names of their own. Where a message may become several rows,
+            `ordinal` must be among them: it tells these from a row that is there twice.
     """
     split_rows = [list(_rows(piece, metadata, content)) for piece in pieces]
     rows = [row for piece in split_rows for row in piece]
     refused = [row for piece in dead for row in _rows(piece, DEFAULT, None)]
     known = {(tp, offset): what for tp, offsets in produced.items() for offset, what in offsets.items()}
     times = Counter(row.place for row in [*rows, *refused])
-    altered = {row.place for row in rows if content is not None and row.place in known and row.content != known[row.place]}
+    twice = [place for (place, _), n in Counter((row.place, row.ordinal) for row in rows).items() if n > 1]
+    both = {row.place for row in rows} & {row.place for row in refused}
+    altered = {row.place for row in rows if content is not None and row.place in known and row.content != _content(known[row.place], row)}
     said = sorted(receipts, key=lambda r: r.window)
     return Report(
-        lost=tuple(sorted(known.keys() - times.keys())),
-        duplicated=tuple(sorted(place for place, n in times.items() if n > 1)),
+        lost=tuple(sorted((known.keys() - times.keys()) | _incomplete(rows, known))),
+        duplicated=tuple(sorted({*twice, *both, *(place for place, n in Counter(row.place for row in refused).items() if n > 1)})),
         invented=tuple(sorted((times.keys() - known.keys()) | altered)),
         out_of_order=tuple(place for piece in split_rows for place in _out_of_order(piece)),
         receipts=(*_against_data(said, rows, "rows"), *_against_data(said, refused, "dead letters")),
@@ -97,8 +101,25 @@ def check(
 def _rows(piece: pa.Table, metadata: Mapping[str, str], content: str | None) -> Iterator[_Row]:
     topics, partitions, offsets, windows = (piece[metadata[name]].to_pylist() for name in ("topic", "partition", "offset", "window"))
     contents = piece[content].to_pylist() if content is not None else [None] * piece.num_rows
-    for topic, partition, offset, window, what in zip(topics, partitions, offsets, windows, contents, strict=True):
-        yield _Row((TopicPartition(topic, partition), offset), window, what)
+    ordinals = piece[metadata["ordinal"]].to_pylist() if "ordinal" in metadata else [0] * piece.num_rows
+    for topic, partition, offset, ordinal, window, what in zip(topics, partitions, offsets, ordinals, windows, contents, strict=True):
+        yield _Row((TopicPartition(topic, partition), offset), ordinal, window, what)
+
+
+def _content(known: object, row: _Row) -> object:
+    """What identifies a row, by what is known of its message."""
+    if not isinstance(known, tuple):
+        return known
+    return known[row.ordinal] if row.ordinal < len(known) else None
+
+
+def _incomplete(rows: Iterable[_Row], known: Mapping[Place, object]) -> set[Place]:
+    """Messages that have some of their rows, and not all."""
+    ordinals: dict[Place, set[int]] = {}
+    for row in rows:
+        ordinals.setdefault(row.place, set()).add(row.ordinal)
+    wanted = {place: len(what) if isinstance(what := known.get(place), tuple) else max(has) + 1 for place, has in ordinals.items()}
+    return {place for place, has in ordinals.items() if not has >= set(range(wanted[place]))}
 
 
 def _out_of_order(piece: Sequence[_Row]) -> Iterator[Place]:
@@ -131,17 +152,17 @@ def _sums(receipt: Receipt) -> Iterator[str]:
     key, total = receipt.window.key, receipt.counts
     for s in receipt.splits:
         place = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
-        if s.read != s.valid + s.dead + s.dropped:
-            yield f"{place}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped {s.dropped}"
-        if (s.rows_staged, s.dead_staged) != (s.valid, s.dead):
-            yield f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {s.valid} + {s.dead}"
+        if s.read != s.valid + s.dead + s.dropped + s.filtered:
+            yield f"{place}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped {s.dropped} + filtered {s.filtered}"
+        if (s.rows_staged, s.dead_staged) != (s.rows, s.dead) or s.rows < s.valid:
+            yield f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {s.rows} rows of {s.valid} messages + {s.dead}"
         if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
             yield f"{place}: read {s.read} messages up to {s.next_offset}, skipped {s.skipped}"
     if sorted((s.topic, s.partition, s.start, s.stop) for s in receipt.splits) != sorted(
         (s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits
     ):
         yield f"window {key}: the counted splits are not the plan's"
-    names = ("read", "valid", "dead", "dropped", "skipped")
+    names = ("read", "valid", "rows", "dead", "dropped", "filtered", "skipped")
     if [getattr(total, n) for n in names] != [sum(getattr(s, n) for s in receipt.splits) for n in names]:
         yield f"window {key}: the totals are not the sums over its splits"
     if total.read + total.invisible + total.skipped != sum(s.stop - s.start for s in receipt.plan.splits):

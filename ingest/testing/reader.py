@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ingest.errors import DataLossError, IdentityError, SpecError
 from ingest.model.plan import Split
-from ingest.ports.reader import ReadPlan, ReadSummary
+from ingest.ports.reader import ReadPlan, ReadSummary, Take
 from ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP, Entry
@@ -33,7 +33,6 @@ class MemoryReader:
         self._skips = plan is not None and plan.on_loss == "skip"
         self._rows_max = rows_max
         self._bytes_max = bytes_max
-        self._summary: ReadSummary | None = None
         self._name = str(uuid.uuid4())
         _readers[self._name] = self
 
@@ -41,9 +40,8 @@ class MemoryReader:
         """Travels as a name: the logs stay where they are."""
         return _find, (self._name,)
 
-    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """See `ports.reader.Reader.batches`."""
-        self._summary = None
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        """See `ports.reader.Reader.read`."""
         self._check_identity(split)
         position, read, size, aborted, skipped = split.start, 0, 0, 0, 0
         regrown = self._is_regrown(split)
@@ -70,15 +68,8 @@ class MemoryReader:
             size += sum(map(_size, visible))
             aborted += sum(e.aborted for e in entries)
             for piece in _pieces(visible, self._bytes_max):
-                yield _batch(split, piece)
-        self._summary = ReadSummary(position, read, size, aborted, skipped, regrown)
-
-    def summary(self) -> ReadSummary:
-        """See `ports.reader.Reader.summary`."""
-        if self._summary is None:
-            msg = "summary() before a split was read to its end"
-            raise RuntimeError(msg)
-        return self._summary
+                take(_batch(split, piece))
+        return ReadSummary(position, read, size, aborted, skipped, regrown)
 
     def _there(self, split: Split, position: int, *, regrown: bool) -> tuple[int, int]:
         """What the log still holds of [position, stop), for one who skips; empty where it holds nothing more.

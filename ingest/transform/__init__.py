@@ -1,1 +1,1 @@
-"""Columns -> columns. The pandera model's own checks are one of them, the last."""
+"""Columns -> columns, one transform after the other. The rules of the schema are one of them, the last."""

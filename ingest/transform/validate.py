@@ -1,10 +1,11 @@
-"""The model's checks on rows that are already of their types: which rows fail which check."""
+"""The rules of the schema on rows that are already of their types: the last transform of a chain."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import polars as pl
 import pyarrow as pa
 
 from ingest.errors import SpecError
-from ingest.schema.load import import_pandera
+from ingest.ports.decoder import Decoded, Refusal
+from ingest.schema.columns import Columns
+from ingest.schema.load import built_of_model, import_pandera, model_now
 
 if TYPE_CHECKING:
     from pandera.errors import SchemaError
@@ -22,17 +25,65 @@ ROW = "*"
 """Stands for the column of a check over whole rows."""
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The rows (by position, ascending) whose first failed check this is. `detail`: the check with its own parameters, no values."""
+STAGE = "validate"
 
-    rows: npt.NDArray[np.intp]
-    reason: str
-    detail: str
+
+@dataclass(frozen=True)
+class Validate:
+    """The rules of a pandera model, and that its columns are what comes: a row that breaks one makes its message a dead letter.
+
+    `reference` and `folder`: see `ingest.schema.load`.
+    """
+
+    reference: str
+    folder: Path
+
+    def columns(self, before: Columns) -> Columns:
+        """The model's, with its descriptions and checks.
+
+        Raises:
+            SpecError: other columns come in; says how they differ.
+        """
+        wanted = Columns.of(model_now(self.reference, self.folder)[1])
+        there, names = {c.name: c for c in before.columns}, [c.name for c in wanted.columns]
+        wrong = [f"{name}: missing" for name in names if name not in there]
+        wrong += [f"{name}: {there[name].type}, not in the schema" for name in there if name not in names]
+        wrong += [f"{c.name}: {t.type}, by the schema {c.type}" for c in wanted.columns if (t := there.get(c.name)) and t.type != c.type]
+        if not wrong and list(there) != names:
+            wrong.append(f"they come in the order {', '.join(there)}, in the schema they stand as {', '.join(names)}")
+        if wrong:
+            what = f"The rows that come to the schema {self.reference} have other columns: " + "; ".join(wrong)
+            raise SpecError(what, "spec", "Make the schema, or the transform before it, say the same; nothing was read.")
+        return wanted
+
+    def open(self) -> Callable[[Decoded], Decoded]:
+        """See `ports.transform.Transform.open`. A thread's rules are kept until the schema's file changes."""
+        return built_of_model(self, self.reference, self.folder, _Validator)
+
+
+class _Validator:
+    """What the recipe builds."""
+
+    def __init__(self, model: type[Any]) -> None:
+        self._rules = Rules(model)
+        self._schema = Columns.of(model).arrow_schema
+
+    def __call__(self, decoded: Decoded) -> Decoded:
+        left = decoded.refused(STAGE, [*_nulls(decoded.rows, self._schema), *self._rules.failures(decoded.rows)])
+        if left.rows.schema.equals(self._schema):
+            return left
+        return replace(left, rows=pa.RecordBatch.from_arrays(left.rows.columns, schema=self._schema))
+
+
+def _nulls(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[Refusal]:
+    """Nulls in columns that the model says have none. A decoder of the same model gives none, but a transform may."""
+    for column, field in zip(rows.columns, schema, strict=True):
+        if column.null_count and not field.nullable:
+            yield Refusal(np.flatnonzero(column.is_null()), f"check:{field.name}:not_nullable", f"Failed not_nullable - at $.{field.name}")
 
 
 class Rules:
-    """All checks of a model, in its order. pandera runs them; types and nulls are not looked at again: the decoder has assured them."""
+    """All checks of a model, in its order: which rows fail which. pandera runs them; it doesn't look at types and nulls."""
 
     def __init__(self, model: type[Any]) -> None:
         pandera = import_pandera()
@@ -50,7 +101,7 @@ class Rules:
             of_columns, of_rows = pandera.DataFrameSchema(columns, checks=schema.checks), None
         self._of_columns, self._of_rows = of_columns, of_rows
 
-    def failures(self, rows: pa.RecordBatch) -> list[Failure]:
+    def failures(self, rows: pa.RecordBatch) -> list[Refusal]:
         """Each failing row once, under the first check that it fails.
 
         Raises:
@@ -66,7 +117,7 @@ class Rules:
             seen |= failing
             if failing.any():
                 column = ROW if hasattr(error.schema, "columns") else names.get(str(error.schema.name), str(error.schema.name))
-                found.append(Failure(np.flatnonzero(failing), f"check:{column}:{_check_name(error)}", _check_text(error, column)))
+                found.append(Refusal(np.flatnonzero(failing), f"check:{column}:{_check_name(error)}", _check_text(error, column)))
         return found
 
     def _errors(self, frame: pl.DataFrame) -> Iterator[SchemaError]:

@@ -116,8 +116,8 @@ def _passes(mark: Mark, append_time: frozenset[str], idle: Idle) -> bool:
 
 def _late_elsewhere(receipts: Iterable[Receipt]) -> Counter[str]:
     """Per window's key how many messages of its hours came in later windows."""
-    found = Counter[str]()
+    late = Counter[str]()
     for receipt in receipts:
         for split in receipt.splits:
-            found.update(dict(split.late_by))
-    return found
+            late.update(dict(split.late_by))
+    return late

@@ -40,13 +40,13 @@ def cron(grid: str) -> str:
     Raises:
         SpecError: there is no such grid, or it has no ticks in time.
     """
-    found = _NAMED.get(grid, grid)
-    if grid == BATCH or not _valid(found):
+    expression = _NAMED.get(grid, grid)
+    if grid == BATCH or not _valid(expression):
         raise SpecError(
             f"There is no grid {grid!r} of windows in time", "plan",
             "Use hourly, daily or a cron expression of five fields of digits, * , - and /, such as '*/15 * * * *'.",
         )  # fmt: skip
-    return found
+    return expression
 
 
 @lru_cache(maxsize=64)
@@ -141,10 +141,10 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
     if window.span and isinstance(end, datetime):
         labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)
     _refuse_many(text, len(labels) - 1)
-    found = [Window(pipeline_id, a, b) for a, b in pairwise(labels)]
-    if not found:
+    windows = [Window(pipeline_id, a, b) for a, b in pairwise(labels)]
+    if not windows:
         raise _reversed(text)
-    return found
+    return windows
 
 
 def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
@@ -180,10 +180,10 @@ def _refuse_many(text: str, count: int) -> None:
 
 
 def _number(text: str) -> int:
-    found = _BATCH.fullmatch(text.strip())
-    if found is None:
+    match = _BATCH.fullmatch(text.strip())
+    if match is None:
         raise SpecError(f"{text!r} is not a micro-batch", "plan", "Write its number, or its name as in batch-000000007.")
-    return int(found[1])
+    return int(match[1])
 
 
 def _instant(text: str) -> datetime:

@@ -47,17 +47,17 @@ def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
         raise UnreachableError(what, "freeze", "Run the window again.", tp.topic, tp.partition)
 
 
-def refuse_other_source(boundary: Boundary, frozen: Boundary) -> None:
-    """Refuse a boundary that lies on another source than a frozen one of the same pipeline. Pure.
+def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
+    """Refuse a boundary that lies on another source than a neighbour of the same pipeline. Pure.
 
     Raises:
         IdentityError: they are of different clusters, or of different topics of the same name.
     """
     do = "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean."
-    texts = f"The boundaries {label_text(frozen.label)} and {label_text(boundary.label)}"
-    if boundary.cluster_id != frozen.cluster_id:
-        raise IdentityError(f"{texts} are of two clusters, {frozen.cluster_id} and {boundary.cluster_id}", "plan", do)
-    known = frozen.by_topic()
+    texts = f"The boundaries {label_text(neighbour.label)} and {label_text(boundary.label)}"
+    if boundary.cluster_id != neighbour.cluster_id:
+        raise IdentityError(f"{texts} are of two clusters, {neighbour.cluster_id} and {boundary.cluster_id}", "plan", do)
+    known = neighbour.by_topic()
     for seen in boundary.topics:
         if seen.topic in known and known[seen.topic].topic_id != seen.topic_id:
             raise IdentityError(
@@ -74,32 +74,32 @@ def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark,
         ValueError: `stop` cuts below `start`: they were not frozen by one ledger.
     """
     known, begins = start.cuts(m.tp for m in stop.marks), {b.tp: b for b in stop.begins}
-    found = {m.tp: (known.get(m.tp) or begins.get(m.tp) or m, m) for m in stop.marks}
-    for tp, (low, high) in found.items():
+    ranges = {m.tp: (known.get(m.tp) or begins.get(m.tp) or m, m) for m in stop.marks}
+    for tp, (low, high) in ranges.items():
         if high.offset < low.offset:
             msg = f"the boundaries of {tp} are inverted: {low.offset}..{high.offset}"
             raise ValueError(msg)
-    return found
+    return ranges
 
 
 def _seen(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
     """The topics of both, each with the most partitions that were seen."""
-    found = lower.by_topic()
+    topics = lower.by_topic()
     for seen in boundary.topics:
-        most = max(seen.partitions, found[seen.topic].partitions if seen.topic in found else 0)
-        found[seen.topic] = msgspec.structs.replace(seen, partitions=most)
-    return found
+        most = max(seen.partitions, topics[seen.topic].partitions if seen.topic in topics else 0)
+        topics[seen.topic] = msgspec.structs.replace(seen, partitions=most)
+    return topics
 
 
 def _carried(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
     """What is here, after what only the lower neighbour knows: removed, unless the partition was added after this was resolved."""
-    here, seen = boundary.by_tp(), boundary.by_topic()
-    found = {}
+    own, seen = boundary.by_tp(), boundary.by_topic()
+    carried = {}
     for tp, mark in lower.by_tp().items():
-        if tp not in here:
+        if tp not in own:
             unseen = tp.topic in seen and tp.partition >= seen[tp.topic].partitions
-            found[tp] = msgspec.structs.replace(mark, how="clamped" if unseen else "removed")
-    return found | here
+            carried[tp] = msgspec.structs.replace(mark, how="clamped" if unseen else "removed")
+    return carried | own
 
 
 def _added(lower: Boundary, boundary: Boundary, upper: Boundary | None) -> dict[TopicPartition, Mark]:

@@ -22,6 +22,7 @@ from assets.demo.poison import POISON
 from assets.demo.processes import end, note, noted
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.schema.messages import MESSAGES
+from ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 ORDERS = Path(__file__).parents[2] / "assets" / "defs" / "orders"
@@ -62,7 +63,7 @@ def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
     """How many of these became rows, and why the others did not."""
     same = {"topic": "t", "partition": 0, "timestamp": START, "timestamp_type": "CreateTime", "key": None, "headers": []}
     messages = pa.RecordBatch.from_pylist([same | {"offset": i, "value": v} for i, v in enumerate(values)], schema=MESSAGES)
-    found = JsonDecoder("schema.py:Order", ORDERS, on_null="dead", unknown="ignore").decode(messages)
+    found = Validate("schema.py:Order", ORDERS).open()(JsonDecoder("schema.py:Order", ORDERS).open()(messages))
     return found.rows.num_rows, found.dead_reason.to_pylist()
 
 

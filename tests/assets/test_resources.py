@@ -74,7 +74,7 @@ def test_a_run_reads_what_its_source_has(world: World, tmp_path: Path) -> None:
     assert (receipt.counts.read, shown["messages_read"].value) == (10, 10)
     assert receipt.plan.stop.cluster_id == other.broker.cluster_id()
     assert shown["offset_ranges"].value == {TOPIC: {str(s.partition): [s.start, s.stop] for s in receipt.plan.splits}}
-    assert [split for reader in other.kept for split in reader.read] == list(receipt.plan.splits)
+    assert [split for reader in other.kept for split in reader.splits] == list(receipt.plan.splits)
     assert set(source.asked) == {"read_committed"}
 
 

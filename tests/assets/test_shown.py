@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import msgspec
 import pandera.polars as pa
 import polars as pl
 import pytest
 
 from assets.columns import column_schema, declared_schema
 from assets.describing import code, table_description
-from assets.metadata import MEANINGS
+from assets.metadata import MEANINGS, window_metadata
 from assets.topic import topic_assets
+from ingest.model.receipt import Committed, Counts
+from ingest.run.context import Result
 from ingest.schema.columns import Columns
 from ingest.schema.metadata import DEFAULT
 from tests.assets.world import START, World, hour
@@ -162,3 +165,20 @@ def test_no_two_nodes_are_named_alike(tmp_path: Path, instance: dg.DagsterInstan
     world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic_pattern": r"shop\..*"})
     names = [s.key.path[-1] for s in world.defs.resolve_all_asset_specs()]
     assert sorted(names) == ["things", "topics-of-things"]
+
+
+def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> None:
+    """A window whose messages became other numbers of rows says how many messages became any, and how many none."""
+    world.fill(1)
+    assert world.run(0).success
+    assert not {"messages_written", "filtered"} & set(world.metadata(0))
+    held = world.receipt_of(0)
+    (split, *others) = held.splits
+    fewer = msgspec.structs.replace(split, valid=split.valid - 2, filtered_=2, rows_=50, rows_staged=50)
+    receipt = msgspec.structs.replace(held, splits=(fewer, *others), counts=Counts.total([fewer, *others]))
+    found = window_metadata(world.spec, world.columns, Result(Committed(receipt, 1), recovered=False))
+    rows = 50 + sum(s.rows for s in others)
+    assert (found["rows_written"], found["dagster/partition_row_count"]) == (rows, rows)
+    assert (found["messages_read"], found["messages_written"], found["filtered"]) == (60, 58, 2)
+    (first, *_) = found["offsets"].records
+    assert first.data["rows"] == 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Isolation
 from ingest.model.window import Window
-from ingest.ports.reader import Reader, ReadPlan
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.spec.load import parse_spec
@@ -49,12 +49,12 @@ class NotingReader(MemoryReader):
 
     def __init__(self, broker: MemoryBroker, plan: ReadPlan) -> None:
         super().__init__(broker, plan)
-        self.read: list[Split] = []
+        self.splits: list[Split] = []
 
-    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The split's."""
-        self.read.append(split)
-        return super().batches(split)
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        """See `ports.reader.Reader.read`."""
+        self.splits.append(split)
+        return super().read(split, take)
 
 
 class MemorySource(Source):

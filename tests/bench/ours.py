@@ -42,7 +42,7 @@ def main(bootstrap: str, out: str) -> None:
         pipeline = assemble(parse_spec(attributes, HERE), SparkEngine(lambda: session))
         with Meter() as meter:
             result = run(pipeline, Window("bench", start, start + timedelta(days=1)), Request("bench"))
-        rows = result.committed.receipt.counts.valid
+        rows = result.committed.receipt.counts.rows
         print(
             json.dumps({"seconds": meter.seconds, "cpu_seconds": meter.cpu_seconds, "worker_mb": meter.worker_mb, "rows": rows}),
             flush=True,

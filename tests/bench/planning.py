@@ -28,6 +28,7 @@ from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.sink import MemorySink
+from ingest.transform.validate import Validate
 
 HERE = Path(__file__).parent
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,7 +57,8 @@ def planner(broker: MemoryBroker, folder: Path) -> Pipeline:
     spec = parse_spec(attributes, HERE)
     columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
     return Pipeline(
-        spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder), broker=broker,
+        spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder),
+        transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=broker,
         reader=_nothing_is_read, ledger=open_ledger(spec.state_url()), sink=MemorySink("bench", columns.arrow_schema), engine=LocalEngine(),
     )  # fmt: skip
 

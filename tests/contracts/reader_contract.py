@@ -18,9 +18,10 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import OnLoss
 from ingest.ports.broker import Broker
-from ingest.ports.reader import Reader, ReadPlan, ReadSummary
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary, read_until
 from ingest.schema.messages import MESSAGES
 from tests.contracts.logs import Logs, Seen, Sent
+from tests.contracts.reading import batches_of, gathered
 
 MIB = 1024 * 1024
 
@@ -79,10 +80,9 @@ class ReaderContract:
     def skip(self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, there: range, epoch: int | None = None) -> None:
         """Read a range of which the log holds only the offsets `there`: what is left is given, the rest counted as skipped."""
         reader = self.impatient(broker, plan_of(broker, tp, "skip"))
-        batches = list(reader.batches(Split(tp.topic, tp.partition, start, stop, epoch)))
+        batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop, epoch))
         expected = logs.seen(tp, there.start, there.stop)
         assert seen(batches) == expected
-        summary = reader.summary()
         assert (summary.read, summary.bytes, summary.skipped) == (len(expected), size(expected), stop - start - len(there))
         assert summary.next_offset == stop
         assert 0 <= summary.aborted <= logs.aborted_in(tp, there.start, there.stop)
@@ -90,11 +90,10 @@ class ReaderContract:
     def read(self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, **bounds: int) -> ReadSummary:
         """Read a range, compare it with the mirror, and its summary with what was given."""
         reader = self.reader(broker, tp, **bounds)
-        batches = list(reader.batches(Split(tp.topic, tp.partition, start, stop)))
+        batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop))
         assert all(batch.schema.equals(MESSAGES) and batch.num_rows > 0 for batch in batches)
         expected = logs.seen(tp, start, stop)
         assert seen(batches) == expected
-        summary = reader.summary()
         assert (summary.read, summary.bytes) == (len(expected), size(expected))
         assert summary.next_offset >= stop
         assert 0 <= summary.aborted <= logs.aborted_in(tp, start, stop)
@@ -107,7 +106,7 @@ class ReaderContract:
         """Topic, partition, offset, timestamp, its type by Kafka's name, key, value, headers and leader epoch arrive as they were sent."""
         tp = TopicPartition(logs.topic(2), 1)
         logs.send(tp, Sent(b"value", b"key", 1234, (("h", b"1"),)))
-        (batch,) = self.reader(broker, tp).batches(Split(tp.topic, 1, 0, 1))
+        (batch,) = batches_of(self.reader(broker, tp), Split(tp.topic, 1, 0, 1))
         (row,) = batch.to_pylist()
         assert (row["topic"], row["partition"], row["offset"]) == (tp.topic, 1, 0)
         assert (row["key"], row["value"], row["headers"]) == (b"key", b"value", [{"key": "h", "value": b"1"}])
@@ -135,7 +134,7 @@ class ReaderContract:
         """Where the broker stamps, the type says so."""
         tp = TopicPartition(logs.topic(1, {"message.timestamp.type": "LogAppendTime"}), 0)
         logs.send(tp, Sent())
-        (batch,) = self.reader(broker, tp).batches(Split(tp.topic, 0, 0, 1))
+        (batch,) = batches_of(self.reader(broker, tp), Split(tp.topic, 0, 0, 1))
         assert batch.column("timestamp_type").to_pylist() == ["LogAppendTime"]
         assert batch.column("timestamp").null_count == 0
 
@@ -211,7 +210,7 @@ class ReaderContract:
         logs.transaction(tp, *some(4), commit=False)
         logs.transaction(tp, *some(6), commit=True)
         cuts = [0, 1, 6, 7, 9, 11, 16, logs.end(tp)]
-        parts = [list(self.reader(broker, tp).batches(Split(tp.topic, 0, a, b))) for a, b in pairwise(cuts)]
+        parts = [batches_of(self.reader(broker, tp), Split(tp.topic, 0, a, b)) for a, b in pairwise(cuts)]
         assert [m for part in parts for m in seen(part)] == logs.seen(tp, 0, logs.end(tp))
 
     # -------------------------------------------------------------------------------------------------------------------- the bounds
@@ -220,7 +219,7 @@ class ReaderContract:
         """No batch has more rows than the bound, and all but the last are full."""
         tp = logs.partition()
         logs.send(tp, *some(2500))
-        batches = list(self.reader(broker, tp, rows_max=1000).batches(Split(tp.topic, 0, 0, 2500)))
+        batches = batches_of(self.reader(broker, tp, rows_max=1000), Split(tp.topic, 0, 0, 2500))
         assert [b.num_rows for b in batches] == [1000, 1000, 500]
         self.read(broker, logs, tp, 0, 2500, rows_max=7)
 
@@ -228,7 +227,7 @@ class ReaderContract:
         """No batch holds more bytes of keys and values than the bound, whatever the sizes around it."""
         tp = logs.partition()
         logs.send(tp, *some(500), *[Sent(b"x" * (200_000 + n)) for n in range(40)], *some(500))
-        batches = list(self.reader(broker, tp, bytes_max=MIB).batches(Split(tp.topic, 0, 0, 1040)))
+        batches = batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 1040))
         assert max(size(seen([b])) for b in batches) <= MIB
         assert seen(batches) == logs.seen(tp, 0, 1040)
 
@@ -238,7 +237,7 @@ class ReaderContract:
         logs.send(tp, *some(3))
         logs.send(tp, Sent(b"x" * (10 * MIB)))
         logs.send(tp, *some(3))
-        assert [b.num_rows for b in self.reader(broker, tp, bytes_max=MIB).batches(Split(tp.topic, 0, 0, 7))] == [3, 1, 3]
+        assert [b.num_rows for b in batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 7))] == [3, 1, 3]
         self.read(broker, logs, tp, 3, 4, bytes_max=MIB)
 
     # ------------------------------------------------------------------------------------------------------------------------- wrong
@@ -249,7 +248,7 @@ class ReaderContract:
         logs.send(tp, *some(10))
         logs.cluster.delete_before(tp, 6)
         with pytest.raises(DataLossError) as lost:
-            list(self.reader(broker, tp).batches(Split(tp.topic, 0, 4, 10)))
+            batches_of(self.reader(broker, tp), Split(tp.topic, 0, 4, 10))
         assert (lost.value.topic, lost.value.partition, lost.value.offset) == (tp.topic, 0, 4)
         assert "6 to 10" in lost.value.what
         self.read(broker, logs, tp, 6, 10)
@@ -274,18 +273,22 @@ class ReaderContract:
         tp = logs.partition()
         logs.send(tp, *[Sent(b"x" * 100_000)] * 600)
         reader = self.make(broker, plan_of(broker, tp, on_loss), rows_max=9, bytes_max=1_000_000)
-        batches = reader.batches(Split(tp.topic, 0, 0, 600))
-        given = offsets([next(batches)])
-        logs.cluster.delete_before(tp, 590)
+        given: list[int] = []
+
+        def take(batch: pa.RecordBatch) -> None:
+            given.extend(offsets([batch]))
+            if len(given) == batch.num_rows:
+                logs.cluster.delete_before(tp, 590)
+
         if on_loss == "fail":
             with pytest.raises(DataLossError, match="590 to 600"):
-                list(batches)
+                reader.read(Split(tp.topic, 0, 0, 600), take)
             return
-        given += offsets(batches)
+        summary = reader.read(Split(tp.topic, 0, 0, 600), take)
         before = len(given) - 10
         assert 9 <= before < 590
         assert given == [*range(before), *range(590, 600)]
-        assert reader.summary() == ReadSummary(600, len(given), len(given) * 100_000, 0, 590 - before)
+        assert summary == ReadSummary(600, len(given), len(given) * 100_000, 0, 590 - before)
 
     def test_a_start_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
         """The log ends before the start: it was truncated since the plan was made, and waiting would not help."""
@@ -294,7 +297,7 @@ class ReaderContract:
         epoch = broker.stable_ends([tp])[tp].leader_epoch
         for known in (epoch, None):
             with pytest.raises(DataLossError, match="0 to 3") as lost:
-                list(self.impatient(broker, plan_of(broker, tp)).batches(Split(tp.topic, 0, 5, 9, known)))
+                batches_of(self.impatient(broker, plan_of(broker, tp)), Split(tp.topic, 0, 5, 9, known))
             assert lost.value.offset == 5
             self.skip(broker, logs, tp, 5, 9, range(5, 5), known)
 
@@ -304,7 +307,7 @@ class ReaderContract:
         logs.send(tp, *some(4))
         logs.transaction(tp, *some(2), commit=False)
         with pytest.raises(DataLossError, match=r"to 9 are wanted, but the log holds 0 to 7") as lost:
-            list(self.impatient(broker, plan_of(broker, tp)).batches(Split(tp.topic, 0, 0, 9)))
+            batches_of(self.impatient(broker, plan_of(broker, tp)), Split(tp.topic, 0, 0, 9))
         assert (lost.value.topic, lost.value.partition) == (tp.topic, 0)
         self.skip(broker, logs, tp, 2, 9, range(2, 7))
         self.skip(broker, logs, tp, 7, 9, range(7, 7))
@@ -321,9 +324,8 @@ class ReaderContract:
         logs.transaction(tp, *some(1), commit=True)
         with logs.open_transaction(tp, *some(2)):
             reader = self.dirty(broker, plan_of(broker, tp))
-            batches = list(reader.batches(Split(tp.topic, 0, 0, 8)))
+            batches, summary = gathered(reader, Split(tp.topic, 0, 0, 8))
             assert offsets(batches) == [0, 1, 2, 4, 6, 7]
-            summary = reader.summary()
             assert (summary.read, summary.aborted, summary.skipped) == (6, 0, 0)
             assert summary.bytes == size(seen(batches))
 
@@ -337,7 +339,7 @@ class ReaderContract:
         for plan in plans:
             for start, stop in ((0, 3), (0, 9), (7, 9)):
                 with pytest.raises(IdentityError) as refused:
-                    list(self.make(broker, plan).batches(Split(tp.topic, 0, start, stop)))
+                    batches_of(self.make(broker, plan), Split(tp.topic, 0, start, stop))
                 assert refused.value.topic == tp.topic
 
     def test_a_topic_that_is_gone_is_refused(self, broker: Broker, logs: Logs) -> None:
@@ -348,7 +350,7 @@ class ReaderContract:
         logs.cluster.delete(tp.topic)
         for reader in readers:
             with pytest.raises(IdentityError):
-                list(reader.batches(Split(tp.topic, 0, 0, 1)))
+                batches_of(reader, Split(tp.topic, 0, 0, 1))
 
     def test_another_cluster_is_refused(self, broker: Broker, logs: Logs) -> None:
         """A cluster with another id is not read."""
@@ -356,7 +358,7 @@ class ReaderContract:
         logs.send(tp, *some(1))
         reader = self.make(broker, ReadPlan("another cluster", plan_of(broker, tp).topics, "skip"))
         with pytest.raises(IdentityError, match="another cluster"):
-            list(reader.batches(Split(tp.topic, 0, 0, 1)))
+            batches_of(reader, Split(tp.topic, 0, 0, 1))
 
     def test_an_open_transaction_is_not_waited_for(self, broker: Broker, logs: Logs) -> None:
         """Where the log is not decided up to the stop, the read ends after the stall limit, never with a part; it is no loss to skip."""
@@ -366,7 +368,7 @@ class ReaderContract:
         with logs.open_transaction(tp, *some(1)):
             for reader in readers:
                 with pytest.raises(UnreachableError) as stalled:
-                    list(reader.batches(Split(tp.topic, 0, 0, 3)))
+                    batches_of(reader, Split(tp.topic, 0, 0, 3))
                 assert (stalled.value.topic, stalled.value.partition) == (tp.topic, 0)
         self.read(broker, logs, tp, 0, 3)
 
@@ -378,7 +380,7 @@ class ReaderContract:
         logs.send(tp, *some(3))
         first = self.reader(broker, tp)
         reader = pickle.loads(pickle.dumps(first))
-        assert seen(list(reader.batches(Split(tp.topic, 0, 0, 3)))) == logs.seen(tp, 0, 3)
+        assert seen(batches_of(reader, Split(tp.topic, 0, 0, 3))) == logs.seen(tp, 0, 3)
 
     def test_a_reader_reads_again(self, broker: Broker, logs: Logs) -> None:
         """One reader reads one split after the other; each summary is of the last."""
@@ -386,17 +388,39 @@ class ReaderContract:
         logs.send(tp, *some(9))
         reader = self.reader(broker, tp)
         for start, stop in ((0, 9), (2, 5), (0, 9)):
-            assert seen(list(reader.batches(Split(tp.topic, 0, start, stop)))) == logs.seen(tp, start, stop)
-            assert reader.summary().read == stop - start
+            batches, summary = gathered(reader, Split(tp.topic, 0, start, stop))
+            assert seen(batches) == logs.seen(tp, start, stop)
+            assert summary.read == stop - start
 
-    def test_no_summary_before_the_end(self, broker: Broker, logs: Logs) -> None:
-        """A read that was left has no summary, also where an earlier one had."""
+    def test_who_takes_ends_the_read(self, broker: Broker, logs: Logs) -> None:
+        """What `take` raises passes through as it is, at once: nothing more is given, and the reader reads the next split as ever."""
         tp = logs.partition()
         logs.send(tp, *some(9))
         reader = self.reader(broker, tp, rows_max=2)
-        list(reader.batches(Split(tp.topic, 0, 0, 9)))
-        batches = reader.batches(Split(tp.topic, 0, 0, 9))
-        next(batches)
-        batches.close()  # type: ignore[attr-defined]  # iterators of this port are generators
-        with pytest.raises(RuntimeError):
-            reader.summary()
+        given: list[int] = []
+
+        def take(batch: pa.RecordBatch) -> None:
+            given.extend(offsets([batch]))
+            if len(given) == 4:
+                raise LookupError("enough")
+
+        with pytest.raises(LookupError, match="enough"):
+            reader.read(Split(tp.topic, 0, 0, 9), take)
+        assert given == [0, 1, 2, 3]
+        self.read(broker, logs, tp, 0, 9, rows_max=2)
+        assert seen(batches_of(reader, Split(tp.topic, 0, 4, 9))) == logs.seen(tp, 4, 9)
+
+    def test_read_until_there_is_enough(self, broker: Broker, logs: Logs) -> None:
+        """`read_until` gives no batch beyond the one that was enough, and says whether the end was reached before."""
+        tp = logs.partition()
+        logs.send(tp, *some(9))
+        reader = self.reader(broker, tp, rows_max=2)
+        given: list[int] = []
+
+        def enough(batch: pa.RecordBatch) -> bool:
+            given.extend(offsets([batch]))
+            return 5 in given
+
+        assert read_until(reader, Split(tp.topic, 0, 0, 9), enough) is False
+        assert given == [0, 1, 2, 3, 4, 5]
+        assert read_until(reader, Split(tp.topic, 0, 6, 9), lambda _: False) is True

@@ -49,7 +49,7 @@ class SinkMetadataContract(SinkUnderTest):
         assert {name: piece.schema.field(column).type for name, column in RENAMED.items()} == TYPES
         row = {name: piece[column][1].as_py() for name, column in RENAMED.items()}
         assert row == {
-            "topic": TOPIC.topic, "partition": 1, "offset": 1, "timestamp": FIRST + timedelta(milliseconds=1),
+            "topic": TOPIC.topic, "partition": 1, "offset": 1, "ordinal": 0, "timestamp": FIRST + timedelta(milliseconds=1),
             "timestamp-type": "CreateTime", "headers": [("h", None)],
             "header-list": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}], "leader-epoch": 7,
             "key": None, "value-size": 2, "attempt": "a1", "window": window(0).key,

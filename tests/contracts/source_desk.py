@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.json.decoder import Decoded, JsonDecoder
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
@@ -19,6 +19,7 @@ from ingest.model.source import Isolation
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.ports.broker import Broker
+from ingest.ports.decoder import Decode, Decoded, Decoder
 from ingest.ports.engine import Engine
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.run.context import Pipeline, Request, Result
@@ -31,6 +32,8 @@ from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.sink import MemorySink
+from ingest.transform.chain import Chain
+from ingest.transform.validate import Validate
 from tests.contracts.logs import Logs, Sent, at
 
 THINGS = Path(__file__).parents[1] / "integration"
@@ -75,14 +78,17 @@ class DyingEngine:
 class PlainDecoder:
     """Takes the id out of a thing, and nothing else: where many logs are read, decoding is not what is looked at."""
 
-    schema: pa.Schema
+    columns: Columns
 
-    def decode(self, messages: pa.RecordBatch) -> Decoded:
+    def open(self) -> Decode:
         """Every message is a row."""
+        return self._decoded
+
+    def _decoded(self, messages: pa.RecordBatch) -> Decoded:
         ids = [int(v.split(b":")[1].split(b",")[0]) for v in messages.column("value").to_pylist()]
-        rows = pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.nulls(len(ids), pa.string())], schema=self.schema)
+        rows = pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.nulls(len(ids), pa.string())], schema=self.columns.arrow_schema)
         none = pa.array([], pa.string())
-        return Decoded(rows, pa.array(range(len(ids)), pa.int64()), pa.array([], pa.int64()), none, none, none, 0)
+        return Decoded(rows, pa.array(range(len(ids)), pa.int64()), pa.array([], pa.int64()), none, none, none)
 
 
 @dataclass
@@ -137,9 +143,11 @@ class SourceDesk:
         columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
         if self.sink is None:
             self.sink = MemorySink("things", columns.arrow_schema, spec.metadata)
-        decoder: Any = PlainDecoder(columns.arrow_schema) if self.plain else JsonDecoder(spec.decode.schema_, spec.folder)
+        decoder: Decoder = PlainDecoder(columns) if self.plain else JsonDecoder(spec.decode.schema_, spec.folder)
+        rules = Chain() if self.plain else Validate(spec.decode.schema_, spec.folder)
         return Pipeline(
-            spec=spec, columns=lambda: columns, decoder=lambda: decoder, broker=self.broker_at(spec.source.isolation),
+            spec=spec, columns=lambda: columns, decoder=lambda: decoder, transform=lambda: rules,
+            broker=self.broker_at(spec.source.isolation),
             reader=lambda plan: self.reader_of(spec.source.isolation, plan), ledger=open_ledger(spec.state_url()), sink=self.sink,
             engine=self.engine, now=lambda: self.now, sleep=self._sleep,
         )  # fmt: skip

@@ -21,6 +21,7 @@ from ingest.ports.reader import Reader, ReadPlan, ReadSummary
 from ingest.run.context import Pipeline, Request, Result
 from ingest.run.pipeline import preview, run
 from tests.contracts.logs import CuttableCluster, Sent
+from tests.contracts.reading import gathered
 from tests.contracts.source_desk import SourceDesk, hour, minutes
 
 KEPT, GONE, NEW = 6, 4, 8
@@ -107,8 +108,8 @@ class Cut:
         """The offsets that a reader gives of a split with the epochs of its start and stop; its summary."""
         plan = ReadPlan(self.broker.cluster_id(), {tp.topic: self.broker.topic(tp.topic).topic_id}, on_loss)
         reader = self.reader_of(plan)
-        batches = list(reader.batches(Split(tp.topic, tp.partition, start, stop, *epochs)))
-        return [o for batch in batches for o in batch.column("offset").to_pylist()], reader.summary()
+        batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop, *epochs))
+        return [o for batch in batches for o in batch.column("offset").to_pylist()], summary
 
 
 class TruncationContract:

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from ingest.config.kinds import OfItsKind
 from ingest.config.values import LeftOut, Values
 from ingest.schema.metadata import ALWAYS, TYPES
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
@@ -62,7 +63,7 @@ class Table:
         """Its own settings by their dotted names, without what is a section and nothing else, and without what nobody writes."""
         for name, field in self.model.model_fields.items():
             here = field.alias or name
-            if name not in NOT_WRITTEN and not (_models(field.annotation) and not _values(field)):
+            if name not in NOT_WRITTEN and OfItsKind.of(field) is None and not (_models(field.annotation) and not _values(field)):
                 yield (f"{self.place}.{here}" if self.place else here), field
 
 
@@ -70,7 +71,8 @@ def tables(model: type[BaseModel] = PipelineSpec, place: str = "", about: str = 
     """A section's table, then those of the sections in it."""
     yield Table(place, about, kind, model)
     for name, field in model.model_fields.items():
-        below = [] if name in NOT_WRITTEN else _models(field.annotation)
+        by_kind = OfItsKind.of(field)
+        below = [] if name in NOT_WRITTEN else _models(field.annotation) if by_kind is None else [*by_kind.sections().values()]
         for section in below:
             here = f"{place}.{field.alias or name}" if place else field.alias or name
             of = _kind(section) if len(below) > 1 else None

@@ -14,6 +14,7 @@ from ingest.kafka.codes import untrusted
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan
 from ingest.read.confluent import KafkaReader
+from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS, listening
 
 HANG_SECONDS = 60.0
@@ -47,7 +48,7 @@ def test_a_wrong_ca_where_the_task_runs_is_told_at_once() -> None:
         reader = KafkaReader(properties, ReadPlan("c", {"t": "id"}, "fail"), stall_seconds=PATIENCE)
         began = time.monotonic()
         with pytest.raises(SpecError, match=r"certificate verify failed") as told:
-            list(reader.batches(Split("t", 0, 0, 1)))
+            batches_of(reader, Split("t", 0, 0, 1))
         assert "ssl.ca.location" in told.value.do
         assert time.monotonic() - began < HANG_SECONDS
 

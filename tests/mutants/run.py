@@ -6,6 +6,7 @@ has a folder of its own in `.windrow/mutants`, with copies of the code and the t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -44,6 +45,11 @@ from hypothesis import Phase, settings
 
 settings.register_profile("mutants", phases=[Phase.explicit], database=None, deadline=None)
 '''
+_DIFFS = """\
+import json, sys
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+print(json.dumps({name: get_diff_for_mutant(name, path=sys.argv[1]) for name in sys.argv[2:]}))
+"""  # as `mutmut show` does, which takes a process for each
 _STRING = re.compile(r'"[^"]*"')
 
 
@@ -75,13 +81,13 @@ def measure(module: str) -> Score:
     begun = time.monotonic()
     place = PLACE / module.removesuffix(".py").replace("/", ".")
     prepare(place, module)
-    mutmut(place, "run", "--max-children", "1")
+    output(place, "mutmut", "run", "--max-children", "1")
     alive, wording, equivalent = [], 0, []
-    results = [line.strip().rpartition(": ") for line in mutmut(place, "results", "--all", "true").splitlines() if ": " in line]
-    for name, _, status in results:
-        if status in KILLED:
-            continue
-        change = changed(mutmut(place, "show", name))
+    results = [line.strip().rpartition(": ") for line in output(place, "mutmut", "results", "--all", "true").splitlines() if ": " in line]
+    unkilled = {name: status for name, _, status in results if status not in KILLED}
+    diffs = json.loads(output(place, sys.executable, "-c", _DIFFS, module, *unkilled)) if unkilled else {}
+    for name, status in unkilled.items():
+        change = changed(diffs[name])
         if is_wording(change):
             wording += 1
         elif change in EQUIVALENT.get(module, {}):
@@ -103,14 +109,12 @@ def prepare(place: Path, module: str) -> None:
     (place / "conftest.py").write_text(_CONFTEST)
 
 
-def mutmut(place: Path, *args: str) -> str:
-    """What mutmut prints; its own failure ends all."""
-    environment = os.environ | {"PYTHONPATH": "", "COLUMNS": "200"}
-    done = subprocess.run(
-        ["mutmut", *args], cwd=place, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
-    )
+def output(place: Path, *command: str) -> str:
+    """What a command prints; its failure ends all."""
+    environment = os.environ | {"PYTHONPATH": ""}
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
     if done.returncode:
-        raise RuntimeError(f"mutmut {' '.join(args)} in {place}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
+        raise RuntimeError(f"{command[:2]} in {place}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done.stdout
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from ingest.errors import DataLossError, IdentityError, SpecError
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Partitions, Pattern, Source, Topics
-from ingest.operate.peek import PRINTED, peek, printable, write_messages
+from ingest.operate.peek import PRINTED, Messages, peek, printable, write_messages
 from ingest.ports.broker import OffsetAndEpoch
-from ingest.ports.reader import ReadPlan
+from ingest.ports.reader import ReadPlan, ReadSummary, Take
 from ingest.schema.messages import MESSAGES
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.log import NO_TIMESTAMP
@@ -34,7 +34,7 @@ def tp(partition: int, topic: str = "orders") -> TopicPartition:
 
 
 class Readers:
-    """Makes small readers, and notes what was read of each split and which were let go of."""
+    """Makes small readers, and notes what was read of each split and which reads ended."""
 
     def __init__(self, broker: MemoryBroker, rows_max: int = 3) -> None:
         self.broker, self.rows_max = broker, rows_max
@@ -50,12 +50,15 @@ class Readers:
 class _Noting(MemoryReader):
     notes: Readers
 
-    def batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, split: Split, take: Take) -> ReadSummary:
         self.notes.rows[split.tp] = 0
+
+        def noted(batch: pa.RecordBatch) -> None:
+            self.notes.rows[split.tp] += batch.num_rows
+            take(batch)
+
         try:
-            for batch in super().batches(split):
-                self.notes.rows[split.tp] += batch.num_rows
-                yield batch
+            return super().read(split, noted)
         finally:
             self.notes.closed.append(split.tp)
 
@@ -75,8 +78,15 @@ def look(
     source: Source = ORDERS, readers: Readers | None = None,
 ) -> list[tuple[int, int]]:  # fmt: skip
     """Partition and offset of what is seen."""
-    batches = peek(broker, readers or Readers(broker), source, start, stop, limit)
-    return [pair for b in batches for pair in zip(b["partition"].to_pylist(), b["offset"].to_pylist(), strict=True)]
+    messages = peek(broker, readers or Readers(broker), source, start, stop, limit)
+    return [pair for b in taken(messages) for pair in zip(b["partition"].to_pylist(), b["offset"].to_pylist(), strict=True)]
+
+
+def taken(messages: Messages) -> list[pa.RecordBatch]:
+    """All batches of a look."""
+    batches: list[pa.RecordBatch] = []
+    messages(batches.append)
+    return batches
 
 
 def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
@@ -109,8 +119,8 @@ def test_a_look_follows_its_selection() -> None:
     broker = filled(1, 2)
     broker.create_topic("other")
     broker.produce(tp(0, "other"), b"")
-    batches = peek(broker, Readers(broker), Source(Pattern(".*")), Earliest(), Latest(), None)
-    assert [t for b in batches for t in b["topic"].to_pylist()] == ["orders"] * 3 + ["other"]
+    messages = peek(broker, Readers(broker), Source(Pattern(".*")), Earliest(), Latest(), None)
+    assert [t for b in taken(messages) for t in b["topic"].to_pylist()] == ["orders"] * 3 + ["other"]
     assert look(broker, source=Source(Partitions((tp(1),)))) == pairs((1, 0, 2))
     with pytest.raises(SpecError):
         peek(broker, Readers(broker), Source(Topics(("never",))), Earliest(), Latest(), None)
@@ -119,9 +129,9 @@ def test_a_look_follows_its_selection() -> None:
 def test_both_ends_are_asked_before_the_first_message() -> None:
     """What comes while one looks is not seen, and positions are refused at once."""
     broker = filled(2)
-    batches = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
+    messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
     broker.produce(tp(0), b"")
-    assert sum(b.num_rows for b in batches) == 2
+    assert sum(b.num_rows for b in taken(messages)) == 2
     for start, stop in ((AtLabel(), Latest()), (Earliest(), AtLabel())):
         with pytest.raises(SpecError):
             peek(broker, Readers(broker), ORDERS, start, stop, None)
@@ -157,21 +167,21 @@ def test_a_look_never_goes_beyond_the_end_it_began_with() -> None:
 def test_what_is_gone_is_told() -> None:
     """A look never passes over a loss in silence: neither at a given start, nor while it reads, nor after a topic was made anew."""
     broker = filled(5)
-    batches = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
+    messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
     broker.delete_records(tp(0), 2)
     with pytest.raises(DataLossError):
-        list(batches)
+        taken(messages)
     with pytest.raises(DataLossError):
         look(broker, Given(((tp(0), 1),)))
-    batches = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
+    messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
     broker.recreate_topic("orders")
     with pytest.raises(IdentityError):
-        list(batches)
+        taken(messages)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 30), st.integers(1, 4))
 def test_a_limit_takes_the_first_and_reads_no_further(lengths: list[int], limit: int, rows_max: int) -> None:
-    """Exactly the first so many in order, no batch beyond that of the last one, and every reader that was begun is let go of."""
+    """Exactly the first so many in order, no batch beyond that of the last one, and every read that was begun has ended."""
     broker = filled(*lengths)
     readers = Readers(broker, rows_max)
     every = pairs(*((p, 0, n) for p, n in enumerate(lengths)))
@@ -180,14 +190,17 @@ def test_a_limit_takes_the_first_and_reads_no_further(lengths: list[int], limit:
     assert readers.closed == list(readers.rows)
 
 
+def refusing(_: pa.RecordBatch) -> None:
+    raise LookupError
+
+
 def test_a_look_that_is_left_lets_its_reader_go() -> None:
-    """Who closes the look early leaves nothing open."""
-    broker = filled(9)
+    """Who stops taking ends the look: nothing more is read, and nothing stays open."""
+    broker = filled(9, 9)
     readers = Readers(broker)
-    batches = peek(broker, readers, ORDERS, Earliest(), Latest(), 8)
-    next(batches)
-    batches.close()  # type: ignore[attr-defined]
-    assert readers.closed == [tp(0)]
+    with pytest.raises(LookupError):
+        peek(broker, readers, ORDERS, Earliest(), Latest(), 8)(refusing)
+    assert (readers.closed, readers.rows) == ([tp(0)], {tp(0): 3})
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- files
@@ -204,18 +217,18 @@ def odd() -> MemoryBroker:
     return broker
 
 
-def batches_of(broker: MemoryBroker) -> Iterator[pa.RecordBatch]:
+def messages_of(broker: MemoryBroker) -> Messages:
     return peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
 
 
 def test_parquet_holds_the_messages_as_they_are(tmp_path: Path) -> None:
     """What is read back from the file is what was read from the topic; also where that was nothing."""
     path = tmp_path / "look.parquet"
-    assert write_messages(batches_of(odd()), path) == 4
-    kept, seen = pq.read_table(path).cast(MESSAGES), pa.Table.from_batches(batches_of(odd()))
+    assert write_messages(messages_of(odd()), path) == 4
+    kept, seen = pq.read_table(path).cast(MESSAGES), pa.Table.from_batches(taken(messages_of(odd())))
     assert kept.select(plain := [name for name in MESSAGES.names if name != "timestamp_type"]).equals(seen.select(plain))
     assert kept["timestamp_type"].to_pylist() == seen["timestamp_type"].to_pylist()  # each batch has a dictionary of its own
-    assert write_messages([], path) == 0
+    assert write_messages(lambda _: None, path) == 0
     assert pq.read_table(path).schema.names == MESSAGES.names
     assert list(tmp_path.iterdir()) == [path]
 
@@ -223,7 +236,7 @@ def test_parquet_holds_the_messages_as_they_are(tmp_path: Path) -> None:
 def test_json_lines_lose_nothing(tmp_path: Path) -> None:
     """One object a line; bytes that are no text, missing values, doubled headers and timestamps beyond the calendar all come back."""
     path = tmp_path / "look.jsonl"
-    assert write_messages(batches_of(odd()), path) == 4
+    assert write_messages(messages_of(odd()), path) == 4
     first, second, third, _ = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     assert first == {
         "topic": "orders", "partition": 0, "offset": 0, "timestamp": "2026-01-05T00:00:00.000Z", "timestamp_type": "CreateTime",
@@ -242,14 +255,14 @@ def test_a_file_is_whole_or_not_there(name: str, tmp_path: Path) -> None:
     path.write_bytes(b"before")
     broker = filled(9)
 
-    def torn() -> Iterator[pa.RecordBatch]:
-        yield next(batches_of(broker))
+    def torn(take: Take) -> None:
+        take(taken(messages_of(broker))[0])
         raise DataLossError("gone", "read", "Look.")
 
     with pytest.raises(DataLossError):
-        write_messages(torn(), path)
+        write_messages(torn, path)
     assert [(p, p.read_bytes()) for p in tmp_path.iterdir()] == [(path, b"before")]
-    assert write_messages(batches_of(broker), path) == 9
+    assert write_messages(messages_of(broker), path) == 9
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -257,12 +270,12 @@ def test_a_file_needs_a_form_and_a_folder(tmp_path: Path) -> None:
     """Neither is guessed, and nothing is read for a file that can't be."""
     for path in (tmp_path / "look.csv", tmp_path / "look", tmp_path / "nowhere" / "look.jsonl"):
         with pytest.raises(SpecError):
-            write_messages((pytest.fail("read") for _ in range(1)), path)
+            write_messages(lambda _: pytest.fail("read"), path)
 
 
 def test_people_see_text_and_no_control_characters() -> None:
     """Every column of each message as one printable line, long ones cut."""
-    rows = [row for batch in batches_of(odd()) for row in printable(batch)]
+    rows = [row for batch in taken(messages_of(odd())) for row in printable(batch)]
     assert all(len(row) == len(PRINTED) and all(cell.isprintable() for cell in row) for row in rows)
     assert rows[0] == ("orders[0]", "0", "2026-01-05T00:00:00.000Z", r"\xff\x00", r"größe\n\x1b[31m", r"a: 1, a: null, ä: \xfe")
     assert rows[1] == ("orders[0]", "1", "none", "", "null", "")

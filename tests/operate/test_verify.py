@@ -315,6 +315,32 @@ def test_cluster_down(scene: Scene) -> None:
     assert verified.exit_code == 3
 
 
+def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
+    """Where messages became several rows, both are counted: a row that is missing and a message that is are each told."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    splits = (msgspec.structs.replace(made.splits[0], rows_=20, rows_staged=20), *made.splits[1:])
+    several = msgspec.structs.replace(made, splits=splits)
+    other = Held(TOPIC.topic, 1, 9, 9, 0, 9)
+    assert compare_rows(several, [Held(TOPIC.topic, 0, 20, 9, 0, 9), other]) == []
+    for held, says in (
+        (Held(TOPIC.topic, 0, 19, 9, 0, 9), "shop.orders[0]: 19 rows in the table, 20 in the receipt"),
+        (Held(TOPIC.topic, 0, 20, 8, 0, 9), "shop.orders[0]: rows of 8 messages in the table, of 9 in the receipt"),
+    ):
+        assert [f.what for f in compare_rows(several, [held, other])] == [says]
+    assert [f.what for f in compare_rows(made, [Held(TOPIC.topic, 0, 9, 8, 0, 9), other])] == [
+        "shop.orders[0]: 1 rows have an offset that is there already"
+    ]
+
+
+def test_filtered_messages_add_up(scene: Scene) -> None:
+    """They are among those that were read; a receipt that leaves them out of its sum is found."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    fewer = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, valid=15, rows_=15, filtered_=3))
+    assert compare_receipts([fewer]) == []
+    lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, filtered_=1))
+    assert [f.what for f in compare_receipts([lying])] == ["20 messages read are not 18 valid + 2 dead + 0 dropped + 1 filtered"]
+
+
 def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
     """The stop is the first offset that isn't the window's: a row there lies outside."""
     made = next(c.receipt for c in scene.sink.receipts())

@@ -15,6 +15,7 @@ from ingest.read.cursor import Cursor
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import ReaderContract, plan_of, some
+from tests.contracts.reading import batches_of, gathered
 
 pytestmark = pytest.mark.broker
 
@@ -56,8 +57,9 @@ def test_a_truncated_end_is_known_without_a_stall(
     logs.send(tp, *some(3))
     reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp, "skip"), stall_seconds=30)
     monkeypatch.setattr(Cursor, "_stalled", lambda _: pytest.fail("the stall limit was waited for"))
-    assert [b.num_rows for b in reader.batches(Split(tp.topic, 0, 0, 5))] == [3]
-    assert reader.summary().skipped == 2
+    batches, summary = gathered(reader, Split(tp.topic, 0, 0, 5))
+    assert [b.num_rows for b in batches] == [3]
+    assert summary.skipped == 2
 
 
 def test_aborted_runs_between_messages_are_counted(kafka: str, broker: KafkaBroker, logs: Logs) -> None:
@@ -67,19 +69,18 @@ def test_aborted_runs_between_messages_are_counted(kafka: str, broker: KafkaBrok
         logs.transaction(tp, *some(2), commit=False)
         logs.send(tp, Sent())
     reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp))
-    list(reader.batches(Split(tp.topic, 0, 0, logs.end(tp))))
-    assert reader.summary().aborted == 8
+    assert gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))[1].aborted == 8
 
 
 def test_a_broker_that_is_not_there(broker: KafkaBroker, logs: Logs) -> None:
     """No connection is named within the limit; nothing is read."""
     reader = KafkaReader(consumer_properties("127.0.0.1:1", {}), PLAN, stall_seconds=1)
     with pytest.raises(UnreachableError, match="did not answer"):
-        list(reader.batches(Split("t", 0, 0, 1)))
+        batches_of(reader, Split("t", 0, 0, 1))
 
 
 def test_properties_that_cannot_be_used_here() -> None:
     """A file that is missing where the task runs is an error of the spec."""
     properties = consumer_properties("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"})
     with pytest.raises(SpecError, match="can't be used where the task runs"):
-        list(KafkaReader(properties, PLAN).batches(Split("t", 0, 0, 1)))
+        batches_of(KafkaReader(properties, PLAN), Split("t", 0, 0, 1))

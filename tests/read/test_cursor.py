@@ -63,7 +63,7 @@ def truncated(text: str = "") -> KafkaError:
 def happens(cursor: Cursor, error: KafkaError) -> None:
     """An error comes in, and is settled."""
     cursor._event(error, 12)
-    cursor._settle()
+    cursor._no_progress()
 
 
 def tell(cursor: Cursor, *limits: tuple[int, int] | None) -> list[LogLimits | None]:
@@ -114,7 +114,7 @@ def test_a_small_end_of_a_new_leader_is_not_believed(cursor: Cursor, skipping: C
     for one in (cursor, skipping):
         for answers in (((0, 10), (0, 30)), ((0, 10), (0, 10), (0, 30)), ((0, 10), (0, 12)), ((0, 10), None), (None,)):
             left = tell(one, *answers)
-            one._settle()
+            one._no_progress()
             assert (left, one.position, one.skipped) == ([], 10, 0)
     assert skipped == []
 
@@ -124,20 +124,20 @@ def test_an_end_that_is_told_again_is_believed(cursor: Cursor, skipping: Cursor,
     cursor._check, cursor._stall_seconds = (lambda: None), 0
     tell(cursor, *[(0, 10)] * 3)
     with pytest.raises(DataLossError, match="10 to 20 are wanted, but the log holds 0 to 10"):
-        cursor._settle()
+        cursor._no_progress()
     tell(skipping, *[(0, 10)] * 3)
-    skipping._settle()
+    skipping._no_progress()
     assert (skipping.position, skipping.skipped, skipped) == (20, 10, [(10, 20)])
 
 
 def test_what_is_still_there_is_read_before_the_rest_is_skipped(skipping: Cursor) -> None:
     """Where the log ends between the position and the stop, nothing is skipped before the position is at that end."""
     tell(skipping, *[(0, 15)] * 3)
-    skipping._settle()
+    skipping._no_progress()
     assert (skipping.position, skipping.skipped) == (10, 0)
     skipping._advance([], 15)
     tell(skipping, *[(0, 15)] * 3)
-    skipping._settle()
+    skipping._no_progress()
     assert (skipping.position, skipping.skipped) == (20, 5)
 
 
@@ -211,7 +211,7 @@ def test_an_offset_that_was_refused_for_a_moment_is_asked_for_again(cursor: Curs
     before = cursor._consumer
     cursor._event(KafkaError(KafkaError._AUTO_OFFSET_RESET), 12)
     tell(cursor, (0, 30))
-    cursor._settle()
+    cursor._no_progress()
     assert cursor._consumer is not before
     assert cursor.position == 10
 

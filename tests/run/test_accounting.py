@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -21,7 +24,8 @@ from ingest.model.receipt import SplitCounts
 from ingest.model.refusals import OTHERS, Refusals, in_words
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.ports.reader import Reader, ReadPlan, ReadSummary
+from ingest.ports.decoder import Decoded
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from ingest.ports.sink import Stager
 from ingest.run.accounting import refuse_too_many_dead, refuse_unequal, unexplained
 from ingest.run.context import Pipeline, Request
@@ -33,6 +37,7 @@ from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
+from ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("things", START, START + timedelta(hours=1))
@@ -53,10 +58,10 @@ def plan(*splits: Split) -> Plan:
 
 
 def counts(split: Split, **over: Any) -> SplitCounts:
-    """What the tasks count of a split with ten visible messages, two of them dead and one dropped, where nobody errs."""
+    """What the tasks count of a split with ten visible messages, where nobody errs: two dead, one dropped, one filtered, six in 7 rows."""
     right = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, next_offset=split.stop, read=10, bytes=20, valid=7, dead=2, dropped=1,
-        rows_staged=7, dead_staged=2, aborted=0,
+        split.topic, split.partition, split.start, split.stop, next_offset=split.stop, read=10, bytes=20, valid=6, dead=2, dropped=1,
+        rows_staged=7, dead_staged=2, aborted=0, rows_=7, filtered_=1,
     )  # fmt: skip
     return msgspec.structs.replace(right, **over)
 
@@ -81,9 +86,14 @@ def test_counts_that_agree_are_no_complaint() -> None:
 @pytest.mark.parametrize(
     ("over", "says"),
     [
-        ({"read": 9}, "read 9 is not valid 7 + dead 2 + dropped 1"),
-        ({"valid": 8, "dropped": 0}, "7 rows were staged for 8 valid messages"),
-        ({"rows_staged": 6}, "6 rows were staged for 7 valid messages"),
+        ({"read": 9}, "read 9 is not valid 6 + dead 2 + dropped 1 + filtered 1"),
+        ({"valid": 5}, "read 10 is not valid 5 + dead 2 + dropped 1 + filtered 1"),
+        ({"dropped": 0}, "read 10 is not valid 6 + dead 2 + dropped 0 + filtered 1"),
+        ({"filtered_": 2}, "read 10 is not valid 6 + dead 2 + dropped 1 + filtered 2"),
+        ({"rows_": 8}, "7 rows were staged of 8 that 6 valid messages became"),
+        ({"rows_staged": 6}, "6 rows were staged of 7 that 6 valid messages became"),
+        ({"valid": 8, "dropped": 0, "filtered_": 0}, "8 valid messages became 7 rows, less than one each"),
+        ({"dead": 1, "dropped": 2}, "2 dead letters were staged for 1 refused messages"),
         ({"dead_staged": 1}, "1 dead letters were staged for 2 refused messages"),
         ({"next_offset": 109}, "the reader stood at 109, before the stop 110"),
         ({"skipped": 1}, "10 messages were read and 1 offsets skipped of 10"),
@@ -114,11 +124,31 @@ class LyingReader:
     def __init__(self, honest: Reader, **lies: int) -> None:
         self._honest, self._lies = honest, lies
 
-    def batches(self, split: Split) -> Any:
-        return self._honest.batches(split)
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        return msgspec.structs.replace(self._honest.read(split, take), **self._lies)
 
-    def summary(self) -> ReadSummary:
-        return msgspec.structs.replace(self._honest.summary(), **self._lies)
+
+Lie = Callable[[Decoded], Decoded]
+
+
+@dataclass(frozen=True)
+class Lying:
+    """A decoder, or a transform, that does its work and then says something else of it."""
+
+    honest: Any
+    lie: Lie
+
+    def columns(self, before: Columns) -> Columns:
+        return self.honest.columns(before)
+
+    def open(self) -> Callable[[Any], Decoded]:
+        step = self.honest.open()
+        return lambda given: self.lie(step(given))
+
+
+def said(decoded: Decoded, **lies: Any) -> Decoded:
+    """The same with other numbers."""
+    return replace(decoded, **{name: pa.array(lie, pa.int64()) if isinstance(lie, list) else lie for name, lie in lies.items()})
 
 
 class LyingStager:
@@ -159,7 +189,7 @@ class Bank:
     folder: Path
     broker: MemoryBroker
 
-    def pipeline(self, max_dead_ratio: float | None = 0.5) -> Pipeline:
+    def pipeline(self, max_dead_ratio: float | None = 0.5, on_null: Literal["dead", "drop"] = "dead") -> Pipeline:
         spec = parse_spec(
             {
                 "id": "things", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "bank.payments"},
@@ -175,14 +205,15 @@ class Bank:
             return MemoryReader(self.broker, planned)
 
         return Pipeline(
-            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder), self.broker, reader,
+            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder, on_null),
+            lambda: Validate(spec.decode.schema_, spec.folder), self.broker, reader,
             open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema), LocalEngine(),
         )  # fmt: skip
 
     def run(self, pipeline: Pipeline) -> Any:
         return run(pipeline, HOUR, Request("r"))
 
-    def produce(self, *values: bytes) -> None:
+    def produce(self, *values: bytes | None) -> None:
         for i, value in enumerate(values):
             self.broker.produce(PAYMENTS, value, timestamp=START + timedelta(seconds=i))
 
@@ -218,6 +249,52 @@ def test_a_stager_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
     bank.produce(b'{"amount": 1}', b'{"amount": 2}', b"poison")
     honest = bank.pipeline()
     assert "disagree" in refused(bank, replace(honest, sink=LyingSink(honest.sink, **lies)))
+
+
+DECODED: list[tuple[Lie, str]] = [
+    (lambda d: said(d, filtered=1), "of 4 messages 5 were accounted for: 2 valid + 1 dead + 1 dropped + 1 filtered"),
+    (lambda d: said(d, dropped=2), "of 4 messages 5 were accounted for: 2 valid + 1 dead + 2 dropped + 0 filtered"),
+    (lambda d: said(d, dropped=0), "of 4 messages 3 were accounted for"),
+    (lambda d: said(d, filtered=-1, dropped=2), "a count is negative"),
+    (lambda d: said(d, rows=d.rows.slice(1), row_index=[3]), "of 4 messages 3 were accounted for: 1 valid + 1 dead"),
+    (lambda d: said(d, row_index=[0, 0]), "of 4 messages 3 were accounted for: 1 valid + 1 dead"),
+    (lambda d: said(d, rows=d.rows.slice(1)), "1 rows came with the messages of 2"),
+    (lambda d: said(d, row_index=[3, 0]), "rows are not in the order of the batch's messages"),
+    (lambda d: said(d, row_index=[0, 4]), "rows are not in the order of the batch's messages"),
+    (lambda d: said(d, row_index=[-1, 0]), "rows are not in the order of the batch's messages"),
+    (lambda d: said(d, row_index=[0, 1]), "a message is a row and a dead letter"),
+    (lambda d: said(d, dead_index=[4]), "dead letters are not in the order of the batch's messages"),
+    (lambda d: said(d, dead_index=[-1]), "dead letters are not in the order of the batch's messages"),
+    (
+        lambda d: said(
+            d, dropped=0, dead_index=[1, 1], dead_stage=pa.array(["decode"] * 2), dead_reason=pa.array(["x"] * 2),
+            dead_detail=pa.array(["x"] * 2),
+        ),
+        "dead letters are not in the order of the batch's messages, each once",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("liar", ["decoder", "transform"])
+@pytest.mark.parametrize(("lie", "says"), DECODED)
+def test_a_decoder_or_transform_that_lies_commits_nothing(bank: Bank, liar: str, lie: Lie, says: str) -> None:
+    """Whatever is said of a batch that isn't so, in one count or in several that add up, the window is refused, and the batch is named."""
+    bank.produce(b'{"amount": 1}', b"poison", None, b'{"amount": 2}')
+    honest = bank.pipeline(on_null="drop")
+    step = getattr(honest, liar)()
+    text = refused(bank, replace(honest, **{liar: lambda: Lying(step, lie)}))
+    assert says in text
+    assert "miscounted" in text
+    assert "bank.payments[0]@0" in text
+
+
+def test_a_transform_that_says_what_it_does_is_believed(bank: Bank) -> None:
+    """Rows that are left out and counted as filtered are no lie."""
+    bank.produce(b'{"amount": 1}', b"poison", None, b'{"amount": 2}')
+    honest = bank.pipeline(on_null="drop")
+    fewer = replace(honest, transform=lambda: Lying(honest.transform(), lambda d: d.with_rows(d.rows.slice(1), np.array([1]))))
+    counts = bank.run(fewer).committed.receipt.counts
+    assert (counts.read, counts.valid, counts.rows, counts.dead, counts.dropped, counts.filtered) == (4, 1, 1, 1, 1, 1)
 
 
 # ------------------------------------------------------------------------------------------------------------------- dead letters

@@ -23,6 +23,8 @@ from ingest.run.pipeline import Request, preview, run
 from ingest.sinks.delta.rows import delta_rows
 from tests.run.test_run import PLAIN, Desk, hour
 
+pytestmark = pytest.mark.slow  # tables on disk
+
 BATCH = {"window": {"grid": "batch"}}
 ASKS: list[Callable[[Pipeline, Window], object]] = [lambda p, w: run(p, w, PLAIN), preview]
 

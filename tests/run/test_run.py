@@ -29,6 +29,7 @@ from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
+from ingest.transform.validate import Validate
 from tests.sinks.delta.things import delta_pieces
 
 THINGS = Path(__file__).parent.parent / "integration"
@@ -72,8 +73,9 @@ class Desk:
             return MemoryReader(self.broker, plan)
 
         return Pipeline(
-            spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder), broker=self.broker,
-            reader=reader, ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
+            spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder),
+            transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
+            ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
             engine=LocalEngine(),
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from ingest.schema.messages import HEADERS
 from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
 from ingest.sinks.delta.rows import delta_rows
 from ingest.sinks.delta.sink import DeltaSink
-from ingest.sinks.metadata import last_headers
+from ingest.sinks.metadata import columns, last_headers
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.delta.things import ROWS, TOPIC, staged_paths, staged_receipt, window
 
@@ -53,6 +53,17 @@ def test_headers_as_a_map(messages: list[list[tuple[str, bytes | None]]], data: 
     found.validate(full=True)
     assert [dict(m) for m in found.to_pylist()] == [dict(m) for m in messages[first : first + count]]
     assert [len(m) for m in found.to_pylist()] == [len(dict(m)) for m in messages[first : first + count]]
+
+
+@given(st.lists(st.integers(1, 4), max_size=8), st.integers(0, 2**40), st.data())
+def test_ordinals_number_the_rows_of_each_message(rows: list[int], first: int, data: st.DataObject) -> None:
+    """From 0 on, whatever offsets lie between: in a batch, and in a part of one that begins with a message's first row."""
+    offsets = [first + 3 * i for i, count in enumerate(rows) for _ in range(count)]
+    skipped = sum(rows[: data.draw(st.integers(0, len(rows)))])
+    messages = pa.record_batch({"offset": pa.array(offsets, pa.int64())}).slice(skipped)
+    (found,) = columns(["ordinal"], messages, "a1")
+    assert found.type == pa.int32()
+    assert found.to_pylist() == [n for count in rows for n in range(count)][skipped:]
 
 
 def test_headers_without_equal_keys_keep_their_order() -> None:

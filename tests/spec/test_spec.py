@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from ingest.config.kinds import OfItsKind
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
 from ingest.spec.load import load_spec, parse_spec
@@ -307,7 +308,10 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
     found = []
     for name, info in model.model_fields.items():
         found.append((section, name))
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+        kinds = OfItsKind.of(info)
+        if kinds is not None:
+            found += [field for each in kinds.sections().values() for field in _fields(each, name)]
+        elif isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             found += _fields(info.annotation, name)
     return found
 
@@ -327,12 +331,14 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
 
 
 def _production_reads() -> set[tuple[str, str]]:
-    """What is read; within a section's own class, `self.y` is (section, y)."""
+    """What is read; within a section's own class, `self.y` is (section, y), and where formats are described `section.y` is (decode, y)."""
     reads: set[tuple[str, str]] = set()
     for top in ("ingest", "assets", "resources"):
         for file in (ROOT / top).rglob("*.py"):
             tree = ast.parse(file.read_text())
             reads |= _reads(tree)
+            if file.is_relative_to(ROOT / "ingest" / "decode"):
+                reads |= {("decode", field) for owner, field in _reads(tree) if owner == "section"}
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
                     reads |= {(SECTIONS[node.name], field) for owner, field in _reads(node) if owner == "self"}

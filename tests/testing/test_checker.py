@@ -163,6 +163,36 @@ def test_a_seam_is_no_tear() -> None:
     assert "stops at 10, the next one starts at 3" in str(report.accounting)
 
 
+def several(*rows: tuple[int, int, str]) -> pa.Table:
+    """Rows of one window by offset, ordinal and content."""
+    offsets, ordinals, contents = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "_topic": [TOPIC.topic] * len(rows), "_partition": [0] * len(rows), "_offset": offsets, "n": ordinals,
+            "_window": ["w"] * len(rows), "word": contents,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ([(0, 0, "a"), (0, 1, "b"), (1, 0, "c")], None),
+        ([(0, 0, "a"), (1, 0, "c")], "lost"),
+        ([(0, 1, "b"), (1, 0, "c")], "lost"),
+        ([(0, 0, "a"), (0, 1, "b")], "lost"),
+        ([(0, 0, "a"), (0, 1, "b"), (0, 1, "b"), (1, 0, "c")], "duplicated"),
+        ([(0, 0, "a"), (0, 1, "b"), (0, 2, "x"), (1, 0, "c")], "invented"),
+        ([(0, 0, "b"), (0, 1, "a"), (1, 0, "c")], "invented"),
+    ],
+)
+def test_rows_of_one_message_are_told_apart_by_their_ordinal(rows: list[tuple[int, int, str]], kind: str | None) -> None:
+    """Each must be there once with what it should hold; what is missing of a message is lost, and one more is invented."""
+    produced = {TopicPartition(TOPIC.topic, 0): {0: ("a", "b"), 1: ("c",)}}
+    report = check(produced, [several(*rows)], [], [], "word", DEFAULT | {"ordinal": "n"})
+    assert [name for name in ("lost", "duplicated", "invented", "out_of_order") if getattr(report, name)] == ([kind] if kind else [])
+
+
 @pytest.mark.parametrize("numbers", [range(0), range(1), range(3)])
 def test_nothing_is_wrong(numbers: range) -> None:
     """A table that holds what was produced is ok, and says so."""

@@ -20,6 +20,7 @@ from ingest.testing.reader import MemoryReader
 from tests.contracts.broker_contract import BrokerContract
 from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.reader_contract import ReaderContract
+from tests.contracts.reading import batches_of, gathered
 from tests.profiles import examples
 
 TP = TopicPartition("t", 0)
@@ -59,7 +60,7 @@ class TestMemoryReader(ReaderContract):
 
 def offsets(broker: MemoryBroker, start: int, stop: int) -> list[int]:
     """What a reader of the range gives."""
-    return [o for b in MemoryReader(broker, rows_max=3).batches(Split("t", 0, start, stop)) for o in b.column("offset").to_pylist()]
+    return [o for b in batches_of(MemoryReader(broker, rows_max=3), Split("t", 0, start, stop)) for o in b.column("offset").to_pylist()]
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_a_transaction_ends_once(topic: MemoryBroker) -> None:
 def test_a_message_without_a_timestamp(topic: MemoryBroker) -> None:
     """It has a null timestamp of no type, and answers no instant."""
     topic.produce(TP, b"v", timestamp=NO_TIMESTAMP)
-    (batch,) = MemoryReader(topic).batches(Split("t", 0, 0, 1))
+    (batch,) = batches_of(MemoryReader(topic), Split("t", 0, 0, 1))
     assert batch.column("timestamp").to_pylist() == [None]
     assert batch.column("timestamp_type").to_pylist() == ["NoTimestampType"]
 
@@ -223,9 +224,10 @@ def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[f
     at = sorted({start, end, *(start + round(cut * (end - start)) for cut in cuts)})
     reader, given_offsets, read, aborted = MemoryReader(broker, rows_max=5), [], 0, 0
     for low, high in pairwise(at):
-        given_offsets += [o for b in reader.batches(Split("t", 0, low, high)) for o in b.column("offset").to_pylist()]
-        read += reader.summary().read
-        aborted += reader.summary().aborted
+        batches, summary = gathered(reader, Split("t", 0, low, high))
+        given_offsets += [o for b in batches for o in b.column("offset").to_pylist()]
+        read += summary.read
+        aborted += summary.aborted
     assert given_offsets == visible
     assert [int(o) for chunk in broker.stamps(TP, start, end) for o in chunk.offsets] == visible
     assert (read, aborted) == (len(visible), sum(e.aborted for e in entries))

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
+import pyarrow as pa
 import pytest
 
 from ingest.errors import DataLossError
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import OnLoss
-from ingest.ports.reader import ReadPlan, ReadSummary
+from ingest.ports.reader import ReadPlan, ReadSummary, Take
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
 from tests.contracts.logs import Logs, MemoryCluster
+from tests.contracts.reading import batches_of, gathered
 from tests.contracts.source_desk import SourceDesk
 from tests.contracts.truncation_contract import Cut, TruncationContract
 
@@ -42,11 +44,20 @@ def reader(broker: MemoryBroker, on_loss: OnLoss) -> MemoryReader:
 
 def read(broker: MemoryBroker, split: Split, change: Callable[[], None] = lambda: None) -> tuple[list[int], ReadSummary]:
     """The offsets of a skipping read, in the middle of which (after two messages) something happens to the log."""
-    skipping = reader(broker, "skip")
-    batches = skipping.batches(split)
-    offsets = next(batches).column("offset").to_pylist()
-    change()
-    return [*offsets, *(o for b in batches for o in b.column("offset").to_pylist())], skipping.summary()
+    offsets: list[int] = []
+    summary = reader(broker, "skip").read(split, after_first(change, offsets))
+    return offsets, summary
+
+
+def after_first(change: Callable[[], None], offsets: list[int]) -> Take:
+    """Notes offsets, and has something happen once the first batch came."""
+
+    def take(batch: pa.RecordBatch) -> None:
+        if not offsets:
+            change()
+        offsets.extend(batch.column("offset").to_pylist())
+
+    return take
 
 
 def test_a_log_that_is_truncated_while_reading(broker: MemoryBroker) -> None:
@@ -57,12 +68,11 @@ def test_a_log_that_is_truncated_while_reading(broker: MemoryBroker) -> None:
 
 def test_a_log_that_is_truncated_while_reading_fails(broker: MemoryBroker) -> None:
     """Told to fail, it is a data loss that says where the read stood and what is there."""
-    batches = reader(broker, "fail").batches(Split("t", 0, 0, 10))
-    next(batches)
-    broker.truncate(TP, 5)
+    offsets: list[int] = []
     with pytest.raises(DataLossError, match="from 2 to 10 are wanted, but the log holds 0 to 5") as lost:
-        list(batches)
+        reader(broker, "fail").read(Split("t", 0, 0, 10), after_first(lambda: broker.truncate(TP, 5), offsets))
     assert lost.value.offset == 2
+    assert offsets == [0, 1]
 
 
 def test_a_log_that_was_cut_and_grew_again(broker: MemoryBroker) -> None:
@@ -71,10 +81,8 @@ def test_a_log_that_was_cut_and_grew_again(broker: MemoryBroker) -> None:
     broker.truncate(TP, 3)
     write(broker, 9)
     with pytest.raises(DataLossError, match="from 6 to 10"):
-        list(reader(broker, "fail").batches(split))
-    skipping = reader(broker, "skip")
-    assert list(skipping.batches(split)) == []
-    assert skipping.summary() == ReadSummary(10, 0, 0, 0, 4)
+        batches_of(reader(broker, "fail"), split)
+    assert gathered(reader(broker, "skip"), split) == ([], ReadSummary(10, 0, 0, 0, 4))
 
 
 def test_a_clean_change_of_leader_is_no_loss(broker: MemoryBroker) -> None:

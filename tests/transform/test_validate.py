@@ -1,7 +1,9 @@
-"""Rules: which rows fail which check of the model."""
+"""The rules of a schema: which rows fail which check of the model, and what becomes of their messages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandera.polars as pp
@@ -9,8 +11,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import SpecError
-from ingest.transform.validate import Rules
+from ingest.ports.decoder import Decoded
+from ingest.schema.columns import Columns
+from ingest.transform.validate import Rules, Validate
+from tests.contracts.transform_contract import Before, TransformContract
+from tests.contracts.values import dead, valued
 from tests.decode.json.models import Nested
 
 
@@ -127,3 +134,56 @@ def test_checks_on_maps_see_what_the_model_declares() -> None:
 
     batch = pa.record_batch([pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64()))], names=["stock"])
     assert [f.rows.tolist() for f in Rules(Stock).failures(batch)] == [[1]]
+
+
+# ------------------------------------------------------------------------------------------------------------------- as a transform
+
+
+ORDERS = Columns.of(Order)
+RULED = "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id: pl.Int64 = pp.Field(ge=0)\n"
+
+
+class TestValidate(TransformContract):
+    """The rules of a schema keep the contract of every transform."""
+
+    @pytest.fixture
+    def transform(self) -> Validate:
+        return Validate("test_validate.py:Order", Path(__file__).parent)
+
+    @pytest.fixture
+    def before(self) -> Before:
+        good, bad, worse = (2, "EUR", 1, "S-1"), (-3, "CNY", 99, "X"), (400, None, 9, "S-1")
+        batch = rows(good, bad, good, worse, good, good, bad)
+        return Before(ORDERS, pa.RecordBatch.from_arrays(batch.columns, schema=ORDERS.arrow_schema), (0, 1, 1, 2, 3, 3, 4))
+
+
+def both(folder: Path) -> Callable[[pa.RecordBatch], Decoded]:
+    """Decode and validate by the model in a folder."""
+    decode, validate = JsonDecoder("m.py:M", folder).open(), Validate("m.py:M", folder).open()
+    return lambda messages: validate(decode(messages))
+
+
+def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> None:
+    """Its index is the message's, not the row's; dead letters of both stages stand in message order."""
+    (tmp_path / "m.py").write_text(RULED)
+    decoded = both(tmp_path)(valued([b"x", b'{"id":-1}', b'{"id":1}', None, b'{"id":-2}']))
+    assert (decoded.row_index.to_pylist(), decoded.rows.column("id").to_pylist()) == ([2], [1])
+    check = "check:id:greater_than_or_equal_to"
+    assert dead(decoded) == [(0, "decode", "not_json"), (1, "validate", check), (3, "decode", "tombstone"), (4, "validate", check)]
+
+
+def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:
+    """Workers live on between runs; a retry after mending the file sees the new rules."""
+    (tmp_path / "m.py").write_text(RULED)
+    assert both(tmp_path)(valued([b'{"id":-1}'])).rows.num_rows == 0
+    (tmp_path / "m.py").write_text(RULED.replace("ge=0", "ge=-5"))
+    assert both(tmp_path)(valued([b'{"id":-1}'])).rows.num_rows == 1
+
+
+def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
+    """Decoder, rules and columns of one process share the model; only another content of the file is loaded again."""
+    (tmp_path / "m.py").write_text(RULED + "import pathlib\nwith (pathlib.Path(__file__).parent / 'loads').open('a') as f: f.write('x')\n")
+    for _ in range(2):
+        both(tmp_path)(valued([b'{"id":1}']))
+        Validate("m.py:M", tmp_path).columns(JsonDecoder("m.py:M", tmp_path).columns)
+    assert (tmp_path / "loads").read_text() == "x"

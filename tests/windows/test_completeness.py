@@ -130,6 +130,13 @@ def test_late_messages_are_counted_where_they_belong() -> None:
     assert [(w.late, w.early, w.late_elsewhere) for w in found.windows.values()] == [(0, 3, 7), (2, 0, 1), (6, 0, 0)]
 
 
+def test_each_window_is_judged_with_the_watermark() -> None:
+    """It stands beside the state that it explains; before any label is proven there is none."""
+    found = judge(boundaries(["settled"], ["settled"], ["end"]), hours(2), NONE, "wait")
+    assert [w.watermark for w in found.windows.values()] == [hour(1), hour(1)]
+    assert judge(boundaries(["end"]), hours(1), NONE, "wait").windows[key(0)].watermark is None
+
+
 def test_micro_batches_are_not_judged() -> None:
     """They have no hours, so no watermark, and nothing holds one back."""
     found = judge([boundary(n, ["batch"]) for n in range(3)], [receipt(0), receipt(1)], NONE, "wait")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 
 import dagster as dg
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from ingest.errors import GridError, SpecError
+from ingest.errors import GridError, SpecError, WindrowError
 from ingest.model.window import Window
 from ingest.windows.grid import (
     BATCH,
@@ -206,3 +208,142 @@ def test_a_window_is_closed_when_its_delay_is_over() -> None:
     end = window.span[1]
     assert is_closed(window, delay, end + delay)
     assert not is_closed(window, delay, end + delay - timedelta(microseconds=1))
+
+
+# --------------------------------------------------------------------------------------------------------------------- fixed examples
+
+THREE = datetime(2026, 1, 2, 3, tzinfo=UTC)
+HOUR, MICROSECOND = timedelta(hours=1), timedelta(microseconds=1)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[timezone]:
+    """A machine whose clock is 5:45 ahead of UTC; and that zone."""
+    monkeypatch.setenv("TZ", "<+0545>-5:45")
+    time.tzset()
+    yield timezone(timedelta(hours=5, minutes=45))
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_labels_are_in_utc_wherever_the_machine_is(elsewhere: timezone) -> None:
+    """Neither its zone nor that of the instant matters."""
+    moment = THREE.astimezone(elsewhere)
+    assert (after("hourly", moment), before("hourly", moment), at_or_before("daily", moment)) == (
+        THREE + HOUR,
+        THREE - HOUR,
+        THREE - 3 * HOUR,
+    )
+    assert labels_back("hourly", moment, 2) == [THREE - HOUR, THREE]
+    assert window_at("p", "hourly", moment) == Window("p", THREE, THREE + HOUR)
+    assert {label.tzinfo for label in (*labels_back("hourly", moment, 1), before("hourly", moment), after("hourly", moment))} == {UTC}
+
+
+def test_an_instant_of_the_grid_is_its_own_last_label() -> None:
+    """A microsecond before it, it isn't yet; after it, the next one is the first later."""
+    assert [at_or_before("hourly", THREE + n * MICROSECOND) for n in (-1, 0, 1)] == [THREE - HOUR, THREE, THREE]
+    assert [after("hourly", THREE + n * MICROSECOND) for n in (-1, 0)] == [THREE, THREE + HOUR]
+    assert [before("hourly", THREE + n * MICROSECOND) for n in (0, 1)] == [THREE - HOUR, THREE]
+
+
+def test_neighbours_touch_a_label() -> None:
+    """On both sides, on its own grid; batch 1 has one before it."""
+    assert neighbours("hourly", THREE) == (THREE - HOUR, THREE + HOUR)
+    assert neighbours("0 3 * * *", THREE) == (THREE - 24 * HOUR, THREE + 24 * HOUR)
+    assert neighbours(BATCH, 1) == (0, 2)
+
+
+def test_labels_between_and_back() -> None:
+    """The first bound is not among them, the second is; back from a label it is the last one."""
+    assert labels_between("hourly", THREE, THREE + 2 * HOUR) == [THREE + HOUR, THREE + 2 * HOUR]
+    assert labels_between("hourly", THREE - MICROSECOND, THREE + HOUR - MICROSECOND) == [THREE]
+    assert labels_between("hourly", THREE, THREE) == []
+    assert labels_back("hourly", THREE, 3) == [THREE - 2 * HOUR, THREE - HOUR, THREE]
+    assert labels_back("hourly", THREE - MICROSECOND, 1) == [THREE - HOUR]
+    assert labels_back("hourly", THREE + HOUR - MICROSECOND, 1) == [THREE]
+    assert labels_back("hourly", THREE, 0) == []
+
+
+def test_a_range_is_its_windows() -> None:
+    """Of one pipeline, from the first start until the end, each as long as the grid says."""
+    windows = parse_windows("p", "hourly", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z")
+    assert windows == [Window("p", THREE, THREE + HOUR), Window("p", THREE + HOUR, THREE + 2 * HOUR)]
+
+
+def test_time_has_its_ends() -> None:
+    """Kafka's time begins in 1970; Python's calendar must have room for neighbours."""
+    first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+    assert window_at("p", "hourly", first).start == first
+    assert window_at("p", "hourly", last - HOUR).end == last
+    for start, what, do in (
+        (first - HOUR, "1969-12-31T23:00:00Z lies before 1970", "Kafka's timestamps begin there: choose a later window."),
+        (last, "9000-01-01T00:00:00Z lies too far in the future", "Choose a window before 9000-01-01T00:00:00Z."),
+    ):
+        with pytest.raises(SpecError) as told:
+            window_at("p", "hourly", start)
+        assert (told.value.what, told.value.stage, told.value.do) == (what, "plan", do)
+
+
+def told(grid: str, text: str) -> WindrowError:
+    """What is said of a text."""
+    with pytest.raises(WindrowError) as error:
+        parse_windows("p", grid, text)
+    return error.value
+
+
+@pytest.mark.parametrize(
+    ("grid", "text", "what", "do"),
+    [
+        ("weekly", "2026-01-02T03:00:00Z", "There is no grid 'weekly' of windows in time", "Use hourly, daily or a cron expression"),
+        ("hourly", "2026-01-02T03:20:00Z", "2026-01-02T03:20:00Z is not on the hourly grid of pipeline p", "The nearest starts are 2026-"),
+        ("hourly", "2026-01-02T03:00:00Z/2026-01-02T04:20:00Z", "2026-01-02T04:20:00Z is not on the hourly grid of pipeline p", "The near"),
+        ("hourly", "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z", "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z ends before", "Give start/end"),
+        (BATCH, "7/6", "7/6 ends before it starts", "Give start/end with the later one second; the end is not part of it."),
+        (BATCH, "seven", "'seven' is not a micro-batch", "Write its number, or its name as in batch-000000007."),
+        ("hourly", "now", "'now' is not an instant", "Write it like 2026-01-02T03:00:00Z."),
+        ("hourly", "2026-01-02", "'2026-01-02' has no time zone", "Write 2026-01-02T00:00:00Z if UTC is meant."),
+        (BATCH, "0/100001", "0/100001 names more than 100,000 windows", "Name fewer of them at a time."),
+    ],
+)
+def test_a_wrong_text_is_told_with_what_to_do(grid: str, text: str, what: str, do: str) -> None:
+    """It is named as it was written."""
+    error = told(grid, text)
+    assert error.what.startswith(what)
+    assert error.do.startswith(do)
+    assert error.stage == "plan"
+
+
+def test_a_hundred_thousand_windows_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many, and not one more; in time too, where no more are counted than must be."""
+    assert len(parse_windows("p", BATCH, "0/100000")) == 100_000
+    monkeypatch.setattr("ingest.windows.grid._WINDOWS_MAX", 2)
+    assert len(parse_windows("p", "hourly", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z")) == 2
+    error = told("hourly", "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z")
+    assert error.what == "2026-01-02T03:00:00Z/2026-01-02T06:00:00Z names more than 2 windows"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "0 0 1-2 * *",
+        "0 0 29 2,3 *",
+        "0 0 29 * *",
+        "0 0 29 2 1",
+        "0,1 0 * * *",
+        "0-59/2 * * * *",
+        "*/2 */3 * */2 *",
+        "0 0 * * */2",
+        "0 0 */2 * *",
+    ],
+)
+def test_what_all_programs_read_in_one_way_is_a_grid(expression: str) -> None:
+    """And it is its own cron expression."""
+    assert cron(expression) == expression
+
+
+@pytest.mark.parametrize(("minutes", "hour", "length", "fine"), [(246, "11", 500, True), (247, "1", 501, False)])
+def test_an_expression_has_an_end(minutes: int, hour: str, length: int, fine: bool) -> None:
+    """At most 500 characters, for each is read by several programs."""
+    expression = f"{','.join('1' * minutes)} {hour} * * *"
+    assert len(expression) == length
+    assert known(expression) == fine

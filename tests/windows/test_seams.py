@@ -27,6 +27,12 @@ def test_a_difference_is_told_by_topic_partition(other: Boundary, said: str) -> 
     assert difference(HERE, other) == said
 
 
+def test_what_one_side_left_out_is_nowhere() -> None:
+    """On whichever side."""
+    other = boundary(hour(1), mark(5), seen={"t": 2})
+    assert (difference(HERE, other), difference(other, HERE)) == ("t[1] at 7 and nothing", "t[1] at nothing and 7")
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,34 +14,16 @@ from ingest.decode.json.bounded import Bounded
 from ingest.decode.json.fast import Fast, Taken
 from ingest.decode.json.strict import Strict, Unknown
 from ingest.decode.json.values import RefusedValueError
+from ingest.ports.decoder import Decode, Decoded
 from ingest.schema.columns import Columns
-from ingest.schema.load import load_model, source_digest
-from ingest.transform.validate import Rules
+from ingest.schema.load import built_of_model, model_now
 
 OnNull = Literal["dead", "drop"]
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """Every message of a batch exactly once: in `row_index`, in `dead_index`, or counted in `dropped`.
-
-    `rows` is of the columns' Arrow schema, `row_index` (int64, ascending) says which message each row came from, `dead_index` (int64,
-    ascending) which messages were refused: at which stage (`decode` or `validate`), for which short reason to count by, and with which
-    detail, free of payload.
-    """
-
-    rows: pa.RecordBatch
-    row_index: pa.Int64Array
-    dead_index: pa.Int64Array
-    dead_stage: pa.StringArray
-    dead_reason: pa.StringArray
-    dead_detail: pa.StringArray
-    dropped: int
-
-
-@dataclass(frozen=True)
 class JsonDecoder:
-    """A picklable recipe; each thread of an executor builds what it needs once, and again when the schema's file changed.
+    """JSON documents to the columns of a pandera model, one row a message.
 
     `on_null`: what a message without a value becomes; `unknown`: what becomes of a message with fields that the schema doesn't name.
     """
@@ -52,48 +33,34 @@ class JsonDecoder:
     on_null: OnNull = "dead"
     unknown: Unknown = "ignore"
 
-    def decode(self, messages: pa.RecordBatch) -> Decoded:
-        """The verdict on each message of a `MESSAGES` batch of at most some 65,536 messages.
+    @property
+    def columns(self) -> Columns:
+        """See `ports.decoder.Decoder.columns`."""
+        return Columns.of(model_now(self.reference, self.folder)[1])
 
-        Raises:
-            SpecError: if the model can't be loaded or used, or a check fails as a whole.
-        """
-        return self._machine().decode(messages.column("value"), self.on_null)
-
-    def _machine(self) -> Machine:
-        machines: dict[JsonDecoder, tuple[str, Machine]] = _LOCAL.__dict__.setdefault("machines", {})
-        digest = source_digest(self.reference, self.folder)
-        known = machines.get(self)
-        if known is None or known[0] != digest:
-            known = machines[self] = (digest, Machine(load_model(self.reference, self.folder), self.unknown))
-        return known[1]
+    def open(self) -> Decode:
+        """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
+        machine = built_of_model(self, self.reference, self.folder, lambda model: Machine(model, self.unknown))
+        return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
 
 _CHUNK = 1 << 20
 """Bytes of messages whose rows wait as Python's objects."""
-_LOCAL = threading.local()  # a DuckDB connection serves one thread
 
 
 class Machine:
-    """What a recipe builds. Not for several threads at once."""
+    """What a recipe builds. Not for several threads at once: a DuckDB connection serves one."""
 
     def __init__(self, model: type, unknown: Unknown) -> None:
         columns = Columns.of(model)
         self._schema = columns.arrow_schema
         self._strict = Strict(columns, unknown)
         self._fast = Bounded(columns, unknown) if Fast.covers(columns) else None
-        self._rules = Rules(model)
 
     def decode(self, values: pa.BinaryArray, on_null: OnNull) -> Decoded:
-        """Decode, then validate what was decoded."""
+        """The verdict on each message."""
         dead = _Dead()
         rows, index, dropped = self._rows(values, on_null, dead)
-        for failure in self._rules.failures(rows):
-            dead.add("validate", index[failure.rows].tolist(), failure.reason, failure.detail)
-        refused = dead.indices("validate")
-        if refused:
-            keep = ~np.isin(index, refused)
-            rows, index = rows.filter(pa.array(keep)), index[keep]
         return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped)
 
     def _rows(self, values: pa.BinaryArray, on_null: OnNull, dead: _Dead) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], int]:
@@ -108,7 +75,7 @@ class Machine:
             try:
                 slow.add(i, self._decoded(message), len(message or b""))
             except RefusedValueError as refusal:
-                dead.add("decode", [i], refusal.reason, refusal.detail)
+                dead.add(i, refusal)
         rows, index = self._merged(taken, *slow.arrays())
         return rows, index, dropped
 
@@ -174,8 +141,7 @@ class _Slow:
                 try:
                     self._convert([row], [index])
                 except Exception as error:  # noqa: BLE001  # as above
-                    refusal = _undecodable(error)
-                    self._dead.add("decode", [index], refusal.reason, refusal.detail)
+                    self._dead.add(index, _undecodable(error))
 
     def _convert(self, rows: list[list[object]], index: list[int]) -> None:
         if rows:
@@ -194,19 +160,17 @@ class _Dead:
     """Dead letters as they are found."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, str, str, str]] = []
+        self._found: list[tuple[int, str, str]] = []
 
-    def add(self, stage: str, indices: list[int], reason: str, detail: str) -> None:
-        self._found += [(i, stage, reason, detail) for i in indices]
-
-    def indices(self, stage: str) -> list[int]:
-        return [i for i, found_at, _, _ in self._found if found_at == stage]
+    def add(self, index: int, refusal: RefusedValueError) -> None:
+        self._found.append((index, refusal.reason, refusal.detail))
 
     def arrays(self) -> tuple[pa.Int64Array, pa.StringArray, pa.StringArray, pa.StringArray]:
         """Index, stage, reason and detail, in the order of the messages."""
         self._found.sort()
-        index, stage, reason, detail = list(zip(*self._found, strict=True)) or [(), (), (), ()]
-        return pa.array(index, pa.int64()), pa.array(stage, pa.string()), pa.array(reason, pa.string()), pa.array(detail, pa.string())
+        index, reason, detail = list(zip(*self._found, strict=True)) or [(), (), ()]
+        stage = pa.repeat("decode", len(index))
+        return pa.array(index, pa.int64()), stage, pa.array(reason, pa.string()), pa.array(detail, pa.string())
 
 
 def _bools(mask: pa.BooleanArray) -> npt.NDArray[np.bool_]:

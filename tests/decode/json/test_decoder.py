@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.json.decoder import Decoded, JsonDecoder
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import SpecError
 from ingest.schema.columns import Columns
-from ingest.schema.messages import MESSAGES
+from tests.contracts.values import dead, valued, whole
 from tests.decode.json.documents import documents
 from tests.decode.json.models import Nested, Scalars
 from tests.profiles import examples
@@ -22,28 +22,13 @@ from tests.profiles import examples
 HERE = Path(__file__).parent
 SCALARS = JsonDecoder("models.py:Scalars", HERE)
 NESTED = JsonDecoder("models.py:Nested", HERE)
-RULED = "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id: pl.Int64 = pp.Field(ge=0)\n"
+MODEL = "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id: pl.Int64\n"
 
 
-def batch(values: list[bytes | None]) -> pa.RecordBatch:
-    """Messages with these values."""
-    n = len(values)
-    columns: dict[str, Any] = {
-        "topic": ["t"] * n, "partition": [0] * n, "offset": list(range(n)), "timestamp": [0] * n, "timestamp_type": ["CreateTime"] * n,
-        "key": [None] * n, "value": values, "headers": [[]] * n, "leader_epoch": [None] * n,
-    }  # fmt: skip
-    return pa.record_batch([pa.array(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES)
-
-
-def dead(decoded: Decoded) -> list[tuple[int, str, str]]:
-    """Index, stage and reason of the dead letters."""
-    return list(zip(decoded.dead_index.to_pylist(), decoded.dead_stage.to_pylist(), decoded.dead_reason.to_pylist(), strict=True))
-
-
-def test_rows_and_dead_letters_of_one_batch() -> None:
+def test_rows_and_dead_letters_of_one_valued() -> None:
     """Rows keep the order of their messages, from both ways; each refusal names its stage and reason."""
     values = [b'{"id":1}', None, b"\xff", b"", b'{"id":"2"}', b'{"id":9,"more":{"a":1}}', b'{"id":3,"name":"x"}', b'{"id":4,"id":4}']
-    decoded = SCALARS.decode(batch(values))
+    decoded = SCALARS.open()(valued(values))
     assert decoded.rows.schema == Columns.of(Scalars).arrow_schema
     assert decoded.rows.column("id").to_pylist() == [1, 9, 3]
     assert decoded.row_index.to_pylist() == [0, 5, 6]
@@ -55,20 +40,20 @@ def test_rows_and_dead_letters_of_one_batch() -> None:
 
 def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
     """Dropped is counted; an empty value and the document `null` are no tombstones."""
-    decoded = JsonDecoder("models.py:Scalars", HERE, on_null="drop").decode(batch([None, b'{"id":1}', None, b"null", b""]))
+    decoded = JsonDecoder("models.py:Scalars", HERE, on_null="drop").open()(valued([None, b'{"id":1}', None, b"null", b""]))
     assert (decoded.dropped, decoded.row_index.to_pylist()) == (2, [1])
     assert dead(decoded) == [(3, "decode", "wrong_type"), (4, "decode", "not_json")]
 
 
 def test_unknown_fields_die_where_the_spec_says_so() -> None:
     """On both ways."""
-    decoded = JsonDecoder("models.py:Scalars", HERE, unknown="dead").decode(batch([b'{"id":1}', b'{"id":1,"more":1}']))
+    decoded = JsonDecoder("models.py:Scalars", HERE, unknown="dead").open()(valued([b'{"id":1}', b'{"id":1,"more":1}']))
     assert (decoded.row_index.to_pylist(), dead(decoded)) == ([0], [(1, "decode", "unknown_field")])
 
 
 def test_lists_and_maps_become_rows() -> None:
     """By the strict way alone, of the declared Arrow types."""
-    decoded = NESTED.decode(batch([b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}']))
+    decoded = NESTED.open()(valued([b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}']))
     assert decoded.rows.schema == Columns.of(Nested).arrow_schema
     assert decoded.rows.column("stock").to_pylist() == [[("x", 1)], None]
     assert dead(decoded) == [(1, "decode", "wrong_type")]
@@ -77,47 +62,40 @@ def test_lists_and_maps_become_rows() -> None:
 @pytest.mark.parametrize("values", [[], [None], [b"x"], [b'{"id":1}']])
 def test_batches_of_one_kind(values: list[bytes | None]) -> None:
     """No messages, no rows, or no dead letters: the shapes stay the same."""
-    decoded = SCALARS.decode(batch(values))
+    decoded = SCALARS.open()(valued(values))
     assert decoded.rows.schema == Columns.of(Scalars).arrow_schema
     assert len(decoded.dead_index) + decoded.rows.num_rows == len(values)
     assert (decoded.row_index.type, decoded.dead_index.type, decoded.dead_reason.type) == (pa.int64(), pa.int64(), pa.string())
 
 
-def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> None:
-    """Its index is the message's, not the row's; dead letters of both stages stand in message order."""
-    (tmp_path / "m.py").write_text(RULED)
-    decoded = JsonDecoder("m.py:M", tmp_path).decode(batch([b"x", b'{"id":-1}', b'{"id":1}', None, b'{"id":-2}']))
-    assert (decoded.row_index.to_pylist(), decoded.rows.column("id").to_pylist()) == ([2], [1])
-    check = "check:id:greater_than_or_equal_to"
-    assert dead(decoded) == [(0, "decode", "not_json"), (1, "validate", check), (3, "decode", "tombstone"), (4, "validate", check)]
-
-
 def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:
     """Workers live on between runs; a retry after mending the file sees the new one."""
-    (tmp_path / "m.py").write_text(RULED)
+    (tmp_path / "m.py").write_text(MODEL)
     decoder = JsonDecoder("m.py:M", tmp_path)
-    assert decoder.decode(batch([b'{"id":-1}'])).rows.num_rows == 0
-    (tmp_path / "m.py").write_text(RULED.replace("ge=0", "ge=-5"))
-    assert decoder.decode(batch([b'{"id":-1}'])).rows.num_rows == 1
+    assert decoder.open()(valued([b'{"id":"x"}'])).rows.num_rows == 0
+    assert decoder.columns.described() == (("id", "int64 not null"),)
+    (tmp_path / "m.py").write_text(MODEL.replace("Int64", "String"))
+    assert decoder.open()(valued([b'{"id":"x"}'])).rows.num_rows == 1
+    assert decoder.columns.described() == (("id", "string not null"),)
 
 
 def test_a_used_decoder_travels() -> None:
     """It is a recipe: what it built stays behind."""
-    SCALARS.decode(batch([b'{"id":1}']))
+    SCALARS.open()(valued([b'{"id":1}']))
     copy = pickle.loads(pickle.dumps(SCALARS))
     assert copy == SCALARS
-    assert copy.decode(batch([b'{"id":1}'])).rows.num_rows == 1
+    assert copy.open()(valued([b'{"id":1}'])).rows.num_rows == 1
 
 
 def test_a_missing_schema_fails_the_window(tmp_path: Path) -> None:
     """No dead letters for the schema's mistakes."""
     with pytest.raises(SpecError, match="can't be read"):
-        JsonDecoder("gone.py:M", tmp_path).decode(batch([b"{}"]))
+        JsonDecoder("gone.py:M", tmp_path).open()(valued([b"{}"]))
 
 
 def test_monstrous_messages_among_good_ones() -> None:
     """Each costs itself only."""
-    decoded = SCALARS.decode(batch([b'{"id":1}', b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":2}']))
+    decoded = SCALARS.open()(valued([b'{"id":1}', b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":2}']))
     assert decoded.rows.column("id").to_pylist() == [1, 2]
     assert [reason for _, _, reason in dead(decoded)] == ["too_deep", "out_of_range"]
 
@@ -129,11 +107,7 @@ def test_every_message_ends_in_exactly_one_place(seed: int, tombstones: list[int
     values: list[bytes | None] = list(documents(60, seed))
     for i in tombstones:
         values[i] = None
-    decoded = JsonDecoder("models.py:Scalars", HERE, on_null=on_null).decode(batch(values))
-    rows, refused = decoded.row_index.to_pylist(), decoded.dead_index.to_pylist()
-    assert rows == sorted(set(rows))
-    assert refused == sorted(set(refused))
-    assert not set(rows) & set(refused)
-    assert len(rows) + len(refused) + decoded.dropped == len(values)
-    assert decoded.rows.num_rows == len(rows)
-    decoded.rows.validate(full=True)
+    decoded = JsonDecoder("models.py:Scalars", HERE, on_null=on_null).open()(valued(values))
+    whole(decoded, SCALARS.columns.arrow_schema, len(values))
+    assert decoded.valid == decoded.rows.num_rows
+    assert decoded.filtered == 0

@@ -1,4 +1,8 @@
-"""What a commit does when its answer is lost, another commit comes first, or nothing can be told."""
+"""What a commit does when its answer is lost, another commit comes first, or nothing can be told.
+
+What was found in deltalake 1.6, and a change of which would be noticed here: `create_write_transaction` does not refresh the handle that it
+was called on, so a commit is made on exactly the snapshot that was looked at.
+"""
 
 from __future__ import annotations
 

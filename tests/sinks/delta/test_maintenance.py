@@ -1,4 +1,9 @@
-"""Receipts live as long as the data: vacuum, checkpoints, log clean-up and compaction take none away. Nothing that is needed is removed."""
+"""Receipts live as long as the data: vacuum, checkpoints, log clean-up and compaction take none away. Nothing that is needed is removed.
+
+What was found in deltalake 1.6, and a change of which would be noticed here: `_windrow/` in the table's folder survives vacuum (lite and
+full), checkpoints, log clean-up and compaction. `transaction_version` reads the log at each call, so many receipts are looked up in one
+pass.
+"""
 
 from __future__ import annotations
 

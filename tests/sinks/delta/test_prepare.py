@@ -1,4 +1,8 @@
-"""A table is made once, bound for good, and only extended; what it can't take is told before anything is written."""
+"""A table is made once, bound for good, and only extended; what it can't take is told before anything is written.
+
+What was found in deltalake 1.6, and a change of which would be noticed here: `DeltaTable.create(mode="error")` is not put-if-absent. Of two
+racing creators the second replaces the first one's properties. With `max_commit_retries=0` it is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Statistics never make a reader skip a row that it asks for."""
+"""Statistics never make a reader skip a row that it asks for.
+
+What was found in deltalake 1.6, and a change of which would be noticed here:
+
+- Statistics with bounds for some columns only make readers drop rows silently: a missing bound is taken as "null here". So a file has
+  bounds for all plain columns, or for none.
+- Beside a struct column bounds become a comparison with the struct itself, which is never true: filters on it skipped rows. So files with
+  a struct column at the top have no bounds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""A full disk and a log that was cut short: what happened, to which file, and the way out, which is then taken."""
+"""A full disk and a log that was cut short: what happened, to which file, and the way out, which is then taken.
+
+What was found in deltalake 1.6, and a change of which would be noticed here:
+
+- A newest log entry that a loss of power left half written makes the table unreadable, an empty one counts as a commit of nothing. Setting
+  it aside is safe (`ingest/sinks/delta/trouble.py` says why): nobody can have built on it, and rows and receipt's name go together.
+- An entry that was cut right at a line's end loads: with rows, without the transactions behind them, by which the next run of the window
+  would know of them. So a commit first looks whether the entry that it builds on, if it is ours, is there to its last line; and a window's
+  first commit, whether the table holds rows of it already.
+- Its errors are trees whose first line says nothing ("Generic LocalFileSystem error"); a full disk is an `os error` among the causes.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,41 @@
+"""JSON as a format of specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+
+if TYPE_CHECKING:
+    from ingest.ports.decoder import Decoder
+
+
+class JsonSection(FormatSection):
+    """`on_null`: what becomes of a message without a value; `unknown`: of one with fields that the schema doesn't name."""
+
+    format: Literal["json"] = Field(default="json", description="What the messages are; the other settings of `decode` are the format's.")
+    schema_: SchemaReference = Field(
+        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+    )
+    on_null: Literal["dead", "drop"] = Field(
+        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+    )
+    unknown: Literal["ignore", "dead"] = Field(
+        default="ignore",
+        description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
+    )
+
+
+class _Json:
+    section = JsonSection
+
+    def decoder(self, section: JsonSection, folder: Path) -> Decoder:
+        from ingest.decode.json.decoder import JsonDecoder
+
+        return JsonDecoder(section.schema_, folder, on_null=section.on_null, unknown=section.unknown)
+
+
+JSON: FormatKind[JsonSection] = _Json()

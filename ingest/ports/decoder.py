@@ -1,0 +1,109 @@
+"""What makes rows of messages, and the verdict on each message that decoders and transforms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from ingest.schema.columns import Columns
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Rows (by position) that fail for one reason. `detail`: the reason in words and where in the message, free of payload."""
+
+    rows: npt.NDArray[np.intp]
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What became of a batch of messages. Each of them is in exactly one place.
+
+    - it has rows: in `row_index` (int64, ascending), which says for each of `rows` the message that it came from, once or several times;
+    - it was refused: in `dead_index` (int64, ascending, each once), with the stage that refused it (`decode` or `validate`), a short
+      reason to count by, and a detail free of payload;
+    - it has no value, and the spec says that such messages are only counted: in `dropped`;
+    - it is fine and stands for no row: in `filtered`.
+
+    `rows` has the Arrow schema of the columns that whoever made this promises.
+    """
+
+    rows: pa.RecordBatch
+    row_index: pa.Int64Array
+    dead_index: pa.Int64Array
+    dead_stage: pa.StringArray
+    dead_reason: pa.StringArray
+    dead_detail: pa.StringArray
+    dropped: int = 0
+    filtered: int = 0
+
+    @property
+    def valid(self) -> int:
+        """How many messages have rows."""
+        index = self.row_index.to_numpy()
+        return int(np.count_nonzero(np.diff(index))) + 1 if len(index) else 0
+
+    def with_rows(self, rows: pa.RecordBatch, made_from: npt.NDArray[np.intp]) -> Decoded:
+        """The same messages with other rows: `made_from` (ascending) says for each new row the old one that it was made from.
+
+        A message that loses all of its rows by that is filtered.
+        """
+        changed = replace(self, rows=rows, row_index=self.row_index.take(pa.array(made_from, pa.int64())))
+        return replace(changed, filtered=self.filtered + self.valid - changed.valid)
+
+    def refused(self, stage: str, refusals: Sequence[Refusal]) -> Decoded:
+        """The same with the messages of some rows refused: whole messages, each for the first of its rows that is named, and first why."""
+        positions = np.concatenate([np.zeros(0, np.intp), *(r.rows for r in refusals)])
+        if not len(positions):
+            return self
+        why = np.repeat(np.arange(len(refusals)), [len(r.rows) for r in refusals])
+        order = np.argsort(positions, kind="stable")
+        index = self.row_index.to_numpy()
+        dead, first = np.unique(index[positions[order]], return_index=True)
+        kinds = pa.array(why[order][first])
+        told = (
+            pa.array(dead, pa.int64()),
+            pa.repeat(stage, len(dead)),
+            pa.array([r.reason for r in refusals], pa.string()).take(kinds),
+            pa.array([r.detail for r in refusals], pa.string()).take(kinds),
+        )
+        before = (self.dead_index, self.dead_stage, self.dead_reason, self.dead_detail)
+        by_message = pa.array(np.argsort(np.concatenate([self.dead_index.to_numpy(), dead]), kind="stable"))
+        letters = (pa.concat_arrays([old, new]).take(by_message) for old, new in zip(before, told, strict=True))
+        dead_index, dead_stage, dead_reason, dead_detail = letters
+        kept = ~np.isin(index, dead)
+        rows, row_index = self.rows.filter(pa.array(kept)), pa.array(index[kept], pa.int64())
+        return Decoded(rows, row_index, dead_index, dead_stage, dead_reason, dead_detail, self.dropped, self.filtered)
+
+
+Decode = Callable[[pa.RecordBatch], Decoded]
+"""The verdict on each message of a `MESSAGES` batch, of at most some 65,536 messages."""
+
+
+class Decoder(Protocol):
+    """Messages to rows. Picklable, and cheap to pickle: a recipe, whose machine is built where it is opened."""
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the rows that it gives, before any transform.
+
+        Raises:
+            SpecError: they can't be made out, because a schema can't be loaded or used.
+        """
+
+    def open(self) -> Decode:
+        """What decodes, for the thread that asks, and for no longer than a split: what it stands on is looked at anew each time.
+
+        The verdict on a message depends on this message alone. No message makes it raise: what can't be decoded is a dead letter.
+
+        Raises:
+            SpecError: what it stands on can't be loaded or used.
+        """

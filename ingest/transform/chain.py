@@ -1,0 +1,31 @@
+"""Transforms one after the other, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+from ingest.ports.decoder import Decoded
+from ingest.ports.transform import Transform
+from ingest.schema.columns import Columns
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Transforms in the order in which they are applied. None: rows stay as they were decoded."""
+
+    transforms: tuple[Transform, ...] = ()
+
+    def columns(self, before: Columns) -> Columns:
+        """What the last one gives, where each works on the columns of the one before it.
+
+        Raises:
+            SpecError: one of them can't.
+        """
+        return reduce(lambda columns, transform: transform.columns(columns), self.transforms, before)
+
+    def open(self) -> Callable[[Decoded], Decoded]:
+        """See `ports.transform.Transform.open`."""
+        steps = [transform.open() for transform in self.transforms]
+        return lambda decoded: reduce(lambda found, step: step(found), steps, decoded)

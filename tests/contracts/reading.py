@@ -1,0 +1,20 @@
+"""What a reader gives of a split, gathered: for suites whose splits are small."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ingest.model.plan import Split
+from ingest.ports.reader import Reader, ReadSummary
+
+
+def gathered(reader: Reader, split: Split) -> tuple[list[pa.RecordBatch], ReadSummary]:
+    """All batches, and the summary."""
+    batches: list[pa.RecordBatch] = []
+    summary = reader.read(split, batches.append)
+    return batches, summary
+
+
+def batches_of(reader: Reader, split: Split) -> list[pa.RecordBatch]:
+    """All batches."""
+    return gathered(reader, split)[0]

@@ -1,0 +1,116 @@
+"""What every `ports.transform.Transform` must keep.
+
+The suite of a transform supplies the fixtures `transform` and `before`: columns that it takes, and rows of them with the number of the
+message that each came from, at least two messages of which one keeps a row.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.ports.decoder import Decoded, Refusal
+from ingest.ports.transform import Transform
+from ingest.schema.columns import Columns
+from tests.contracts.values import dead, verdicts, whole
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a transform is given: columns, rows, and the message of each row (from 0, ascending)."""
+
+    columns: Columns
+    rows: pa.RecordBatch
+    messages: tuple[int, ...]
+
+    def decoded(self, *only: int) -> Decoded:
+        """The rows, of some of the messages only; beside them two dead letters, one dropped and one filtered message.
+
+        Message n has the number 2n + 1 here: messages 0 and the last one were refused by the decoder.
+        """
+        kept = [i for i, message in enumerate(self.messages) if not only or message in only]
+        last = 2 * max(self.messages) + 2
+        index = pa.array([2 * self.messages[i] + 1 for i in kept], pa.int64())
+        letters = (pa.array(["decode"] * 2), pa.array(["odd", "even"]), pa.array(["Expected - at $", None], pa.string()))
+        taken = self.rows.take(pa.array(kept, pa.int64()))
+        return Decoded(taken, index, pa.array([0, last], pa.int64()), *letters, dropped=1, filtered=1)
+
+    def count(self, *only: int) -> int:
+        """How many messages `decoded` stands for."""
+        return len(set(only or self.messages)) + 4
+
+
+class TransformContract:
+    """The promises."""
+
+    def after(self, transform: Transform, before: Before, *only: int) -> Decoded:
+        """What becomes of the rows; of the shape that all promise."""
+        given = before.decoded(*only)
+        found = transform.open()(given)
+        whole(found, transform.columns(before.columns).arrow_schema, before.count(*only), given.dead_index[1].as_py() + 1)
+        return found
+
+    def test_each_message_is_in_one_place(self, transform: Transform, before: Before) -> None:
+        """Each message that had rows has some, is refused, or counts as filtered; what had none stays as it was."""
+        given, found = before.decoded(), self.after(transform, before)
+        had = set(given.row_index.to_pylist())
+        assert set(found.row_index.to_pylist()) <= had
+        new = [letter for letter in dead(found) if letter not in dead(given)]
+        assert {index for index, _, _ in new} <= had
+        assert {stage for _, stage, _ in new} <= {"validate"}
+        assert [letter for letter in dead(found) if letter not in new] == dead(given)
+        assert found.dropped == given.dropped
+        assert found.valid + len(new) + found.filtered - given.filtered == len(had)
+        assert found.valid
+
+    def test_a_message_is_judged_alone(self, transform: Transform, before: Before) -> None:
+        """What becomes of a message's rows is the same whatever other messages are in the batch."""
+        together = verdicts(self.after(transform, before))
+        for message in sorted(set(before.messages)):
+            alone = verdicts(self.after(transform, before, message))
+            assert alone.get(2 * message + 1) == together.get(2 * message + 1)
+
+    def test_nothing_is_nothing(self, transform: Transform, before: Before) -> None:
+        """A batch without a row has none afterwards, with the right columns."""
+        none = before.decoded().refused("validate", [Refusal(np.arange(before.rows.num_rows), "reason", "detail")])
+        found = transform.open()(none)
+        assert found.rows.num_rows == 0
+        assert found.rows.schema.equals(transform.columns(before.columns).arrow_schema)
+        assert (dead(found), found.dropped, found.filtered) == (dead(none), none.dropped, none.filtered)
+
+    def test_it_leaves_what_it_was_given(self, transform: Transform, before: Before) -> None:
+        """The batch that came in is as it was."""
+        given = before.decoded()
+        first = verdicts(given)
+        transform.open()(given)
+        assert verdicts(given) == first
+
+    def test_a_transform_travels(self, transform: Transform, before: Before) -> None:
+        """It is a recipe: what it built stays behind, and the copy is equal, promises the same, and does the same."""
+        first = verdicts(self.after(transform, before))
+        words = pickle.dumps(transform)
+        assert len(words) < 4096
+        copy = pickle.loads(words)
+        assert (copy, hash(copy)) == (transform, hash(transform))
+        assert copy.columns(before.columns) == transform.columns(before.columns)
+        assert verdicts(self.after(copy, before)) == first
+
+    def test_threads_do_not_meet(self, transform: Transform, before: Before) -> None:
+        """Several threads that open one transform at the same time get the same verdicts."""
+        expected, found, begin = verdicts(self.after(transform, before)), [], threading.Barrier(4)
+
+        def work() -> None:
+            begin.wait(timeout=60)
+            step = transform.open()
+            found.append([verdicts(step(before.decoded())) for _ in range(5)])
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=120)
+        assert found == [[expected] * 5] * 4

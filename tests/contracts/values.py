@@ -1,0 +1,59 @@
+"""Messages that differ by their values alone, and what became of them, for suites of decoders and transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.ports.decoder import Decoded
+from ingest.schema.messages import MESSAGES
+
+
+def valued(values: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Messages with these values, from offset 0 on."""
+    n = len(values)
+    columns: dict[str, Any] = {
+        "topic": ["t"] * n, "partition": [0] * n, "offset": list(range(n)), "timestamp": [0] * n, "timestamp_type": ["CreateTime"] * n,
+        "key": [None] * n, "value": values, "headers": [[]] * n, "leader_epoch": [None] * n,
+    }  # fmt: skip
+    return pa.record_batch([pa.array(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES)
+
+
+def dead(decoded: Decoded) -> list[tuple[int, str, str]]:
+    """Index, stage and reason of the dead letters."""
+    return list(zip(decoded.dead_index.to_pylist(), decoded.dead_stage.to_pylist(), decoded.dead_reason.to_pylist(), strict=True))
+
+
+def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
+    """Per message that isn't dropped or filtered what became of it: its rows, or stage, reason and detail in a tuple."""
+    found: dict[int, list[Any]] = {}
+    for index, row in zip(decoded.row_index.to_pylist(), decoded.rows.to_pylist(), strict=True):
+        found.setdefault(index, []).append(row)
+    details = decoded.dead_detail.to_pylist()
+    for (index, stage, reason), detail in zip(dead(decoded), details, strict=True):
+        found.setdefault(index, []).append((stage, reason, detail))
+    return found
+
+
+def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | None = None) -> None:
+    """The shapes that every decoder and transform keeps: rows of these columns, and each of so many messages in exactly one place.
+
+    `numbered`: their numbers lie below it, where some are left out.
+    """
+    rows, refused = decoded.row_index.to_pylist(), decoded.dead_index.to_pylist()
+    assert decoded.rows.schema.equals(columns)
+    decoded.rows.validate(full=True)
+    assert [f.name for f, c in zip(columns, decoded.rows.columns, strict=True) if c.null_count and not f.nullable] == []
+    assert (decoded.row_index.type, decoded.dead_index.type) == (pa.int64(), pa.int64())
+    assert {a.type for a in (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)} == {pa.string()}
+    assert len({len(a) for a in (decoded.dead_index, decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)}) == 1
+    assert decoded.rows.num_rows == len(rows)
+    assert rows == sorted(rows)
+    assert refused == sorted(set(refused))
+    assert not set(rows) & set(refused)
+    assert all(0 <= index < (numbered or messages) for index in (*rows, *refused))
+    assert min(decoded.dropped, decoded.filtered) >= 0
+    assert decoded.valid == len(set(rows))
+    assert decoded.valid + len(refused) + decoded.dropped + decoded.filtered == messages

@@ -1,0 +1,37 @@
+"""JSON keeps the contract of every format, on both of its ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from ingest.decode.json.decoder import JsonDecoder
+from tests.contracts.decoder_contract import DecoderContract
+
+HERE = Path(__file__).parent
+
+
+class TestFast(DecoderContract):
+    """Scalars, which DuckDB takes first."""
+
+    GOOD: ClassVar = [b'{"id":1}', b'{"id":2,"name":"x","more":[{}]}', b' {"id": 3, "amount": 1.5}', b'{"id":4,"name":"\\u00fc"}']
+    BAD: ClassVar = [
+        b'{"id":"hunter2"}', b'{"hunter2":1}', b"hunter2", b'{"id":1,"id":"hunter2"}', b'{"id":1,"hunter2":', b'\xff{"id":"hunter2"}',
+    ]  # fmt: skip
+
+    @pytest.fixture
+    def decoder(self) -> JsonDecoder:
+        return JsonDecoder("models.py:Scalars", HERE)
+
+
+class TestStrict(TestFast):
+    """Lists and maps, which the strict way alone takes."""
+
+    GOOD: ClassVar = [b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2}', b'{"id":3,"tags":[],"stock":{}}']
+    BAD: ClassVar = [b'{"id":1,"tags":[["hunter2"]]}', b'{"id":"hunter2"}', b'{"id":1,"stock":"hunter2"}']
+
+    @pytest.fixture
+    def decoder(self) -> JsonDecoder:
+        return JsonDecoder("models.py:Nested", HERE, on_null="drop")

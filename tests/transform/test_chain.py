@@ -1,0 +1,205 @@
+"""Transforms change the columns and the number of rows on the way to the table, one after the other, and lose no message's account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.assemble import assemble
+from ingest.errors import SpecError
+from ingest.model.boundary import TopicPartition
+from ingest.model.window import Window
+from ingest.ports.decoder import Decoded
+from ingest.ports.transform import Transform
+from ingest.run.context import Pipeline, Request
+from ingest.run.pipeline import run
+from ingest.schema.columns import Column, Columns
+from ingest.spec.load import parse_spec
+from ingest.testing.broker import MemoryBroker
+from ingest.testing.engine import LocalEngine
+from ingest.testing.reader import MemoryReader
+from ingest.transform.chain import Chain
+from ingest.transform.validate import Validate
+from tests.contracts.transform_contract import Before, TransformContract
+from tests.sinks.delta.things import delta_pieces
+from tests.transform.small import Explode, Only, Rename
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+HOUR = Window("carts", START, START + timedelta(hours=1))
+TP = TopicPartition("shop.carts", 0)
+SCHEMAS = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Cart(pa.DataFrameModel):
+    cart: pl.Int64 = pa.Field(ge=0)
+    prices: pl.List(pl.Int64) = pa.Field(nullable=True)
+
+
+class Line(pa.DataFrameModel):
+    cart: pl.Int64
+    price: pl.Int64 = pa.Field(le=100)
+"""
+CARTS = Columns((Column("cart", pa.int64(), nullable=False), Column("prices", pa.list_(pa.int64()), nullable=True)))
+
+
+@pytest.fixture
+def before() -> Before:
+    """Rows of carts: of one message three, of another two, and of the others one each."""
+    prices = [[1, 20], [], None, [3], [40, None], [5, 60], [70], None]
+    rows = [pa.array(range(len(prices)), pa.int64()), pa.array(prices, pa.list_(pa.int64()))]
+    return Before(CARTS, pa.RecordBatch.from_arrays(rows, schema=CARTS.arrow_schema), (0, 0, 0, 1, 2, 3, 3, 5))
+
+
+class TestExplode(TransformContract):
+    """More rows of a message, or none."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        return Explode("prices")
+
+
+class TestOnly(TransformContract):
+    """Fewer rows."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        return Only("cart", 2)
+
+
+class TestRename(TransformContract):
+    """Other columns."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        return Rename("prices", "all prices")
+
+
+class TestNone(TransformContract):
+    """A chain without a link."""
+
+    @pytest.fixture
+    def transform(self) -> Transform:
+        return Chain()
+
+
+class TestChain(TransformContract):
+    """All of them, and the rules of a schema last."""
+
+    @pytest.fixture
+    def transform(self, tmp_path: Path) -> Transform:
+        (tmp_path / "schemas.py").write_text(SCHEMAS.replace("le=100", "le=50"))
+        return Chain((Explode("prices"), Rename("prices", "price"), Only("price", 2), Validate("schemas.py:Line", tmp_path)))
+
+
+@dataclass(frozen=True)
+class Noting:
+    """Notes that it was asked."""
+
+    name: str
+    noted: list[str]
+
+    def columns(self, before: Columns) -> Columns:
+        self.noted.append(f"columns {self.name}")
+        return before
+
+    def open(self) -> Callable[[Decoded], Decoded]:
+        self.noted.append(f"open {self.name}")
+        return lambda decoded: self.noted.append(self.name) or decoded  # type: ignore[func-returns-value]
+
+
+def test_a_chain_goes_from_first_to_last(before: Before) -> None:
+    """Columns and rows alike; each link is opened once, not once a batch."""
+    noted: list[str] = []
+    chain = Chain((Noting("a", noted), Noting("b", noted)))
+    chain.columns(CARTS)
+    step = chain.open()
+    step(step(before.decoded()))
+    assert noted == ["columns a", "columns b", "open a", "open b", "a", "b", "a", "b"]
+
+
+def test_rows_of_a_message_that_fail_take_it_with_them(before: Before, tmp_path: Path) -> None:
+    """The message is refused for its first row that fails, and none of its rows goes on; a null is refused where the rules allow none."""
+    (tmp_path / "schemas.py").write_text(SCHEMAS.replace("le=100", "le=50"))
+    chain = Chain((Explode("prices"), Rename("prices", "price"), Validate("schemas.py:Line", tmp_path)))
+    found = chain.open()(before.decoded())
+    assert list(zip(found.row_index.to_pylist(), found.rows["price"].to_pylist(), strict=True)) == [(1, 1), (1, 20), (3, 3)]
+    said = list(zip(found.dead_index.to_pylist(), found.dead_reason.to_pylist(), found.dead_detail.to_pylist(), strict=True))
+    assert said[1:3] == [
+        (5, "check:price:not_nullable", "Failed not_nullable - at $.price"),
+        (7, "check:price:less_than_or_equal_to", "Failed less_than_or_equal_to(50) - at $.price"),
+    ]
+    assert (found.dead_stage.to_pylist(), found.filtered) == (["decode", "validate", "validate", "decode"], 2)
+
+
+# ---------------------------------------------------------------------------------------------------------------- from spec to table
+
+
+def pipeline(folder: Path, transform: Transform | None, *carts: bytes) -> Pipeline:
+    """What a spec is made into with a transform, on a topic in memory."""
+    (folder / "schemas.py").write_text(SCHEMAS)
+    broker = MemoryBroker()
+    broker.create_topic(TP.topic, partitions=1)
+    for i, value in enumerate(carts):
+        broker.produce(TP, value, timestamp=START + timedelta(seconds=i))
+    attributes = {
+        "id": "carts", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic}, "window": {"grid": "hourly", "start": START},
+        "decode": {"schema": "schemas.py:Cart"}, "sink": {"path": str(folder / "table")}, "state": str(folder / "state.db"),
+        "metadata": {"ordinal": "_ordinal", "timestamp": "none"}, "limits": {"max_dead_ratio": 1.0},
+    }  # fmt: skip
+    made = assemble(parse_spec(attributes, folder), LocalEngine(), transform)
+    return replace(made, broker=broker, reader=partial(MemoryReader, broker, rows_max=2))
+
+
+def table(folder: Path) -> list[dict[str, Any]]:
+    """The rows, as they lie there."""
+    return [row for piece in delta_pieces(str(folder / "table")) for row in piece.drop(["_topic", "_partition", "_window"]).to_pylist()]
+
+
+def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
+    """Carts come, lines are stored: other columns and other numbers of rows than were decoded, each with its rules and its counts."""
+    chain = Chain((Explode("prices"), Only("prices", 10), Rename("prices", "price"), Validate("schemas.py:Line", tmp_path)))
+    carts = [
+        b'{"cart":1,"prices":[11,2,33]}', b'{"cart":2,"prices":[1]}', b'{"cart":3}', b'{"cart":4,"prices":[44,101]}', b"poison",
+        b'{"cart":-5,"prices":[55]}',
+    ]  # fmt: skip
+    made = pipeline(tmp_path, chain, *carts)
+    receipt = run(made, HOUR, Request("r")).committed.receipt
+    assert table(tmp_path) == [
+        {"cart": 1, "price": 11, "_offset": 0, "_ordinal": 0},
+        {"cart": 1, "price": 33, "_offset": 0, "_ordinal": 1},
+        {"cart": -5, "price": 55, "_offset": 5, "_ordinal": 0},
+    ]
+    counts = receipt.counts
+    assert (counts.read, counts.valid, counts.rows, counts.dead, counts.filtered) == (6, 2, 3, 2, 2)
+    assert receipt.schema == (("cart", "int64 not null"), ("price", "int64 not null"))
+    dead = made.sink.read_dead(HOUR)
+    assert (dead["_offset"].to_pylist(), dead["stage"].to_pylist()) == ([3, 4], ["validate", "decode"])
+    assert made.columns().columns[1].constraints == ("less_than_or_equal_to(100)",)
+
+
+def test_without_a_transform_the_schemas_rules_hold(tmp_path: Path) -> None:
+    """A spec's own chain is the rules of its schema."""
+    made = pipeline(tmp_path, None, b'{"cart":1}', b'{"cart":-1}')
+    counts = run(made, HOUR, Request("r")).committed.receipt.counts
+    assert (counts.valid, counts.rows, counts.dead) == (1, 1, 1)
+    assert [row["cart"] for row in table(tmp_path)] == [1]
+
+
+def test_a_chain_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:
+    """A transform that misses a column, or rules for others, refuse the pipeline before anything is read."""
+    with pytest.raises(SpecError, match="no column price"):
+        pipeline(tmp_path, Chain((Only("price", 1),)))
+    with pytest.raises(SpecError, match="price: missing; prices: list<item: int64>, not in the schema"):
+        pipeline(tmp_path, Chain((Validate("schemas.py:Line", tmp_path),)))
+    turned = Columns((Column("price", pa.int64(), nullable=False), Column("cart", pa.int64(), nullable=False)))
+    with pytest.raises(SpecError, match="come in the order price, cart"):
+        Validate("schemas.py:Line", tmp_path).columns(turned)
