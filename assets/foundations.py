@@ -10,21 +10,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from ingest.assemble import Foundations, assemble_on
+from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.sink import Sink
 from ingest.run.context import Pipeline
+from ingest.sinks.kind import Rows
 from ingest.spec.pipeline import PipelineSpec
 from resources.source import Source
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class HasLedger(Protocol):
@@ -34,11 +33,11 @@ class HasLedger(Protocol):
         """Open it."""
 
 
-class HasSink(Protocol):
+class HasTable(Protocol):
     """What stands under a table's key."""
 
-    def sink(self, rows: Callable[[], pa.Schema], metadata: Mapping[str, str]) -> Sink:
-        """Open it, told the columns of the rows and of the metadata."""
+    def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
+        """Open it and its dead letters, told the columns of the rows and of the metadata."""
 
 
 class HasEngine(Protocol):
@@ -78,12 +77,12 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
         UnreachableError: the ledger's database doesn't answer.
     """
     ledger: HasLedger = getattr(resources, ledger_key(spec))
-    table: HasSink = getattr(resources, sink_key(spec))
+    table: HasTable = getattr(resources, sink_key(spec))
     spark: HasEngine = getattr(resources, SPARK_KEY)
     on = Foundations(
         source_of(spec, resources).connect(spec.source.isolation),
         ledger.ledger(),
-        lambda rows: table.sink(rows, spec.metadata),
+        lambda rows: table.open(rows, spec.metadata),
         spark.engine(),
     )
     return _at(assemble_on(spec, on), clock)

@@ -16,18 +16,17 @@ from ingest.ports.broker import Broker
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.ports.sink import Sink
 from ingest.run.context import Pipeline
 from ingest.spec.cluster import ClusterSpec
-from ingest.spec.pipeline import PipelineSpec, SinkSpec
+from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from ingest.ports.dead_letters import DeadLetters
     from ingest.ports.decoder import Decoder
+    from ingest.ports.sink import Sink
     from ingest.ports.transform import Transform
     from ingest.schema.columns import Columns
-    from ingest.sinks.delta.sink import DeltaSink
+    from ingest.sinks.kind import Rows, SinkSection
 
 
 Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
@@ -36,11 +35,11 @@ Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
 
 @dataclass(frozen=True)
 class Foundations:
-    """What a pipeline stands on besides its spec and schema. `sink` is told the columns of the rows, without the metadata's."""
+    """What a pipeline stands on besides its spec and schema. `table` is told the columns of the rows, without the metadata's."""
 
     connection: Connection
     ledger: Ledger
-    sink: Callable[[Callable[[], pa.Schema]], Sink]
+    table: Callable[[Rows], tuple[Sink, DeadLetters]]
     engine: Engine
 
 
@@ -56,7 +55,7 @@ def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transf
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
     columns = table_columns(spec, transform)
-    return _pipeline(spec, lambda: columns, _named(spec, engine), transform)
+    return _pipeline(spec, lambda: columns, columns.arrow_schema, _named(spec, engine), transform)
 
 
 def assemble_on(spec: PipelineSpec, on: Foundations) -> Pipeline:
@@ -66,7 +65,7 @@ def assemble_on(spec: PipelineSpec, on: Foundations) -> Pipeline:
         SpecError: the schema can't be loaded or stored.
     """
     columns = table_columns(spec)
-    return _pipeline(spec, lambda: columns, on)
+    return _pipeline(spec, lambda: columns, columns.arrow_schema, on)
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
@@ -75,7 +74,8 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
     Raises:
         SpecError: the ledger's or the table's place makes no sense.
     """
-    return _pipeline(spec, cache(lambda: table_columns(spec)), _named(spec, None))
+    columns = cache(lambda: table_columns(spec))
+    return _pipeline(spec, columns, lambda: columns().arrow_schema, _named(spec, None))
 
 
 def connect(spec: PipelineSpec) -> Connection:
@@ -103,43 +103,40 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
     return KafkaBroker(servers, client, isolation=isolation, tuning=tuning.client()), reader
 
 
-def open_table(spec: PipelineSpec) -> DeltaSink:
-    """The pipeline's table, for who reads it: receipts and dead letters take neither ledger nor schema.
+def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
+    """The pipeline's table and its dead letters, for who reads them: that takes neither ledger nor schema.
 
     Raises:
         SpecError: no table can lie there.
     """
-    return make_sink(spec.sink, spec.folder, spec.metadata, lambda: table_columns(spec).arrow_schema)
+    return make_table(spec.sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder)
 
 
-def make_sink(section: SinkSpec, folder: Path, metadata: Mapping[str, str], rows: Callable[[], pa.Schema]) -> DeltaSink:
-    """The table of a spec's section.
+def make_table(section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> tuple[Sink, DeadLetters]:
+    """The table of a spec's section, and its dead letters.
 
     Args:
         section: what the spec says of it.
+        rows: the columns of the rows without the metadata columns.
+        metadata: these, name -> column.
         folder: what a relative path is relative to.
-        metadata: the metadata columns, name -> column.
-        rows: the columns of the rows without those.
 
     Raises:
-        SpecError: no table can lie there.
+        SpecError: no table can lie there, or hold such columns.
     """
-    from ingest.sinks.delta.sink import DeltaSink
+    from ingest.sinks.kinds import sink_kind
 
-    return DeltaSink(section.place(folder), rows, metadata)
+    kind = sink_kind(section.kind)
+    return kind.make(section, rows, metadata, folder), kind.dead_letters(section, folder)
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
     """The columns of the pipeline's table, but for the metadata columns: what becomes of the decoded ones. `transform`: see `assemble`.
 
     Raises:
-        SpecError: the schema can't be loaded, or a table can't hold such columns.
+        SpecError: the schema can't be loaded.
     """
-    from ingest.sinks.delta.columns import check_rows
-
-    columns = (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
-    check_rows(columns.arrow_schema, spec.metadata)
-    return columns
+    return (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
 
 
 def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
@@ -151,13 +148,16 @@ def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
     return Foundations(
         connect(spec),
         open_ledger(spec.state_url()),
-        lambda rows: make_sink(spec.sink, spec.folder, spec.metadata, rows),
+        lambda rows: make_table(spec.sink, rows, spec.metadata, spec.folder),
         engine or SparkEngine(local_session),
     )
 
 
-def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], on: Foundations, transform: Transform | None = None) -> Pipeline:
+def _pipeline(
+    spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, on: Foundations, transform: Transform | None = None
+) -> Pipeline:  # fmt: skip
     broker, reader = on.connection
+    sink, dead_letters = on.table(rows)
     return Pipeline(
         spec=spec,
         columns=columns,
@@ -166,7 +166,8 @@ def _pipeline(spec: PipelineSpec, columns: Callable[[], Columns], on: Foundation
         broker=broker,
         reader=reader,
         ledger=on.ledger,
-        sink=on.sink(lambda: columns().arrow_schema),
+        sink=sink,
+        dead_letters=dead_letters,
         engine=on.engine,
     )
 

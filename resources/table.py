@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import dagster as dg
 from pydantic import Field
 
-from ingest.assemble import make_sink
+from ingest.assemble import make_table
 from ingest.config.document import Document
+from ingest.config.values import Section
+from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.sink import Sink
-from ingest.spec.pipeline import PipelineSpec, SinkSpec
+from ingest.sinks.kind import Rows
+from ingest.sinks.kinds import SinkOfItsKind
+from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.reading import refusal, validated
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Table(dg.ConfigurableResource[None]):
@@ -30,8 +31,8 @@ class Table(dg.ConfigurableResource[None]):
         """The resource of a spec's table."""
         return cls(settings=spec.sink.model_dump(mode="json"), folder=str(spec.folder))
 
-    def sink(self, rows: Callable[[], pa.Schema], metadata: Mapping[str, str]) -> Sink:
-        """Opens it; nothing is touched yet.
+    def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
+        """The table, and its dead letters; nothing is touched yet.
 
         Args:
             rows: the columns of the rows, without the metadata columns.
@@ -40,7 +41,11 @@ class Table(dg.ConfigurableResource[None]):
         Raises:
             SpecError: its fields make no table.
         """
-        section, wrong = validated(SinkSpec, self.settings)
-        if section is None:
+        found, wrong = validated(_Settings, {"sink": self.settings})
+        if found is None:
             raise refusal("the resource Table", wrong, Document())
-        return make_sink(section, Path(self.folder), metadata, rows)
+        return make_table(found.sink, rows, metadata, Path(self.folder))
+
+
+class _Settings(Section):
+    sink: SinkOfItsKind

@@ -17,10 +17,10 @@ from ingest.ledger.sql import open_ledger
 from ingest.model.source import Isolation
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
-from ingest.testing.sink import MemorySink
 from resources.kafka import KafkaSource
 from resources.ledger import LedgerState
 from tests.assets.world import TOPIC, MemorySource, MemoryTable, World, hour
+from tests.sinks.beside import MemoryBoth
 
 CLUSTERS = """\
 clusters:
@@ -83,7 +83,7 @@ def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: 
     world.fill(2)
     elsewhere = str(tmp_path / "other.db")
     table = MemoryTable(world)
-    table.instead = MemorySink("elsewhere", world.columns.arrow_schema, world.spec.metadata)
+    table.instead = MemoryBoth("elsewhere", world.columns.arrow_schema, world.spec.metadata)
     given = {ledger_key(world.spec): LedgerState(url=elsewhere), sink_key(world.spec): table}
     assert run_of(world, standing_on(world.defs, given), world.key(0)).success
     assert [r.counts.read for r in open_ledger(elsewhere).recorded("things", 9)] == [60]

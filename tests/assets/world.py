@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 
 from assets.factory import kafka_table
 from assets.foundations import Clock
@@ -22,17 +21,20 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Isolation
 from ingest.model.window import Window
+from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
+from ingest.ports.sink import Sink
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
+from ingest.sinks.kind import Rows
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
-from ingest.testing.sink import MemorySink
 from resources.source import Source
+from tests.sinks.beside import MemoryBoth
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TOPIC = "shop.things"
@@ -81,12 +83,13 @@ class MemoryTable:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.instead: MemorySink | None = None
+        self.instead: MemoryBoth | None = None
 
-    def sink(self, rows: Callable[[], pa.Schema], metadata: Mapping[str, str]) -> MemorySink:
+    def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
         """The world's, whose columns are the same."""
         del rows, metadata
-        return self.instead or self.world.sink
+        both = self.instead or self.world.sink
+        return both, both.dead_letters
 
 
 class LocalTasks:
@@ -109,7 +112,7 @@ class World:
         self.spec = self.spec_of(folder, **over)
         columns = Columns.of(load_model(self.spec.decode.schema_, self.spec.folder))
         self.columns = columns
-        self.sink = MemorySink("things", columns.arrow_schema, self.spec.metadata)
+        self.sink = MemoryBoth("things", columns.arrow_schema, self.spec.metadata)
         self.sent: dict[TopicPartition, dict[int, object]] = {}
         self.attempts = 0
         self.impatient = False

@@ -107,7 +107,7 @@ def _sets(client: Mapping[str, object], tuning: TuningSpec) -> set[str]:
 def test_no_property_is_set_twice(
     theirs: dict[str, int], their_tuning: TuningSpec, own: dict[str, int], own_tuning: TuningSpec
 ) -> None:  # fmt: skip
-    """Of a cluster and a spec that are right by themselves the whole is right, sets what either sets, and what both set as the spec does."""
+    """Of two that are right by themselves the whole is right, and sets what either sets; what both set, it sets as the spec does."""
     for client, tuning in ((theirs, their_tuning), (own, own_tuning)):
         for name in tuning.properties():
             client.pop(name, None)
