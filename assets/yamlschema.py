@@ -57,6 +57,8 @@ def _null(name: str, node: Node) -> Node:
 
 
 def _kind(name: str, node: Node) -> Node:
+    if "properties" in node:  # a section that is chosen by one of its settings
+        return as_written(node)
     if node.get("format") == "duration":
         return {"type": ["string", "integer"], "minimum": 0, "pattern": _DURATION}
     if node.get("format") == "date-time":

@@ -16,10 +16,12 @@ from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
+    from ingest.ports.dead_letters import DeadLetters
     from ingest.ports.decoder import Decoder
+    from ingest.ports.sink import Sink
     from ingest.ports.transform import Transform
     from ingest.schema.columns import Columns
-    from ingest.sinks.delta.sink import DeltaSink
+    from ingest.sinks.kind import Rows
 
 
 def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None) -> Pipeline:
@@ -34,7 +36,7 @@ def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transf
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
     columns = table_columns(spec, transform)
-    return _pipeline(spec, lambda: columns, engine, transform)
+    return _pipeline(spec, lambda: columns, columns.arrow_schema, engine, transform)
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
@@ -43,7 +45,8 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
     Raises:
         SpecError: the ledger's or the table's place makes no sense.
     """
-    return _pipeline(spec, cache(lambda: table_columns(spec)), None)
+    columns = cache(lambda: table_columns(spec))
+    return _pipeline(spec, columns, lambda: columns().arrow_schema, None)
 
 
 def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
@@ -62,36 +65,33 @@ def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
     return KafkaBroker(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client()), reader
 
 
-def open_table(spec: PipelineSpec) -> DeltaSink:
-    """The pipeline's table, for who reads it: receipts and dead letters take neither ledger nor schema.
+def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
+    """The pipeline's table and its dead letters, for who reads them: that takes neither ledger nor schema.
 
     Raises:
         SpecError: no table can lie there.
     """
-    return _sink(spec, lambda: table_columns(spec))
+    return _sink(spec, lambda: table_columns(spec).arrow_schema)
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
     """The columns of the pipeline's table, but for the metadata columns: what becomes of the decoded ones. `transform`: see `assemble`.
 
     Raises:
-        SpecError: the schema can't be loaded, or a table can't hold such columns.
+        SpecError: the schema can't be loaded.
     """
-    from ingest.sinks.delta.columns import check_rows
-
-    columns = (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
-    check_rows(columns.arrow_schema, spec.metadata)
-    return columns
+    return (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
 
 
 def _pipeline(
-    spec: PipelineSpec, columns: Callable[[], Columns], engine: Engine | None, transform: Transform | None = None
+    spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, engine: Engine | None, transform: Transform | None = None
 ) -> Pipeline:  # fmt: skip
     from ingest.engine.local import local_session
     from ingest.engine.spark import SparkEngine
     from ingest.ledger.sql import open_ledger
 
     broker, reader = connect(spec)
+    sink, dead_letters = _sink(spec, rows)
     return Pipeline(
         spec=spec,
         columns=columns,
@@ -100,7 +100,8 @@ def _pipeline(
         broker=broker,
         reader=reader,
         ledger=open_ledger(spec.state_url()),
-        sink=_sink(spec, columns),
+        sink=sink,
+        dead_letters=dead_letters,
         engine=engine or SparkEngine(local_session),
     )
 
@@ -120,7 +121,8 @@ def _rules(spec: PipelineSpec) -> Transform:
     return Chain(() if reference is None else (Validate(reference, spec.folder),))
 
 
-def _sink(spec: PipelineSpec, columns: Callable[[], Columns]) -> DeltaSink:
-    from ingest.sinks.delta.sink import DeltaSink
+def _sink(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:
+    from ingest.sinks.kinds import sink_kind
 
-    return DeltaSink(spec.sink_path(), lambda: columns().arrow_schema, spec.metadata)
+    kind = sink_kind(spec.sink.kind)
+    return kind.make(spec.sink, rows, spec.metadata, spec.folder), kind.dead_letters(spec.sink, spec.folder)

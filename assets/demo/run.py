@@ -16,11 +16,11 @@ from assets.demo.place import PROJECT, DemoHome, last_full_day
 from assets.demo.produce import produce_day
 from assets.demo.report import say, windows_table
 from assets.partitions import key_of
-from ingest.assemble import assemble
+from ingest.assemble import open_table
 from ingest.errors import SpecError
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.receipt import Receipt
-from ingest.ports.sink import Sink
+from ingest.ports.dead_letters import DeadLetters
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
 
@@ -98,15 +98,15 @@ def verdict_on(place: DemoHome, spec: PipelineSpec) -> tuple[list[Receipt], Verd
     """
     if not place.is_set_up() or not DeltaTable.is_deltatable(spec.sink_path()):
         raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
-    sink = assemble(spec).sink
+    sink, dead_letters = open_table(spec)
     receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
-    dead = pa.concat_tables([_NO_DEAD, *(_dead(sink, r) for r in receipts)])
+    dead = pa.concat_tables([_NO_DEAD, *(_dead(dead_letters, r) for r in receipts)])
     rows = DeltaTable(spec.sink_path()).to_pyarrow_table(columns=["order_id", "_partition", "_offset"])
     return receipts, check(place.manifest, rows, dead, receipts)
 
 
-def _dead(sink: Sink, receipt: Receipt) -> pa.Table:
-    return sink.read_dead(receipt.window).select(_NO_DEAD.column_names).cast(_NO_DEAD.schema)
+def _dead(store: DeadLetters, receipt: Receipt) -> pa.Table:
+    return store.read(receipt.window, receipt.attempt).select(_NO_DEAD.column_names).cast(_NO_DEAD.schema)
 
 
 def _version(spec: PipelineSpec) -> int | None:

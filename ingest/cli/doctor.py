@@ -16,16 +16,14 @@ from rich.text import Text
 from ingest.assemble import assemble
 from ingest.errors import RefusedError, WindrowError
 from ingest.kafka.embedded.server import java_problem
+from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.boundary import TopicPartition
 from ingest.operate.retention_margin import retention_margin
 from ingest.plan.topics import discover
 from ingest.ports.broker import Broker, TopicInfo
-from ingest.ports.sink import Bound
 from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
 from ingest.run.frontier import frontier
-from ingest.sinks.delta.rights import refuse_unwritable
-from ingest.sinks.delta.table import OTHER_LEDGER
 from ingest.spec.load import load_spec
 
 PACKAGES = ("assets", "ingest", "resources")
@@ -164,31 +162,25 @@ def _place(name: str) -> Path | None:
 
 
 def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
-    path = pipeline.spec.sink_path()
-    for place in (path, f"{path}_dead"):
-        refuse_unwritable(place)
-    found = sink_check(pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
-    if found.level == "ok" and ledger is not None:
+    for store in (pipeline.sink, pipeline.dead_letters):
+        store.refuse_unwritable()
+    found = sink_check(pipeline.spec.sink_path(), pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
+    if ledger is not None:
         refuse_other_table(pipeline)
     return found
 
 
-def sink_check(bound: Bound | None, pipeline: str, grid: str, ledger: str | None) -> Check:
-    """Whether the table is this pipeline's, on its grid, and bound to its ledger; None: the ledger did not tell its name."""
+def sink_check(table: str, bound: Binding | None, pipeline: str, grid: str, ledger: str | None) -> Check:
+    """Whether the table is this pipeline's, on its grid, and bound to its ledger; None: the ledger did not tell its name.
+
+    Raises:
+        GridError, BindingError: it isn't.
+    """
     if bound is None:
         return Check("sink", "ok", "there is no table yet; the first run makes it")
-    if bound.pipeline != pipeline:
-        what = f"the table belongs to pipeline {bound.pipeline}, the spec is of {pipeline}"
-        return Check("sink", "fail", what, "Give the sink a path of its own.", RefusedError.exit_code)
-    if bound.grid != grid:
-        what = f"the table was begun with {bound.grid} windows, the spec says {grid}"
-        do = f"Set window.grid back to {bound.grid}, or begin a pipeline with another id and table."
-        return Check("sink", "fail", what, do, RefusedError.exit_code)
+    refuse_other_binding(table, bound, Binding(pipeline, bound.ledger if ledger is None else ledger, grid))
     if ledger is None:
         return Check("sink", "ok", f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it")
-    if bound.ledger != ledger:
-        what = f"the table belongs to ledger {bound.ledger}, this one is {ledger}"
-        return Check("sink", "fail", what, OTHER_LEDGER, RefusedError.exit_code)
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
 
 

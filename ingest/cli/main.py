@@ -272,6 +272,29 @@ def verify(
 
 
 @app.command()
+def sweep(
+    spec: Spec,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="DURATION", help="Only what was written longer ago than this (7d, 36h; at least 1h).")
+    ] = "7d",
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the staged files that no commit names, and with --yes remove them.
+
+    Runs that died, or were refused, leave such files, which cost nothing but room. A run that is still at work has them too: so give a time
+    that is longer than any run takes. One that takes longer all the same loses no row. What it has staged is given up before it is removed,
+    so its commit is refused, and its window can be run again.
+    """
+    with telling(json=json, debug=debug) as output:
+        _look(spec)
+        from ingest.cli.sweeping import sweep_files
+
+        sweep_files(output, spec, older_than, yes=yes)
+
+
+@app.command()
 def doctor(
     spec: Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="The pipeline's YAML file.", show_default=False)] = None,
     rebuild_ledger: Annotated[bool, typer.Option("--rebuild-ledger", help="Restore a lost ledger from the table's receipts.")] = False,

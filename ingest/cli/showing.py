@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 from rich.text import Text
 
 from ingest.assemble import assemble_to_look, open_table
@@ -15,7 +15,7 @@ from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.model.receipt import Committed
 from ingest.model.window import Window
-from ingest.ports.sink import Sink
+from ingest.operate.dead_letters import read_dead, refused_attempts
 from ingest.run.binding import refuse_other_table
 from ingest.spec.load import load_spec
 from ingest.spec.windows import windows_named
@@ -53,7 +53,7 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     """The newest committed windows, by the sink's own receipts."""
     spec = load_spec(path)
     wanted = None if text is None else set(windows_named(spec, text))
-    found = (c for c in open_table(spec).receipts() if wanted is None or c.receipt.window in wanted)
+    found = (c for c in open_table(spec)[0].receipts() if wanted is None or c.receipt.window in wanted)
     committed = sorted(found, key=lambda c: c.receipt.window)
     if not committed:
         refuse_other_table(assemble_to_look(spec))
@@ -71,13 +71,13 @@ def show_dead(output: Output, path: Path, text: str | None, attempt: str | None,
     """
     spec = load_spec(path)
     asked = None if text is None else windows_named(spec, text)
-    sink = open_table(spec)
+    sink, dead_letters = open_table(spec)
     windows = sorted(c.receipt.window for c in sink.receipts() if c.receipt.counts.dead) if asked is None else asked
-    refused = sink.refused() if attempt is None else {}
-    if asked is not None:
-        refused = {w.key: refused[w.key] for w in asked if w.key in refused}
+    refused = refused_attempts(sink, dead_letters, asked) if attempt is None else {}
     attempts = [(w, attempt or refused.get(w.key)) for w in windows]
-    found = list(islice(_dead(sink, attempts, limit + 1, payload=payload), limit + 1))
+    tables = (read_dead(sink, dead_letters, window, limit + 1, of) for window, of in attempts)
+    rows = zip((window for window, _ in attempts), tables, strict=True)
+    found = list(islice(_letters(rows, payload=payload), limit + 1))
     letters, more = found[:limit], len(found) > limit
     lines = [Text("There are more, which are not shown (--limit)")] if more else []
     lines += render.refused_lines(refused, path, shown=asked is not None)
@@ -91,23 +91,19 @@ def _no_dead(text: str | None, attempt: str | None) -> str:
     return f"There are no dead letters{of}{'' if text is None else f' in {text}'}."
 
 
-def _dead(sink: Sink, attempts: list[tuple[Window, str | None]], limit: int, *, payload: bool) -> Iterator[render.DeadLetter]:
-    for window, attempt in attempts:
-        yield from render.dead_letters(window, sink.read_dead(window, limit, attempt).to_pylist(), payload=payload)
+def _letters(tables: Iterable[tuple[Window, pa.Table]], *, payload: bool) -> Iterator[render.DeadLetter]:
+    for window, rows in tables:
+        yield from render.dead_letters(window, rows.to_pylist(), payload=payload)
 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     """Receipts against ledger, rows and topics, with `deep` against all that is read back; its document is `Verified`."""
-    from ingest.operate.deep import compare_contents
     from ingest.operate.verify import verify
-    from ingest.sinks.delta.contents import delta_contents
-    from ingest.sinks.delta.rows import delta_rows
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
     verified = verify(
-        spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(spec.sink_path(), spec.metadata), spec.source.on_removed,
-        partial(compare_contents, read=delta_contents(spec.sink_path(), spec.metadata)) if deep else None,
+        spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker, spec.source.on_removed, deep=deep
     )  # fmt: skip
     wrong = sum(f.level == "wrong" for f in verified.findings)
     unchecked = sum(f.level == "unchecked" for f in verified.findings)

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ingest.config.document import TOLD, Place
+from ingest.config.places import home, is_url
 from ingest.errors import GridError
 from ingest.model.instants import parse_instant, to_utc
 from ingest.model.label import instant
@@ -39,6 +40,9 @@ _SIZES = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SIZE = re.compile(r"(\d{1,18}) ?(KiB|MiB|GiB)?")
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):\d{1,5}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""A URL with a slash too few: as a path it would be a folder of the machine."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,22 @@ def _servers(value: str) -> str:
         raise told("must not hold a user or a password: they are source.client's, as sasl.username and sasl.password")
     if not all(_SERVER.fullmatch(part.strip()) for part in value.split(",")):
         raise ValueError("must be host:port, several separated by commas")
+    return value
+
+
+def place(value: str) -> str:
+    """A path, or a URL, of a table or a ledger.
+
+    Raises:
+        ValueError: it is neither; names no value, for a URL may hold a secret.
+    """
+    if is_url(value):
+        if not value.partition("://")[2]:
+            raise told("names no place behind the ://")
+    elif meant := _ONE_SLASH.match(value):
+        raise told(f"has one slash where a URL has two: write {meant[1]}://")
+    else:
+        home(value)
     return value
 
 

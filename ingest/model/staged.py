@@ -5,12 +5,25 @@ from __future__ import annotations
 import msgspec
 
 from ingest.model.plan import Split
-from ingest.model.receipt import SplitCounts
+from ingest.model.receipt import Checksum, SplitCounts
 from ingest.model.refusals import Kinds
 
 
+class Staging(msgspec.Struct, frozen=True):
+    """What one stager wrote, counted by its own hand.
+
+    `checksum` is of every column that was staged (`ingest.schema.checksum`; the window's column is not among them). `committables` are what
+    to commit, in the words of the sink or dead-letter store that staged it: names and sizes of files, or the rows themselves. They are
+    small, travel as text, and are safe to lose.
+    """
+
+    rows: int = 0
+    checksum: Checksum = "0" * 16
+    committables: tuple[str, ...] = ()
+
+
 class Staged(msgspec.Struct, frozen=True):
-    """What one task staged: names and sizes of files that are not visible yet, in the sink's own words; small, JSON, safe to lose.
+    """What one task staged: the committables of its rows and of its dead letters, none of which is visible yet.
 
     `refused` says what was wrong with the dead letters, and how often (see `ingest.model.refusals`). It is for the error of a window that
     is refused, so it is no part of the counts, which the receipt keeps for ever.

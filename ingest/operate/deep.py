@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,24 +15,13 @@ import pyarrow.compute as pc
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
-from ingest.model.window import Window
 from ingest.operate.findings import Finding
+from ingest.ports.dead_letters import DeadLetters
+from ingest.ports.sink import Audit
 from ingest.schema.checksum import row_hashes, text
 from ingest.schema.metadata import DEFAULT
 
 Kind = Literal["rows", "dead letters"]
-
-
-class Contents(msgspec.Struct, frozen=True):
-    """The questions to a table: all rows of a window, and all dead letters of every attempt at it, in batches of bounded size.
-
-    `metadata` says what the columns that windrow adds to the rows are called. Both raise, when they are asked or while they are read on,
-    RefusedError if data is gone or damaged, UnreachableError if it can't be got at.
-    """
-
-    rows: Callable[[Window], Iterator[pa.RecordBatch]]
-    dead: Callable[[Window], Iterator[pa.RecordBatch]]
-    metadata: Mapping[str, str]
 
 
 class Summed(msgspec.Struct, frozen=True):
@@ -43,12 +32,12 @@ class Summed(msgspec.Struct, frozen=True):
     outside: int
 
 
-def compare_contents(receipts: Sequence[Receipt], read: Contents) -> list[Finding]:
+def compare_contents(receipts: Sequence[Receipt], audit: Audit, dead_letters: DeadLetters) -> list[Finding]:
     """Each window's rows and dead letters against its receipt, split by split; one window, and of it one batch, at a time."""
     findings = []
     for receipt in receipts:
         for kind in ("rows", "dead letters"):
-            findings += _compared(receipt, kind, read)
+            findings += _compared(receipt, kind, audit, dead_letters)
     old = sum(any(not isinstance(s.checksums, Checksums) for s in r.splits) for r in receipts)
     if old:
         what = f"{old} of {len(receipts)} windows were committed before there were checksums: what they hold was read and counted only"
@@ -56,19 +45,19 @@ def compare_contents(receipts: Sequence[Receipt], read: Contents) -> list[Findin
     return findings
 
 
-def _compared(receipt: Receipt, kind: Kind, read: Contents) -> list[Finding]:
+def _compared(receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLetters) -> list[Finding]:
     key = receipt.window.key
     again = f"windrow replay SPEC --window {key} reads the window again from the same offsets."
     try:
         if kind == "rows":
-            found = summed(receipt.splits, read.rows(receipt.window), read.metadata)
+            back = summed(receipt.splits, audit.contents(receipt.window), audit.metadata)
         else:
-            found = summed(receipt.splits, read.dead(receipt.window), DEFAULT, receipt.attempt)
+            back = summed(receipt.splits, dead_letters.contents(receipt.window), DEFAULT, receipt.attempt)
     except UnreachableError as error:
         return [Finding("unchecked", "table", f"the {kind} can't be read: {error.what}", error.do, key)]
     except RefusedError as error:
         return [Finding("wrong", "table", f"the {kind} can't be read: {error.what}", f"{error.do} Or: {again}", key)]
-    return [Finding("wrong", "table", what, f"Something changed the table. {again}", key) for what in differences(receipt, kind, found)]
+    return [Finding("wrong", "table", what, f"Something changed the table. {again}", key) for what in differences(receipt, kind, back)]
 
 
 def differences(receipt: Receipt, kind: Kind, found: Summed) -> list[str]:

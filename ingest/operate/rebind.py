@@ -11,8 +11,10 @@ from collections.abc import Sequence
 import msgspec
 
 from ingest.errors import BindingError, SpecError
+from ingest.model.binding import refuse_other_binding
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
+from ingest.operate.dead_letters import read_dead
 from ingest.run.context import Pipeline
 
 
@@ -67,16 +69,16 @@ def rebind(pipeline: Pipeline) -> Rebind:
     found, held = _look(pipeline)
     pipeline.ledger.rebind(pipeline.spec.id, found.table, found.before, found.missing)
     for receipt in held:
-        pipeline.ledger.record(receipt, pipeline.sink.written(receipt))
+        pipeline.ledger.record(receipt, pipeline.sink.receipt_text(receipt))
     return found
 
 
 def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
     before, copies = ledger.sink(spec.id), {r.window: r for r in ledger.recorded(spec.id)}
-    there = sink.binding() is not None
-    if there:
-        sink.refuse_other(ledger.identity(), spec.id, spec.window.grid)
+    bound = sink.binding()
+    if bound is not None:
+        refuse_other_binding(spec.sink_path(), bound, pipeline.binding())
     held = {c.receipt.window: c.receipt for c in sink.receipts()}
     for window in sorted(held.keys() & copies.keys()):
         if held[window].digest != copies[window].digest:
@@ -87,8 +89,8 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
         what = f"Pipeline {spec.id} writes to {sink.identity}, and the table holds all that the ledger knows"
         raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
     refused = [w for w in sorted(held) if held[w].counts.dead]
-    dead = not refused or sink.read_dead(refused[-1], 1).num_rows > 0
-    return Rebind(before, sink.identity, there, len(held), missing, dead), list(held.values())
+    dead = not refused or read_dead(sink, pipeline.dead_letters, refused[-1], 1).num_rows > 0
+    return Rebind(before, sink.identity, bound is not None, len(held), missing, dead), list(held.values())
 
 
 def _counted(count: int) -> str:

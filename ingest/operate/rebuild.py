@@ -12,11 +12,12 @@ from itertools import pairwise
 import msgspec
 
 from ingest.errors import BindingError, IdentityError, SpecError
+from ingest.model.binding import Binding
 from ingest.model.boundary import Boundary, Mark
 from ingest.model.label import Label, label_text
 from ingest.model.receipt import Receipt
 from ingest.ports.ledger import Boundaries, Ledger
-from ingest.ports.sink import Bound, Sink
+from ingest.ports.sink import Sink
 from ingest.windows.seams import difference, same_source, torn
 
 
@@ -63,7 +64,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     for receipt in receipts:
         if ledger.freeze_plan(receipt.plan).digest != receipt.digest:
             raise _contradiction(f"its plan of window {receipt.window.key} is another one")
-        ledger.record(receipt, sink.written(receipt), also_older=True)
+        ledger.record(receipt, sink.receipt_text(receipt), also_older=True)
         # Whatever the request was, a retry of it must not make another generation.
         ledger.target_generation(receipt.window, receipt.request, receipt.generation)
         if isinstance(receipt.window.start, int) and receipt.generation == 0:
@@ -91,7 +92,7 @@ def _same(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
             raise _contradiction(f"its boundary {label_text(one.label)} is another one: {difference(one, other)}")
 
 
-def refuse_foreign(pipeline_id: str, bound: Bound, receipts: Sequence[Receipt]) -> None:
+def refuse_foreign(pipeline_id: str, bound: Binding, receipts: Sequence[Receipt]) -> None:
     """The table must be this pipeline's, and its receipts of the ledger and grid that it is bound to. Pure.
 
     Raises:

@@ -28,15 +28,15 @@ class Restored(msgspec.Struct, frozen=True):
 def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) -> Restored:
     """Restore what can be restored. A receipt that can be read is never touched, and only the very text that was committed is put back."""
     windows = {r.window.key: r.window for r in ledger.recorded(pipeline_id)}
-    done, failed = [], []
-    for lost in [one for one in sink.inspect() if isinstance(one, Unreadable)]:
+    done, failed, audit = [], [], sink.audit()
+    for lost in [receipt for receipt in audit.receipts() if isinstance(receipt, Unreadable)]:
         window = windows.get(lost.key)
-        written = None if window is None else ledger.written(window)
-        if window is None or written is None:
+        text = None if window is None else ledger.written(window)
+        if window is None or text is None:
             failed.append(Finding("wrong", "receipts", f"{lost.what}; the ledger has no copy of it", _BACKUP, lost.key))
             continue
         try:
-            sink.restore(window, written, dry_run=dry_run)
+            audit.restore(window, text, dry_run=dry_run)
         except RefusedError as error:
             failed.append(Finding("wrong", "receipts", error.what, error.do, lost.key))
         else:

@@ -19,39 +19,16 @@ from ingest.model.label import Label, label_text
 from ingest.model.plan import Plan, Split, covered
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.source import OnRemoved
-from ingest.model.window import Window
 from ingest.operate.copies import against_ledger
+from ingest.operate.deep import compare_contents
 from ingest.operate.findings import About, Finding
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports.broker import Broker, TopicInfo
+from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.ledger import Ledger
-from ingest.ports.sink import Sink, Unreadable
+from ingest.ports.sink import RowsHeld, Sink, Unreadable
 from ingest.windows.seams import same_source, torn
 from ingest.windows.tiling import between
-
-
-class Held(msgspec.Struct, frozen=True, order=True):
-    """What the table holds of one topic-partition in one window: rows, different offsets, the lowest and the highest."""
-
-    topic: str
-    partition: int
-    rows: int
-    offsets: int
-    lowest: int
-    highest: int
-
-
-class Rows(msgspec.Struct, frozen=True):
-    """The questions to the table, apart from its receipts.
-
-    `held` and `dead` raise UnreachableError if the data can't be read, and RefusedError if files of it are gone or damaged.
-
-    `dead` is the number of a window's dead letters that one attempt left.
-    """
-
-    windows: Callable[[], set[str]]
-    held: Callable[[Window], list[Held]]
-    dead: Callable[[Window, str], int]
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -68,19 +45,24 @@ class Verified(msgspec.Struct, frozen=True):
         return 1 if "wrong" in levels else 3 if "unchecked" in levels else 0
 
 
-Deep = Callable[[Sequence[Receipt]], list[Finding]]
-"""Reads back what the receipts of committed windows name and compares it (`ingest.operate.deep`); what can't be read is a finding too."""
-
-
 def verify(
-    pipeline: str, sink: Sink, ledger: Ledger, broker: Broker, rows: Rows, on_removed: OnRemoved = "fail", deep: Deep | None = None
-) -> Verified:  # fmt: skip
+    pipeline: str,
+    sink: Sink,
+    dead_letters: DeadLetters,
+    ledger: Ledger,
+    broker: Broker,
+    on_removed: OnRemoved = "fail",
+    *,
+    deep: bool = False,
+) -> Verified:
     """All comparisons of one pipeline. What can't be reached is a finding, so that the rest is still told.
 
-    `on_removed`: what the source says of topics that are gone; "drop" makes them information. `deep`: where all is to be read back.
+    `on_removed`: what the source says of topics that are gone; "drop" makes them information. `deep`: whether all rows and dead letters
+    are to be read back and compared value by value. Of a table in which rows replace each other only the receipts are compared.
     """
+    audit = sink.audit()
     try:
-        found = list(sink.inspect())
+        found = list(audit.receipts())
     except RefusedError as error:
         return Verified(0, 0, (Finding("wrong", "receipts", error.what, error.do),))
     unread = {u.key: u for u in found if isinstance(u, Unreadable)}
@@ -89,10 +71,11 @@ def verify(
     findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
     findings += [*compare_receipts(receipts), *tiles(receipts, unread)]
     findings += _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
-    findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), rows))
-    findings += _each("table", receipts, lambda r: compare_rows(r, rows.held(r.window)))
-    findings += _each("table", receipts, lambda r: compare_dead(r, rows.dead(r.window, r.attempt)))
-    findings += [] if deep is None else deep(receipts)
+    if sink.promises.mode == "append":
+        findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()))
+        findings += _each("table", receipts, lambda r: compare_rows(r, audit.rows_held(r.window)))
+    findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt)))
+    findings += compare_contents(receipts, audit, dead_letters) if deep else []
     findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
     return Verified(len(receipts), sum(r.counts.rows for r in receipts), tuple(findings))
 
@@ -216,13 +199,13 @@ def _replaced(stop: Boundary, start: Boundary) -> Finding:
 # ------------------------------------------------------------------------------------------------------------------------ table
 
 
-def _foreign(known: Collection[str], rows: Rows) -> list[Finding]:
+def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
     do = "Something else wrote to the table. Only rows of committed windows are windrow's."
-    strange = sorted(rows.windows() - set(known))
+    strange = sorted(set(filled) - set(known))
     return [Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key) for key in strange]
 
 
-def compare_rows(receipt: Receipt, held: Iterable[Held]) -> list[Finding]:
+def compare_rows(receipt: Receipt, held: Iterable[RowsHeld]) -> list[Finding]:
     """The rows of one window against its receipt, per topic-partition. Pure."""
     found = {TopicPartition(h.topic, h.partition): h for h in held}
     wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
@@ -231,7 +214,7 @@ def compare_rows(receipt: Receipt, held: Iterable[Held]) -> list[Finding]:
         messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems = []
     for tp in sorted({*found, *wanted}):
-        has = found.get(tp, Held(tp.topic, tp.partition, 0, 0, 0, 0))
+        has = found.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
         if has.rows != wanted[tp]:
             problems.append(f"{tp}: {has.rows} rows in the table, {wanted[tp]} in the receipt")
         if wanted[tp] == messages[tp] and has.rows != has.offsets:

@@ -1,46 +1,56 @@
-"""What takes windows: stages on executors, commits data and receipt in one operation on the driver.
+"""What takes windows: rows are staged on executors, then data and receipt are committed in one operation on the driver.
 
 The three outcomes of a commit are borrowed from PyIceberg's `CommitStateUnknown`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Literal, Protocol
 
 import msgspec
 import pyarrow as pa
 
+from ingest.model.binding import Binding
 from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Checksums, Committed, Receipt
-from ingest.model.staged import Staged
+from ingest.model.receipt import Committed, Receipt
+from ingest.model.staged import Staged, Staging
 from ingest.model.window import Window
 
 
+class Promises(msgspec.Struct, frozen=True):
+    """What a kind of sink can hold; a run refuses what it can't, and the contract suite holds it to the rest.
+
+    `atomic`: a window becomes visible as a whole, or split by split, the receipt last. `replaces`: another generation can take a committed
+    window's place. `mode`: each row that is committed stays a row of the table (append), or rows of one key replace each other (upsert):
+    then the table's rows can't be held against the counts of its receipts.
+    """
+
+    atomic: Literal["window", "split"] = "window"
+    replaces: bool = True
+    mode: Literal["append", "upsert"] = "append"
+
+
 class Stager(Protocol):
-    """Writes one split's rows and dead letters under names that no other attempt uses. Nothing becomes visible. Used on executors."""
+    """Writes what one attempt at one split brings, under names that no other attempt uses. Nothing becomes visible. Used on executors."""
 
-    def rows(self, messages: pa.RecordBatch, columns: pa.RecordBatch) -> None:
-        """Stage rows: `columns` (the table's own) beside the `messages` they came from, equal in length and order."""
+    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        """Stage rows beside the messages that they came from, equal in length and order.
 
-    def dead(self, messages: pa.RecordBatch, stage: pa.Array, reason: pa.Array, detail: pa.Array) -> None:
-        """Stage dead letters: whole messages, each with the stage that refused it, a reason to count by, and a detail without payload."""
+        Raises:
+            WindrowError: they are not the columns that were agreed, or don't fit them.
+        """
 
-    def finish(self) -> tuple[int, int, tuple[str, ...], tuple[str, ...]]:
-        """Close what was written: rows and dead letters counted by the stager itself, and what to commit for each."""
-
-    def checksums(self) -> Checksums:
-        """Of all that was staged so far, each column that a file holds (`ingest.schema.checksum`); the window's column is not in it."""
+    def finish(self) -> Staging:
+        """Close what was written: what to commit, with the stager's own count and checksum."""
 
     def discard(self) -> None:
-        """Close without a result, after a failure. What was written is left to the janitor."""
+        """Close without a result, after a failure. What was written is left to `sweep`."""
 
 
-class StagerFactory(Protocol):
-    """Picklable; makes the stager of one task attempt."""
-
-    def __call__(self, split: Split) -> Stager:
-        """A stager whose file names are unique to this call."""
+StagerFactory = Callable[[Split], Stager]
+"""Picklable; each call makes the stager of one task attempt, whose names are unique to the call."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -64,28 +74,58 @@ class Unknown(msgspec.Struct, frozen=True):
 Outcome = Done | AlreadyDone | Unknown
 
 
-class Bound(Protocol):
-    """What a table is bound to from its first moment on."""
-
-    @property
-    def pipeline(self) -> str:
-        """The one pipeline whose windows it takes."""
-
-    @property
-    def ledger(self) -> str:
-        """The id of the ledger that freezes their boundaries."""
-
-    @property
-    def grid(self) -> str:
-        """The grid that they lie on."""
-
-
 class Unreadable(msgspec.Struct, frozen=True):
     """A committed window whose receipt is missing or damaged: its key, what is the matter, and what to do."""
 
     key: str
     what: str
     do: str
+
+
+class RowsHeld(msgspec.Struct, frozen=True, order=True):
+    """What a table holds of one topic-partition in one window: rows, different offsets, the lowest and the highest of those."""
+
+    topic: str
+    partition: int
+    rows: int
+    offsets: int
+    lowest: int
+    highest: int
+
+
+class Audit(Protocol):
+    """The questions that verification puts to a sink. Each is answered from the table as it is now; only `restore` writes.
+
+    Whatever reads rows raises UnreachableError where they can't be got at, and RefusedError where they are gone or damaged.
+    """
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the table calls its metadata columns, by their names in `ingest.schema.metadata`."""
+
+    def receipts(self) -> Iterator[Committed | Unreadable]:
+        """Every committed window, also where its receipt can't be read. Reads anew what this process has read before."""
+
+    def windows(self) -> set[str]:
+        """The keys of all windows that the table holds rows of."""
+
+    def rows_held(self, window: Window) -> list[RowsHeld]:
+        """One window's rows, counted per topic-partition."""
+
+    def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
+        """All rows of a window, in batches of bounded size."""
+
+    def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
+        """Put the lost receipt of a committed window back from its exact text. One that is there and good stays as it is.
+
+        Args:
+            window: whose receipt it is.
+            text: the receipt, byte by byte as it was committed (`Sink.receipt_text`).
+            dry_run: only see whether that would work.
+
+        Raises:
+            RefusedError: the window isn't committed, or its commit named another text.
+        """
 
 
 class Sink(Protocol):
@@ -99,81 +139,77 @@ class Sink(Protocol):
     def identity(self) -> str:
         """Which table this is; part of the plan's digest. Stable for a configured place; needs no I/O."""
 
+    @property
+    def promises(self) -> Promises:
+        """What this kind of sink can hold."""
+
     def is_at(self, identity: str) -> bool:
         """Whether an identity names this table, perhaps in another spelling: its place may be reached through a link."""
 
-    def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
-        """Hold what the table is bound to against who comes; a table that isn't there suits everybody. Writes nothing.
+    def refuse_unwritable(self) -> None:
+        """Try whether the table could be made, or written, where it lies, before anything needs it.
 
         Raises:
-            GridError, BindingError: the table was begun on another grid, by another pipeline or ledger; with the way out.
-            SpecError: it was made by something else.
+            SpecError: it can't; says why, and what to do.
         """
 
-    def prepare(self, ledger: str, pipeline: str, grid: str) -> None:
-        """Create the table if it isn't there and bind it to the ledger and grid, or compare. Idempotent, safe to race.
+    def binding(self) -> Binding | None:
+        """What `prepare` bound the table to, read now; None if the table isn't there.
+
+        Raises:
+            SpecError: the table was made by something else.
+        """
+
+    def prepare(self, binding: Binding) -> None:
+        """Create the table if it isn't there and bind it, or compare. Idempotent, safe to race.
 
         Raises:
             SchemaChangedError: columns differ in more than new nullable ones (those are added); shows the difference.
-            GridError, BindingError: the pipeline's windows were begun on another grid, or by another ledger; with the way out.
+            GridError, BindingError: the table is bound to something else; with the way out.
         """
 
     def look(self, window: Window) -> Committed | None:
-        """The receipt of the window's newest committed generation, read from the sink now; None if it isn't committed. Writes nothing."""
+        """The receipt of the window's newest committed generation, read from the sink now; None if it isn't committed. Writes nothing.
 
-    def receipts(self) -> Iterable[Committed]:
-        """The newest committed receipt of every window in the table, of all its pipelines.
+        Raises:
+            DamagedError: it is committed, and its receipt is missing or damaged.
+        """
+
+    def receipts(self) -> Iterator[Committed]:
+        """The newest committed receipt of every window in the table.
 
         Raises:
             DamagedError: one is missing or damaged.
             RefusedError: the table holds rows of a window that was never committed.
         """
 
-    def inspect(self) -> Iterable[Committed | Unreadable]:
-        """The same for who looks for damage: every committed window, also where its receipt can't be read."""
-
-    def written(self, receipt: Receipt) -> str:
+    def receipt_text(self, receipt: Receipt) -> str:
         """The exact text of a receipt that this sink has read or committed; another version of windrow may have written it."""
 
-    def restore(self, window: Window, written: str, *, dry_run: bool = False) -> None:
-        """Put the lost receipt of a committed window back from its exact text. One that is there and good stays as it is.
-
-        Args:
-            window: whose receipt it is.
-            written: its text, byte by byte as it was committed.
-            dry_run: only see whether that would work.
-
-        Raises:
-            RefusedError: the window isn't committed, or its commit named another text.
-        """
-
-    def binding(self) -> Bound | None:
-        """What `prepare` bound the table to, read now; None if the table isn't there."""
-
-    def read_dead(self, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
-        """The window's dead letters, at most `limit`: `_topic, _partition, _offset, _timestamp`, the message, `stage, reason, detail`.
-
-        Those of the attempt that the receipt names; or, to look into a refusal, those of another `attempt`.
-        """
-
-    def refused(self) -> dict[str, str]:
-        """Attempts whose dead letters are there though their window isn't committed: the newest per window key. Writes nothing.
-
-        Such an attempt was refused, or died before its commit, or is at work now.
-        """
-
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
-        """What executors stage with."""
-
-    def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        """Make an attempt's dead letters durable, before the data commit; readers see only the attempt of the receipt. Idempotent."""
+        """What executors stage rows with."""
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """Make rows and receipt visible in one atomic operation, replacing an older generation of the same window.
 
-        Loads the table afresh, looks, checks that no range overlaps another window's, commits on exactly that snapshot, and again from the
-        top if another commit came first.
+        Looks at the table afresh, decides on what it saw (`ingest.sinks.decision`), commits on exactly that, and begins again if another
+        commit came first.
 
         Raises:
             OverlapError: a range is already committed under another window, which it names.
+            RefusedError: the window is there under another plan, or a generation was left out.
+            GridError, BindingError: the table is bound to something else.
+        """
+
+    def audit(self) -> Audit:
+        """What verification asks."""
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        """Remove what attempts have staged and no commit names, if it is older than a grace period; what was, or would be, removed.
+
+        What is removed can't be committed any more: not by an attempt that is still at work, nor by a commit that was sent and not
+        answered. Such an attempt is refused at its commit, and its window can be run again.
+
+        Raises:
+            ValueError: the grace period is shorter than runs take to stage.
         """

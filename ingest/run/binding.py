@@ -1,12 +1,13 @@
 """A pipeline, its ledger and its table belong together: held against each other before anything is planned, read or written.
 
-The table says whose it is (`ports.sink.Sink.refuse_other`); the ledger says which table the pipeline writes to. Only both together notice a
+The table says whose it is (`ports.sink.Sink.binding`); the ledger says which table the pipeline writes to. Only both together notice a
 spec that names another path, a second spec under the same id, and a disk that isn't mounted.
 """
 
 from __future__ import annotations
 
 from ingest.errors import BindingError
+from ingest.model.binding import refuse_other_binding
 from ingest.run.context import Pipeline
 
 _MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
@@ -37,9 +38,7 @@ def refuse_wrong_place(pipeline: Pipeline) -> None:
     _refuse_elsewhere(pipeline, ledger.sink(spec.id))
     bound = sink.binding()
     if bound is not None:
-        mine = (ledger.identity(), spec.id, spec.window.grid)
-        if (bound.ledger, bound.pipeline, bound.grid) != mine:
-            sink.refuse_other(*mine)
+        refuse_other_binding(spec.sink_path(), bound, pipeline.binding())
     elif ledger.recorded(spec.id, 1):
         raise gone(sink.identity, len(ledger.recorded(spec.id)), absent=True)
 

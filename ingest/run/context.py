@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ingest.model.binding import Binding
 from ingest.model.receipt import Committed
 from ingest.ports.broker import Broker
+from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
@@ -76,9 +78,14 @@ class Pipeline:
     reader: Callable[[ReadPlan], Reader]
     ledger: Ledger
     sink: Sink
+    dead_letters: DeadLetters
     engine: Engine
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
+
+    def binding(self) -> Binding:
+        """What its table is bound to, or will be. Asks the ledger who it is."""
+        return Binding(self.spec.id, self.ledger.identity(), self.spec.window.grid)
 
 
 def ignore(_: Progress) -> None:

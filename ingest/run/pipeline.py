@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
 from ingest.crashpoints import crash_point
-from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError
+from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError, RefusedError
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant, label_text
 from ingest.model.plan import Plan
@@ -59,6 +59,7 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
     """
     began = time.monotonic()
     _refuse_off_grid(pipeline, window)
+    _refuse_replacement(pipeline, window, request)
     refuse_open(pipeline, window)
     refuse_wrong_place(pipeline)
     found = pipeline.sink.look(window)
@@ -67,7 +68,8 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
     generation = _generation(pipeline, window, request, found)
     if found is not None and found.receipt.generation >= generation:
         return _report(pipeline, found, recovered=True)
-    pipeline.sink.prepare(pipeline.ledger.identity(), pipeline.spec.id, pipeline.spec.window.grid)
+    pipeline.sink.prepare(pipeline.binding())
+    pipeline.dead_letters.prepare(pipeline.binding())
     bind_table(pipeline)
     plan = _freeze_plan(pipeline, window, found, progress)
     on_loss = loss_policy(pipeline, request, found)
@@ -80,6 +82,13 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
     receipt = _receipt(pipeline, plan, generation, attempt, request, staged, time.monotonic() - began)
     _check(pipeline, receipt, found, request, staged)
     return _commit(pipeline, receipt, staged)
+
+
+def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
+    """Not every sink can take back what it has committed."""
+    if request.replace and not pipeline.sink.promises.replaces:
+        what = f"Window {window.key} can't be replaced: {pipeline.spec.sink.kind} keeps what was committed once"
+        raise RefusedError(what, "plan", "Nothing was read. To write the messages again, begin a pipeline with another id and table.")
 
 
 def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
@@ -178,8 +187,8 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
 
 def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss: OnLoss) -> SplitTask:
     reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, on_loss)
-    stager = pipeline.sink.stager(plan, generation, attempt)
-    return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), stager, _hours(pipeline, plan.window))
+    rows, dead = pipeline.sink.stager(plan, generation, attempt), pipeline.dead_letters.stager(plan, generation, attempt)
+    return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), rows, dead, _hours(pipeline, plan.window))
 
 
 def _hours(pipeline: Pipeline, window: Window) -> LateBins | None:
@@ -241,7 +250,7 @@ def _check(pipeline: Pipeline, receipt: Receipt, found: Committed | None, reques
     if found is not None and not request.accept_fewer:
         _refuse_fewer(receipt, found.receipt)
     crash_point("dead.before")
-    pipeline.sink.commit_dead(receipt.plan, receipt.attempt, staged)
+    pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
     limits = pipeline.spec.limits
     way = f"windrow show SPEC --dead --window {receipt.window.key}"
     if found is not None:  # else `show` takes the newest attempt by itself
@@ -280,7 +289,7 @@ def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> R
 
 def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Result:
     """The sink's own word is the result; the ledger keeps a copy, and a consumer group hears of it for lag tools."""
-    pipeline.ledger.record(committed.receipt, pipeline.sink.written(committed.receipt))
+    pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
     crash_point("report.before")
     return Result(committed, recovered, _published(pipeline, committed.receipt))
 

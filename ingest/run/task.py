@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.crashpoints import crash_point
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
-from ingest.model.staged import Staged
+from ingest.model.staged import Staged, Staging
+from ingest.ports.dead_letters import REASONS
 from ingest.ports.decoder import Decoded, Decoder
 from ingest.ports.reader import Reader, ReadSummary
 from ingest.ports.sink import Stager, StagerFactory
@@ -46,36 +48,41 @@ class SplitTask:
     reader: Reader
     decoder: Decoder
     transform: Transform
-    stager: StagerFactory
+    rows: StagerFactory
+    dead: StagerFactory
     hours: LateBins | None = None
 
     def __call__(self, split: Split) -> Staged:
         """Take one split through all steps in batches, so that memory doesn't grow with the window."""
         decode, transform = self.decoder.open(), self.transform.open()
-        stager = self.stager(split)
+        rows, dead = self.rows(split), self.dead(split)
         tally = _Tally(split, self.hours)
 
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
             tally.add(messages, decoded)
-            _stage(stager, messages, decoded)
+            _stage(rows, dead, messages, decoded)
+            crash_point("write.middle")
 
         try:
             summary = self.reader.read(split, take)
+            staged_dead, staged_rows = dead.finish(), rows.finish()
+            crash_point("write.after")
         except BaseException:
-            stager.discard()
+            rows.discard()
+            dead.discard()
             raise
-        rows_staged, dead_staged, rows, dead = stager.finish()
-        counts = tally.counts(summary, rows_staged, dead_staged, stager.checksums())
-        return Staged(split, counts, rows, dead, tally.refusals.kinds())
+        counts = tally.counts(summary, staged_rows, staged_dead)
+        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.kinds())
 
 
-def _stage(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
+def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
     if decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
-        stager.rows(messages if one_each else messages.take(decoded.row_index), decoded.rows)
+        rows.add(decoded.rows, messages if one_each else messages.take(decoded.row_index))
     if len(decoded.dead_index):
-        stager.dead(messages.take(decoded.dead_index), decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
+        reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
+        dead.add(reasons, messages.take(decoded.dead_index))
 
 
 @dataclass
@@ -138,15 +145,15 @@ class _Tally:
         by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
         return late, int(self.stamped[-1]), tuple(by)
 
-    def counts(self, summary: ReadSummary, rows_staged: int, dead_staged: int, checksums: Checksums) -> SplitCounts:
+    def counts(self, summary: ReadSummary, rows: Staging, dead: Staging) -> SplitCounts:
         split = self.split
         late, early, late_by = self._outside()
         return SplitCounts(
             topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
             next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted, skipped=summary.skipped,
             regrown=summary.regrown,
-            valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows_staged, dead_staged=dead_staged,
+            valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows.rows, dead_staged=dead.rows,
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
-            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest, checksums=checksums,
-            rows_=self.rows, filtered_=self.filtered,
+            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
+            checksums=Checksums(rows.checksum, dead.checksum), rows_=self.rows, filtered_=self.filtered,
         )  # fmt: skip

@@ -28,6 +28,9 @@ DEAD_FILE = pa.schema(
 """One dead letter a row: the whole message, why it was refused, and by which attempt. These columns, and `DEFAULT["window"]` by which their
 table is partitioned, have the same names whatever the table of rows calls such things."""
 
+DEAD_LETTERS = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string()))
+"""As they are read: with the window's key."""
+
 
 def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
     """What a staged file of rows holds: the row columns, then what they say of the message that each row came from."""

@@ -1,10 +1,13 @@
-"""What a commit may do, given what the table holds. Pure: the same decisions for every sink."""
+"""What a commit may do, given what the table holds: look, decide, write. Pure: the same judge for every sink."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from ingest.errors import BindingError, OverlapError, RefusedError
+from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.label import label_text
 from ingest.model.plan import Plan, covered
@@ -13,30 +16,73 @@ from ingest.windows.grid import neighbours
 from ingest.windows.seams import same_source
 
 
-def settled(receipt: Receipt, held: Committed | None) -> Committed | None:
-    """What the table already holds in place of this receipt, or None if it is to be committed now.
+class Seen(msgspec.Struct, frozen=True):
+    """What a sink holds that bears on one receipt, all of it seen in one state of the table: the one that the commit will be made on.
+
+    `committed`: the newest generation of the receipt's own window. `before` and `after`: of the windows beside it (see `adjacent`).
+    `others`: receipts of other windows, at least of all those that share an offset with this one.
+    """
+
+    table: str
+    binding: Binding
+    committed: Committed | None = None
+    before: Committed | None = None
+    after: Committed | None = None
+    others: Sequence[Receipt] = ()
+
+    @classmethod
+    def among(cls, receipt: Receipt, table: str, binding: Binding, committed: Iterable[Committed]) -> Seen:
+        """For a sink that can name all that it holds: the newest committed receipt of each window."""
+        by_key: dict[str | None, Committed] = {c.receipt.window.key: c for c in committed}
+        before, after = adjacent(receipt)
+        others = [c.receipt for key, c in by_key.items() if key != receipt.window.key]
+        return cls(table, binding, by_key.get(receipt.window.key), by_key.get(before), by_key.get(after), others)
+
+
+def decide(receipt: Receipt, seen: Seen) -> Committed | None:
+    """What the table holds in place of this receipt already, or None if it is to be committed now, on what was seen.
+
+    Raises:
+        GridError, BindingError: the table is bound to something else; or the window doesn't join on to those beside it.
+        RefusedError: the window is there under another plan, or a generation was left out.
+        OverlapError: a range is committed under another window, which it names.
+    """
+    refuse_other_binding(seen.table, seen.binding, Binding(receipt.window.pipeline, receipt.ledger, receipt.grid))
+    committed = settled(receipt, seen.committed)
+    if committed is None:
+        refuse_overlap(receipt.plan, seen.others)
+        refuse_torn(receipt.plan, seen.before, seen.after)
+    return committed
+
+
+def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
+    """What the table already holds in place of this receipt, or None if it may be committed.
+
+    Args:
+        receipt: what is proposed.
+        committed: the newest generation of its window that the table holds.
 
     Raises:
         RefusedError: if the window is there under another plan, or generations were left out.
     """
     key, proposed = receipt.window.key, receipt.generation
-    if held is None:
+    if committed is None:
         if proposed == 0:
             return None
         what = f"window {key}: generation {proposed} was to replace generation {proposed - 1}, but the table doesn't hold this window"
         raise RefusedError(what, "commit", "Was the table replaced meanwhile? Run the window without replacing.")
-    there = held.receipt.generation
-    if held.receipt.digest != receipt.digest:
+    newest = committed.receipt
+    if newest.digest != receipt.digest:
         what = (
-            f"window {key} is committed already (generation {there}) under another plan: "
-            f"digest {held.receipt.digest[:12]} in the table, {receipt.digest[:12]} here"
+            f"window {key} is committed already (generation {newest.generation}) under another plan: "
+            f"digest {newest.digest[:12]} in the table, {receipt.digest[:12]} here"
         )
         do = "The plan changed after the commit. Restore the frozen plan from the table: windrow doctor SPEC --rebuild-ledger."
         raise RefusedError(what, "commit", do)
-    if there >= proposed:
-        return held
-    if there + 1 < proposed:
-        what = f"window {key}: the table holds generation {there}, so the next one is {there + 1}, not {proposed}"
+    if newest.generation >= proposed:
+        return committed
+    if newest.generation + 1 < proposed:
+        what = f"window {key}: the table holds generation {newest.generation}, so the next one is {newest.generation + 1}, not {proposed}"
         raise RefusedError(what, "commit", "Run the replay again: it looks first.")
     return None
 
@@ -93,14 +139,14 @@ def _refuse_gap(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> 
     stops, starts = ({tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start))
     cuts, other_cuts = (stops, starts) if stop.label == plan.window.end else (starts, stops)
     for tp in tps:
-        here, there = cuts.get(tp), other_cuts.get(tp)
-        if here != there:
+        mine, theirs = cuts.get(tp), other_cuts.get(tp)
+        if mine != theirs:
             what = (
-                f"window {plan.window.key} is cut {_at(here)} where the committed window {other.window.key} is cut {_at(there)}: "
+                f"window {plan.window.key} is cut {_at(mine)} where the committed window {other.window.key} is cut {_at(theirs)}: "
                 "they were planned by two ledgers"
             )
             do = "Nothing was committed. Run the window again; if it is refused again: windrow doctor SPEC --rebuild-ledger."
-            raise BindingError(what, "commit", do, tp.topic, tp.partition, here)
+            raise BindingError(what, "commit", do, tp.topic, tp.partition, mine)
 
 
 def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:

@@ -6,22 +6,20 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from ingest.config.document import Place
-from ingest.config.places import WAY_OUT, absolute, home, is_url, secret_part
-from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, section_of, told
+from ingest.config.places import absolute
+from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of
 from ingest.decode.formats import DecodeSection
 from ingest.errors import GridError, SpecError
+from ingest.sinks.kinds import SinkOfItsKind
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
-
-_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-"""A URL with a slash too few: as a path it would be a folder of the machine."""
 
 
 def _pipeline_id(value: str) -> str:
@@ -29,24 +27,6 @@ def _pipeline_id(value: str) -> str:
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -")
     if not value.strip("."):
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots")
-    return value
-
-
-def _sink_path(value: str) -> str:
-    secret = secret_part(value)
-    if secret is not None:
-        raise told(f"must not hold {secret}: {WAY_OUT}")
-    return _place(value)
-
-
-def _place(value: str) -> str:
-    if is_url(value):
-        if not value.partition("://")[2]:
-            raise told("names no place behind the ://")
-    elif meant := _ONE_SLASH.match(value):
-        raise told(f"has one slash where a URL has two: write {meant[1]}://")
-    else:
-        home(value)
     return value
 
 
@@ -59,15 +39,6 @@ class LimitsSpec(Section):
     max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
         default=None, description="How many dead letters a window may have; with more it is refused. `null`: any number."
     )
-
-
-class SinkSpec(Section):
-    """The table. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
-
-    kind: Literal["delta"] = Field(default="delta", description="What kind of table it is.")
-    path: Annotated[
-        Written, Field(min_length=1), AfterValidator(_sink_path), Values("a path, or a URL without user, password and options")
-    ] = Field(description="Where the table is. A relative path begins at the file's folder.")
 
 
 class PipelineSpec(Section):
@@ -85,7 +56,7 @@ class PipelineSpec(Section):
     )
     window: WindowSpec = Field(description="The grid of windows, and when one is run.")
     decode: DecodeSection = Field(description="How a message's bytes become columns.")
-    sink: SinkSpec = Field(description="The table.")
+    sink: SinkOfItsKind = Field(description="The table.")
     limits: LimitsSpec = Field(default=LimitsSpec(), description="How many dead letters a window may have.")
     metadata: Annotated[
         Mapping[str, str],
@@ -97,7 +68,7 @@ class PipelineSpec(Section):
         description="What a row says of its message, and what the column is called. An entry renames or adds a column, or leaves it out.",
     )
     state: Annotated[
-        Annotated[Written, Field(min_length=1), AfterValidator(_place)] | None,
+        Annotated[Written, Field(min_length=1), AfterValidator(place)] | None,
         Values("a path, or a database's URL"),
         LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL.")  # may hold a password
@@ -114,8 +85,8 @@ class PipelineSpec(Section):
         yield from _start_mistakes(str(written.get("id")), window)
 
     def sink_path(self) -> str:
-        """Where the table is: an absolute path, or the URL as it was given."""
-        return absolute(self.sink.path, self.folder)
+        """Where the table is, as its kind says it."""
+        return self.sink.place(self.folder)
 
     def state_url(self) -> str:
         """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else .windrow/state.db beside the spec.

@@ -10,6 +10,7 @@ import pytest
 
 from assets.schedule import CATCH_UP, REFUSED_TAG
 from ingest.errors import DamagedError
+from ingest.model.binding import Binding
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
 from tests.assets.ticks import ask
@@ -125,7 +126,7 @@ def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
     """A table of another ledger or grid, or with a damaged receipt, says nothing of a window's data: once mended, it is asked for again."""
     world.fill(1)
     ledger, grid = ("another", "hourly") if wrong == "ledger" else (world.ledger_id(), "daily" if wrong == "grid" else "hourly")
-    world.sink.prepare(ledger, "things", grid)
+    world.sink.prepare(Binding("things", ledger, grid))
     if wrong == "receipt":
         world.sink.look = damaged  # type: ignore[method-assign]
     assert_it_fails_and_is_asked_for_again(world)

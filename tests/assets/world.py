@@ -28,8 +28,8 @@ from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
-from ingest.testing.sink import MemorySink
 from ingest.transform.validate import Validate
+from tests.sinks.beside import MemoryBoth
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TOPIC = "shop.things"
@@ -53,7 +53,7 @@ class World:
         self.spec = self.spec_of(folder, **over)
         columns = Columns.of(load_model(self.spec.decode.schema_, self.spec.folder))
         self.columns = columns
-        self.sink = MemorySink("things", columns.arrow_schema, self.spec.metadata)
+        self.sink = MemoryBoth("things", columns.arrow_schema, self.spec.metadata)
         self.sent: dict[TopicPartition, dict[int, object]] = {}
         self.attempts = 0
         self.impatient = False
@@ -91,7 +91,8 @@ class World:
         return Pipeline(
             spec=spec, columns=lambda: self.columns, decoder=lambda: decoder,
             transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
-            ledger=open_ledger(spec.state_url()), sink=self.sink, engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
+            ledger=open_ledger(spec.state_url()), sink=self.sink, dead_letters=self.sink.dead_letters,
+            engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
         )  # fmt: skip
 
     def ledger_id(self) -> str:

@@ -27,7 +27,7 @@ from ingest.schema.load import load_model
 from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
-from ingest.testing.sink import MemorySink
+from ingest.testing.sink import MemoryDeadLetters, MemorySink
 from ingest.transform.validate import Validate
 
 HERE = Path(__file__).parent
@@ -59,7 +59,8 @@ def planner(broker: MemoryBroker, folder: Path) -> Pipeline:
     return Pipeline(
         spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder),
         transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=broker,
-        reader=_nothing_is_read, ledger=open_ledger(spec.state_url()), sink=MemorySink("bench", columns.arrow_schema), engine=LocalEngine(),
+        reader=_nothing_is_read, ledger=open_ledger(spec.state_url()), sink=MemorySink("bench", columns.arrow_schema),
+        dead_letters=MemoryDeadLetters(), engine=LocalEngine(),
     )  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ingest.cli import doctor
-from ingest.cli.doctor import Check, clashes, exit_code, java, pins, sink_check
+from ingest.cli.doctor import Check, attempt, clashes, exit_code, java, pins, sink_check
 from ingest.errors import UnreachableError
+from ingest.model.binding import Binding
 from ingest.model.boundary import TopicPartition
-from ingest.sinks.delta.table import Binding
 from tests.cli.conftest import Stage, hour
 
 
@@ -161,13 +161,13 @@ def test_rebuild_without_table(stage: Stage) -> None:
 )
 def test_sink_check(bound: Binding | None, level: str) -> None:
     """The table must be of this pipeline, ledger and grid."""
-    assert sink_check(bound, "p", "hourly", "l").level == level
+    assert attempt("sink", lambda: sink_check("t", bound, "p", "hourly", "l")).level == level
 
 
 def test_sink_check_without_ledger() -> None:
     """Without a ledger the rest of the binding is still checked, and the line says what is open."""
-    assert "can't be told" in sink_check(Binding("p", "l", "hourly"), "p", "hourly", None).what
-    assert sink_check(Binding("q", "l", "hourly"), "p", "hourly", None).level == "fail"
+    assert "can't be told" in sink_check("t", Binding("p", "l", "hourly"), "p", "hourly", None).what
+    assert attempt("sink", lambda: sink_check("t", Binding("q", "l", "hourly"), "p", "hourly", None)).level == "fail"
 
 
 def test_pins() -> None:

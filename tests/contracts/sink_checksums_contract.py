@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.model.receipt import Checksums, Receipt
+from ingest.model.staged import Staging
 from ingest.operate.deep import summed
 from ingest.schema.metadata import DEFAULT
 from tests.contracts.sink_metadata_contract import RENAMED
@@ -30,7 +31,7 @@ class SinkChecksumsContract(SinkUnderTest):
     def test_what_is_read_back_is_what_the_receipt_says(self, tmp_path: Path, metadata: Mapping[str, str]) -> None:
         """Rows and dead letters have, per split, the receipt's checksums, whatever the metadata columns are; so after replacing."""
         made = self.make(tmp_path, ROWS, metadata)
-        made.prepare("ledger-1", "orders", "hourly")
+        made.prepare()
         for generation in (0, 1):
             self.commit(made, 0, generation, f"a{generation}")
             held = self.reopen(made).look(window(0)).receipt
@@ -40,10 +41,11 @@ class SinkChecksumsContract(SinkUnderTest):
     def test_of_nothing_it_is_nothing(self, sink: Any) -> None:
         """A stager that was given nothing has the checksums of nothing; one without dead letters has theirs."""
         planned = plan(sink, 0)
-        stager = sink.stager(planned, 0, "a1")(planned.splits[0])
-        stager.finish()
-        assert stager.checksums() == Checksums()
-        staged = stage_split(sink.stager(planned, 0, "a1")(planned.splits[0]), planned.splits[0], dead=False)
+        rows, letters = (store.stager(planned, 0, "a1") for store in (sink, sink.dead_letters))
+        for factory in (rows, letters):
+            assert factory(planned.splits[0]).finish() == Staging()
+        assert Checksums(Staging().checksum, Staging().checksum) == Checksums()
+        staged = stage_split(rows(planned.splits[0]), letters(planned.splits[0]), planned.splits[0], dead=False)
         assert staged.counts.checksums.dead == Checksums().dead
         assert staged.counts.checksums.rows != Checksums().rows
 

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
+from ingest.model.binding import Binding
 from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Receipt
+from ingest.model.staged import Staging
 from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.delta.things import (
@@ -194,14 +196,14 @@ class SinkContract(SinkUnderTest):
         for n in (1, 0):
             self.commit(sink, n)
         fresh = self.reopen(sink)
-        assert list(fresh.inspect()) == list(sink.receipts())
+        assert list(fresh.audit().receipts()) == list(sink.receipts())
         for held in fresh.receipts():
-            assert from_json(fresh.written(held.receipt), Receipt) == held.receipt
-            fresh.restore(held.receipt.window, fresh.written(held.receipt))
+            assert from_json(fresh.receipt_text(held.receipt), Receipt) == held.receipt
+            fresh.audit().restore(held.receipt.window, fresh.receipt_text(held.receipt))
         with pytest.raises(RefusedError):
-            fresh.restore(window(0), sink.written(sink.look(window(1)).receipt))
+            fresh.audit().restore(window(0), sink.receipt_text(sink.look(window(1)).receipt))
         with pytest.raises(RefusedError):
-            fresh.restore(window(7), sink.written(sink.look(window(1)).receipt))
+            fresh.audit().restore(window(7), sink.receipt_text(sink.look(window(1)).receipt))
         assert self.report(sink, [0, 1]).ok
 
     def test_a_lost_answer_is_settled_by_looking(self, sink: Any) -> None:
@@ -215,69 +217,22 @@ class SinkContract(SinkUnderTest):
         assert isinstance(self.commit(self.reopen(sink), 0, attempt="a2"), AlreadyDone)
         assert self.report(sink, [0]).ok
 
-    def test_dead_letters_of_the_counted_attempt_only(self, sink: Any) -> None:
-        """Readers see the dead letters of the attempt that the receipt names, once, however often they were sent."""
-        first, first_files = staged_receipt(sink, 0, 0, "died before its commit")
-        sink.commit_dead(first.plan, first.attempt, first_files)
-        assert sink.read_dead(window(0)).num_rows == 0
-        assert sink.read_dead(window(0), attempt=first.attempt).num_rows == first.counts.dead
-        made, staged = staged_receipt(sink, 0, 0, "a2")
-        sink.commit_dead(made.plan, "a2", staged)
-        self.reopen(sink).commit_dead(made.plan, "a2", staged)
-        sink.commit(made, staged)
-        seen = sink.read_dead(window(0))
-        assert set(seen["attempt"].to_pylist()) == {"a2"}
-        assert seen.num_rows == made.counts.dead
-        assert self.report(sink, [0]).ok
-
-    def test_refused_attempts_are_known_until_their_window_is_committed(self, sink: Any) -> None:
-        """Per window that isn't committed the newest attempt that left dead letters: a refused window's can be found and read."""
-        assert sink.refused() == {}
-        for number, attempt in ((0, "a1"), (0, "a2"), (1, "b1")):
-            refused, files = staged_receipt(sink, number, 0, attempt)
-            sink.commit_dead(refused.plan, attempt, files)
-        clean, none = staged_receipt(sink, 2, 0, "c1", dead=False)
-        sink.commit_dead(clean.plan, "c1", none)
-        assert self.reopen(sink).refused() == {window(0).key: "a2", window(1).key: "b1"}
-        self.commit(sink, 0, attempt="a3")
-        assert self.reopen(sink).refused() == {window(1).key: "b1"}
-
-    def test_a_mended_retry_leaves_no_message_on_both_sides(self, sink: Any) -> None:
-        """Dead letters of an attempt that refused a message don't count once another attempt took it as a row."""
-        refused, refused_files = staged_receipt(sink, 0, 0, "old schema")
-        sink.commit_dead(refused.plan, refused.attempt, refused_files)
-        made, staged = staged_receipt(sink, 0, 0, "mended", dead=False)
-        sink.commit_dead(made.plan, "mended", staged)
-        sink.commit(made, staged)
-        assert sink.read_dead(window(0)).num_rows == 0
-        assert self.report(sink, [0]).ok
-
-    def test_a_dead_letter_is_the_whole_message(self, sink: Any) -> None:
-        """Bytes, headers in order with duplicates, coordinates, stage, reason and attempt come back as they went in."""
-        self.commit(sink, 0)
-        row = sink.read_dead(window(0), limit=1).to_pylist()[0]
-        assert (row["_topic"], row["_offset"], row["key"], row["value"]) == ("shop.orders", 3, None, b"v3")
-        assert row["_timestamp"] is None
-        assert [tuple(h.values()) for h in row["headers"]] == [("h", b"1"), ("h", None)]
-        assert (row["stage"], row["reason"], row["detail"], row["timestamp_type"]) == ("decode", "truncated", "at $.amount", "CreateTime")
-        assert (row["attempt"], row["generation"], row["pipeline"], row["leader_epoch"]) == ("a1", 0, "orders", 7)
-
     def test_prepare_again(self, sink: Any) -> None:
         """Preparing a prepared table changes nothing."""
         self.commit(sink, 0)
-        self.reopen(sink).prepare("ledger-1", "orders", "hourly")
+        self.reopen(sink).prepare()
         assert self.report(sink, [0]).ok
 
     def test_the_grid_is_bound(self, sink: Any) -> None:
         """Another grid is refused, naming both."""
         with pytest.raises(GridError, match=r"hourly.*daily"):
-            self.reopen(sink).prepare("ledger-1", "orders", "daily")
+            self.reopen(sink).prepare(Binding("orders", "ledger-1", "daily"))
 
     @pytest.mark.parametrize(("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")])
     def test_ledger_and_pipeline_are_bound(self, sink: Any, ledger: str, pipeline: str) -> None:
         """Another ledger, or another pipeline, is refused, naming both."""
         with pytest.raises(IdentityError, match=ledger if pipeline == "orders" else pipeline):
-            self.reopen(sink).prepare(ledger, pipeline, "hourly")
+            self.reopen(sink).prepare(Binding(pipeline, ledger, "hourly"))
 
     def test_a_commit_of_another_ledger_is_refused(self, sink: Any) -> None:
         """What prepare refuses, commit refuses too: the table may have been made anew in between."""
@@ -299,7 +254,7 @@ class SinkContract(SinkUnderTest):
         factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))
         given_up = factory(planned.splits[0])
         given_up.discard()
-        assert factory(planned.splits[0]).finish() == (0, 0, (), ())
+        assert factory(planned.splits[0]).finish() == Staging()
         assert self.pieces(sink) == []
 
 
@@ -310,7 +265,7 @@ def _committing(sink: Sink, made: Any, staged: Any) -> Callable[[], Any]:
 def _preparing(sink: Sink, ledger: str) -> Callable[[], str]:
     def run() -> str:
         try:
-            sink.prepare(ledger, "orders", "hourly")
+            sink.prepare(Binding("orders", ledger, "hourly"))
         except IdentityError:
             return "refused"
         return "bound"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ingest.errors import IdentityError, RefusedError
+from ingest.model.binding import Binding
 from ingest.model.boundary import TopicSeen
 from ingest.ports.sink import Done
 from ingest.windows.grid import batch_at, window_at
@@ -67,7 +68,7 @@ class SinkGridsContract(SinkUnderTest):
     def test_micro_batches(self, tmp_path: Path) -> None:
         """Micro-batches are windows like others: visible by key, replaced alone, joined on by number; nothing lies before the first."""
         made = self.make(tmp_path, ROWS)
-        made.prepare("ledger-1", "orders", "batch")
+        made.prepare(Binding("orders", "ledger-1", "batch"))
         plans = [plan_of(made, batch_at("orders", n), (10 * n, 10 * n + 10)) for n in range(3)]
         for planned in plans:
             assert isinstance(self.commit_plan(made, planned, grid="batch"), Done)
@@ -83,7 +84,7 @@ class SinkGridsContract(SinkUnderTest):
     def test_windows_of_unequal_length(self, tmp_path: Path) -> None:
         """On a cron grid a window's neighbours are the grid's, however long they are: those are what it has to join on to."""
         grid, made = "0 0,3 * * *", self.make(tmp_path, ROWS)
-        made.prepare("ledger-1", "orders", grid)
+        made.prepare(Binding("orders", "ledger-1", grid))
         short = window_at("orders", grid, FIRST)
         long = window_at("orders", grid, FIRST + timedelta(hours=3))
         self.commit_plan(made, plan_of(made, long, (10, 20)), grid=grid)

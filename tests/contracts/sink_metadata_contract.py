@@ -29,11 +29,11 @@ class SinkMetadataContract(SinkUnderTest):
     def test_metadata_columns_by_any_name(self, tmp_path: Path) -> None:
         """Under other names, the window's too, everything works as before: replacing takes one window; dead letters keep their names."""
         made = self.make(tmp_path, ROWS, RENAMED)
-        made.prepare("ledger-1", "orders", "hourly")
+        made.prepare()
         for n in range(3):
             self.commit(made, n)
         assert isinstance(self.commit(made, 1, generation=1, attempt="b1"), Done)
-        self.reopen(made).prepare("ledger-1", "orders", "hourly")
+        self.reopen(made).prepare()
         assert [c.receipt.generation for c in self.reopen(made).receipts()] == [0, 1, 0]
         assert {*ROWS.names, *RENAMED.values()} == set(self.pieces(made)[0].column_names)
         assert {"_topic", "_partition", "_offset", "_timestamp", "_window"} <= set(made.read_dead(window(0)).column_names)
@@ -43,7 +43,7 @@ class SinkMetadataContract(SinkUnderTest):
     def test_metadata_columns_say_what_the_message_does(self, tmp_path: Path) -> None:
         """Each column has its type, and the value of the message that the row came from; of two equal header keys the last counts."""
         made = self.make(tmp_path, ROWS, RENAMED)
-        made.prepare("ledger-1", "orders", "hourly")
+        made.prepare()
         self.commit(made, 0)
         piece = next(p for p in self.pieces(made) if p["kafka partition"][0].as_py() == 1)
         assert {name: piece.schema.field(column).type for name, column in RENAMED.items()} == TYPES

@@ -46,7 +46,7 @@ class SinkUnderTest(ABC):
     def sink(self, tmp_path: Path) -> Iterator[Any]:
         """A prepared sink."""
         made = self.make(tmp_path, ROWS)
-        made.prepare("ledger-1", "orders", "hourly")
+        made.prepare()
         return made
 
     def report(self, sink: Any, numbers: list[int]) -> Report:

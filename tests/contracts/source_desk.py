@@ -31,10 +31,10 @@ from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
-from ingest.testing.sink import MemorySink
 from ingest.transform.chain import Chain
 from ingest.transform.validate import Validate
 from tests.contracts.logs import Logs, Sent, at
+from tests.sinks.beside import MemoryBoth
 
 THINGS = Path(__file__).parents[1] / "integration"
 HOUR = 3_600_000
@@ -106,7 +106,7 @@ class SourceDesk:
     engine: Engine = field(default_factory=LocalEngine)
     ids: Iterator[int] = field(default_factory=count)
     sent: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
-    sink: MemorySink | None = None
+    sink: MemoryBoth | None = None
     plain: bool = False
 
     def send(self, tp: TopicPartition, *stamps: int, key: bytes | None = None) -> None:
@@ -142,13 +142,14 @@ class SourceDesk:
         spec = self.spec(source, window, **over)
         columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
         if self.sink is None:
-            self.sink = MemorySink("things", columns.arrow_schema, spec.metadata)
+            self.sink = MemoryBoth("things", columns.arrow_schema, spec.metadata)
         decoder: Decoder = PlainDecoder(columns) if self.plain else JsonDecoder(spec.decode.schema_, spec.folder)
         rules = Chain() if self.plain else Validate(spec.decode.schema_, spec.folder)
         return Pipeline(
             spec=spec, columns=lambda: columns, decoder=lambda: decoder, transform=lambda: rules,
             broker=self.broker_at(spec.source.isolation),
             reader=lambda plan: self.reader_of(spec.source.isolation, plan), ledger=open_ledger(spec.state_url()), sink=self.sink,
+            dead_letters=self.sink.dead_letters,
             engine=self.engine, now=lambda: self.now, sleep=self._sleep,
         )  # fmt: skip
 

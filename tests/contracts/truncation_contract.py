@@ -15,7 +15,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import OnLoss
 from ingest.model.window import Window
-from ingest.operate.verify import Finding, Rows, verify
+from ingest.operate.verify import Finding, verify
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary
 from ingest.run.context import Pipeline, Request, Result
@@ -100,8 +100,8 @@ class Cut:
 
     def findings(self, name: str) -> list[Finding]:
         """What verification has to say of a scene's topic."""
-        pipeline, nothing = self.pipeline(name), Rows(set, lambda _: [], lambda _window, _attempt: 0)
-        found = verify(pipeline.spec.id, pipeline.sink, pipeline.ledger, pipeline.broker, nothing)
+        pipeline = self.pipeline(name)
+        found = verify(pipeline.spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker)
         return [f for f in found.findings if f.about == "topic" and f.level == "wrong"]
 
     def read(self, tp: TopicPartition, start: int, stop: int, *epochs: int, on_loss: OnLoss = "fail") -> tuple[list[int], ReadSummary]:

@@ -163,7 +163,7 @@ def judge(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]])
         piece.append_column("_window", pa.array([get_partition_keys(k)["_window"]] * piece.num_rows, pa.string()))
         for piece, k in zip(pieces, keys, strict=True)
     ]
-    dead = [sink.read_dead(r.window) for r in receipts]
+    dead = [pipeline.dead_letters.read(r.window, r.attempt) for r in receipts]
     return check(produced, pieces, dead, receipts)
 
 

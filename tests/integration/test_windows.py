@@ -24,7 +24,6 @@ from ingest.errors import (
 from ingest.operate.rebuild import rebuild
 from ingest.operate.verify import verify
 from ingest.run.pipeline import Request, run
-from ingest.sinks.delta.rows import delta_rows
 from tests.integration.harness import Place, judge, millis, version, visible
 from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
 
@@ -156,7 +155,7 @@ def test_receipts_outlive_the_log(place: Place) -> None:
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     pipeline = place.pipeline()
     assert [c.receipt.window for c in pipeline.sink.receipts()] == [place.window(n) for n in range(1, 5)]
-    verified = verify("things", pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(pipeline.spec.sink_path()))
+    verified = verify("things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker)
     assert (verified.windows, verified.rows, verified.exit_code) == (4, 120, 0), verified
     report = judge(place, visible(place.bootstrap, place.topic))
     assert msgspec.structs.replace(report, out_of_order=()).ok, report  # compaction may put files together in any order

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ingest.model.binding import Binding
 from ingest.operate.verify import Verified
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta import contents as tablecontents
-from ingest.sinks.delta.contents import delta_contents
 from ingest.sinks.delta.sink import DeltaSink
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.operate.things import Scene
@@ -175,7 +175,7 @@ def test_maintenance_is_not_found(scene: Scene, maintained: Callable[[DeltaTable
 def test_a_column_that_came_later_is_not_found(scene: Scene) -> None:
     """A table that gained a nullable column, and was compacted with it, still holds what its old receipts say."""
     wider = DeltaSink(scene.sink.uri, ROWS.append(pa.field("extra", pa.struct([("a", pa.int64())]))))
-    wider.prepare(scene.ledger.identity(), "orders", "hourly")
+    wider.prepare(Binding("orders", scene.ledger.identity(), "hourly"))
     assert scene.verify(deep=True).findings == ()
     DeltaTable(scene.sink.uri).optimize.compact()
     assert "extra" in DeltaTable(scene.sink.uri).to_pyarrow_table().column_names
@@ -209,7 +209,7 @@ def test_reading_back_is_bounded(tmp_path: Path) -> None:
     pool, default = pa.proxy_memory_pool(pa.system_memory_pool()), pa.default_memory_pool()
     pa.set_memory_pool(pool)
     try:
-        held = [batch.num_rows for batch in delta_contents(scene.sink.uri).rows(window(0))]
+        held = [batch.num_rows for batch in scene.sink.audit().contents(window(0))]
     finally:
         pa.set_memory_pool(default)
     assert (sum(held), max(held) <= tablecontents.BATCH_ROWS) == (n, True)

@@ -77,10 +77,10 @@ def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
     """Whatever text is offered: only the one that the commit named is taken, and where that is there, nothing is written."""
     before, (made, *_) = contents(scene), scene.ledger.recorded("orders")
     with pytest.raises(RefusedError, match="is not the text"):
-        scene.sink.restore(made.window, to_json(msgspec.structs.replace(made, attempt="other")))
+        scene.sink.audit().restore(made.window, to_json(msgspec.structs.replace(made, attempt="other")))
     with pytest.raises(RefusedError, match="not committed"):
-        scene.sink.restore(window(7), to_json(made))
-    scene.sink.restore(made.window, to_json(made))
+        scene.sink.audit().restore(window(7), to_json(made))
+    scene.sink.audit().restore(made.window, to_json(made))
     assert contents(scene) == before
 
 
@@ -100,8 +100,8 @@ def test_a_receipt_of_another_version_comes_back_as_it_was(scene: Scene, monkeyp
     again = type(scene.sink)(scene.sink.uri, scene.sink.schema)
     held = again.look(window(3))
     assert held is not None
-    assert again.written(held.receipt) == text
-    scene.ledger.record(held.receipt, again.written(held.receipt))
+    assert again.receipt_text(held.receipt) == text
+    scene.ledger.record(held.receipt, again.receipt_text(held.receipt))
     assert scene.ledger.written(window(3)) == text
     scene.lose_ledger()
     rebuild("orders", again, scene.ledger)

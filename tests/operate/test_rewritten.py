@@ -15,14 +15,14 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.model.plan import Split
-from ingest.model.receipt import SplitCounts
+from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.staged import Staged
 from ingest.operate.deep import compare_contents
 from ingest.schema.checksum import checksum
 from ingest.schema.messages import HEADERS
-from ingest.sinks.delta.contents import _of_file, delta_contents
-from ingest.sinks.delta.sink import DeltaSink
+from ingest.sinks.delta.contents import _of_file
 from ingest.sinks.delta.stage import DeltaStager
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import messages, plan, receipt
 
 PLACE = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
@@ -57,10 +57,10 @@ def columns(rows: int) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaSink:
+def sink(tmp_path: Path) -> DeltaBoth:
     """A window of ten rows in each of two splits."""
-    made = DeltaSink(str(tmp_path / "all"), ROWS)
-    made.prepare("ledger-1", "orders", "hourly")
+    made = DeltaBoth(str(tmp_path / "all"), ROWS)
+    made.prepare()
     planned = plan(made, 0)
     staged = [_staged(made.stager(planned, 0, "a1")(split), split) for split in planned.splits]
     made.commit(receipt(planned, staged, 0, "a1"), staged)
@@ -68,12 +68,25 @@ def sink(tmp_path: Path) -> DeltaSink:
 
 
 def _staged(stager: DeltaStager, split: Split) -> Staged:
-    stager.rows(messages(split), columns(10))
-    rows, _, words, _ = stager.finish()
+    stager.add(columns(10), messages(split))
+    staging = stager.finish()
     counts = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, split.stop, 10, 0, 10, 0, 0, rows, 0, 0, checksums=stager.checksums()
+        split.topic,
+        split.partition,
+        split.start,
+        split.stop,
+        split.stop,
+        10,
+        0,
+        10,
+        0,
+        0,
+        staging.rows,
+        0,
+        0,
+        checksums=Checksums(staging.checksum),
     )
-    return Staged(split, counts, words, ())
+    return Staged(split, counts, staging.committables, ())
 
 
 def _merged(table: DeltaTable) -> None:
@@ -91,11 +104,11 @@ REWRITES: dict[str, Callable[[DeltaTable], object]] = {
 
 
 @pytest.mark.parametrize("rewrite", REWRITES.values(), ids=REWRITES)
-def test_no_value_of_any_type_is_changed_by_a_rewrite(sink: DeltaSink, rewrite: Callable[[DeltaTable], object]) -> None:
+def test_no_value_of_any_type_is_changed_by_a_rewrite(sink: DeltaBoth, rewrite: Callable[[DeltaTable], object]) -> None:
     """Whatever deltalake does to the files, their values are found to be those that were committed."""
     rewrite(DeltaTable(sink.uri))
     receipts = [c.receipt for c in sink.receipts()]
-    assert compare_contents(receipts, delta_contents(sink.uri)) == []
+    assert compare_contents(receipts, sink.audit(), sink.dead_letters) == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +120,7 @@ def test_no_value_of_any_type_is_changed_by_a_rewrite(sink: DeltaSink, rewrite: 
     ],
     ids=["as Spark does", "version 2 pages", "other encodings"],
 )
-def test_no_value_of_any_type_is_changed_by_another_writer(sink: DeltaSink, written: dict[str, Any]) -> None:
+def test_no_value_of_any_type_is_changed_by_another_writer(sink: DeltaBoth, written: dict[str, Any]) -> None:
     """Files of other programs, with timestamps of 96 bits and without Arrow's schema, have the same checksum."""
     for file in (Path(sink.uri) / "data").rglob("*.parquet"):
         again = io.BytesIO()

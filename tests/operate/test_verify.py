@@ -14,11 +14,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from ingest.errors import RefusedError
 from ingest.ledger.tables import FACTS, RECEIPTS
+from ingest.model.binding import Binding
 from ingest.model.boundary import Boundary, Mark, TopicSeen
 from ingest.model.receipt import Counts
 from ingest.operate.copies import Kept, compare_ledger
 from ingest.operate.rebuild import rebuild
-from ingest.operate.verify import Held, Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
+from ingest.operate.verify import Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
+from ingest.ports.sink import RowsHeld
 from ingest.schema.metadata import DEFAULT
 from ingest.windows.seams import difference, torn
 from tests.operate.things import ANEW, OTHER, Scene
@@ -210,7 +212,7 @@ def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
     """The second commit has another attempt, and perhaps an older generation: the ledger's copy follows the table."""
     scene.commit(0, generation=1)
     shutil.rmtree(scene.sink.uri)
-    scene.sink.prepare(scene.ledger.identity(), "orders", "hourly")
+    scene.sink.prepare(Binding("orders", scene.ledger.identity(), "hourly"))
     for n in range(3):
         planned = scene.ledger.plan(window(n))
         assert planned is not None
@@ -320,14 +322,14 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
     made = next(c.receipt for c in scene.sink.receipts())
     splits = (msgspec.structs.replace(made.splits[0], rows_=20, rows_staged=20), *made.splits[1:])
     several = msgspec.structs.replace(made, splits=splits)
-    other = Held(TOPIC.topic, 1, 9, 9, 0, 9)
-    assert compare_rows(several, [Held(TOPIC.topic, 0, 20, 9, 0, 9), other]) == []
+    other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
+    assert compare_rows(several, [RowsHeld(TOPIC.topic, 0, 20, 9, 0, 9), other]) == []
     for held, says in (
-        (Held(TOPIC.topic, 0, 19, 9, 0, 9), "shop.orders[0]: 19 rows in the table, 20 in the receipt"),
-        (Held(TOPIC.topic, 0, 20, 8, 0, 9), "shop.orders[0]: rows of 8 messages in the table, of 9 in the receipt"),
+        (RowsHeld(TOPIC.topic, 0, 19, 9, 0, 9), "shop.orders[0]: 19 rows in the table, 20 in the receipt"),
+        (RowsHeld(TOPIC.topic, 0, 20, 8, 0, 9), "shop.orders[0]: rows of 8 messages in the table, of 9 in the receipt"),
     ):
         assert [f.what for f in compare_rows(several, [held, other])] == [says]
-    assert [f.what for f in compare_rows(made, [Held(TOPIC.topic, 0, 9, 8, 0, 9), other])] == [
+    assert [f.what for f in compare_rows(made, [RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), other])] == [
         "shop.orders[0]: 1 rows have an offset that is there already"
     ]
 
@@ -344,8 +346,8 @@ def test_filtered_messages_add_up(scene: Scene) -> None:
 def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
     """The stop is the first offset that isn't the window's: a row there lies outside."""
     made = next(c.receipt for c in scene.sink.receipts())
-    inside, beyond = Held(TOPIC.topic, 0, 9, 9, 0, 9), Held(TOPIC.topic, 0, 9, 9, 1, 10)
-    other = Held(TOPIC.topic, 1, 9, 9, 0, 9)
+    inside, beyond = RowsHeld(TOPIC.topic, 0, 9, 9, 0, 9), RowsHeld(TOPIC.topic, 0, 9, 9, 1, 10)
+    other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
     assert compare_rows(made, [inside, other]) == []
     assert [f.what for f in compare_rows(made, [beyond, other])] == ["shop.orders[0]: offsets 1 to 10 lie outside the receipt's range"]
 
@@ -375,9 +377,9 @@ def test_receipt_that_does_not_add_up(scene: Scene) -> None:
 def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
     """Rows of a topic-partition that the window never read are found."""
     made = next(c.receipt for c in scene.sink.receipts())
-    good = [Held(TOPIC.topic, p, 9, 9, 0, 9) for p in (0, 1)]
+    good = [RowsHeld(TOPIC.topic, p, 9, 9, 0, 9) for p in (0, 1)]
     assert compare_rows(made, good) == []
-    assert [f.what for f in compare_rows(made, [*good, Held("other", 0, 1, 1, 5, 5)])] == [
+    assert [f.what for f in compare_rows(made, [*good, RowsHeld("other", 0, 1, 1, 5, 5)])] == [
         "other[0]: 1 rows in the table, 0 in the receipt"
     ]
 

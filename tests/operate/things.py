@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from ingest.errors import IdentityError, UnreachableError
 from ingest.ledger.sql import SqlLedger, open_ledger
+from ingest.model.binding import Binding
 from ingest.model.boundary import TopicPartition, TopicSeen
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
-from ingest.operate.deep import compare_contents
 from ingest.operate.verify import Verified, verify
 from ingest.ports.broker import TopicInfo
 from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.contents import delta_contents
-from ingest.sinks.delta.rows import delta_rows
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.windows.grid import BATCH
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
@@ -64,7 +61,7 @@ class Scene:
     """A pipeline whose windows were committed."""
 
     folder: Path
-    sink: DeltaSink
+    sink: DeltaBoth
     ledger: SqlLedger
     broker: FakeTopic = field(default_factory=FakeTopic)
     grid: str = "hourly"
@@ -73,9 +70,9 @@ class Scene:
     @classmethod
     def of(cls, folder: Path, windows: Sequence[int], grid: str = "hourly", metadata: Mapping[str, str] = DEFAULT) -> Scene:
         """With these hours, or micro-batches, committed as a run would."""
-        sink, ledger = DeltaSink(str(folder / "orders"), ROWS, metadata), open_ledger(str(folder / "state.db"))
+        sink, ledger = DeltaBoth(str(folder / "orders"), ROWS, metadata), open_ledger(str(folder / "state.db"))
         scene = cls(folder, sink, ledger, grid=grid, metadata=metadata)
-        sink.prepare(ledger.identity(), "orders", grid)
+        sink.prepare(Binding("orders", ledger.identity(), grid))
         ledger.bind_grid("orders", grid)
         for number in windows:
             scene.commit(number)
@@ -104,9 +101,7 @@ class Scene:
 
     def verify(self, *, deep: bool = False) -> Verified:
         """What verification finds now; with `deep` by what is read back too."""
-        rows, contents = delta_rows(self.sink.uri, self.metadata), delta_contents(self.sink.uri, self.metadata)
-        reading = partial(compare_contents, read=contents) if deep else None
-        return verify("orders", self.sink, self.ledger, self.broker, rows, deep=reading)  # type: ignore[arg-type]
+        return verify("orders", self.sink, self.sink.dead_letters, self.ledger, self.broker, deep=deep)  # type: ignore[arg-type]
 
     def lose_ledger(self) -> None:
         """The state file is gone; an empty one is in its place."""

@@ -24,6 +24,7 @@ from ingest.model.receipt import SplitCounts
 from ingest.model.refusals import OTHERS, Refusals, in_words
 from ingest.model.staged import Staged
 from ingest.model.window import Window
+from ingest.operate.dead_letters import read_dead, refused_attempts
 from ingest.ports.decoder import Decoded
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from ingest.ports.sink import Stager
@@ -32,6 +33,7 @@ from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
+from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
@@ -154,22 +156,22 @@ def said(decoded: Decoded, **lies: Any) -> Decoded:
 class LyingStager:
     """Stages all, and counts something else."""
 
-    def __init__(self, honest: Stager, rows: int, dead: int) -> None:
-        self._honest, self._rows, self._dead = honest, rows, dead
+    def __init__(self, honest: Stager, lie: int) -> None:
+        self._honest, self._lie = honest, lie
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._honest, name)
 
     def finish(self) -> Any:
-        rows, dead, *words = self._honest.finish()
-        return (rows + self._rows, dead + self._dead, *words)
+        staging = self._honest.finish()
+        return msgspec.structs.replace(staging, rows=staging.rows + self._lie)
 
 
-class LyingSink:
-    """A sink whose stagers lie."""
+class LyingStore:
+    """A sink, or a store of dead letters, whose stagers lie."""
 
-    def __init__(self, honest: Any, rows: int = 0, dead: int = 0) -> None:
-        self._honest, self._lie = honest, (rows, dead)
+    def __init__(self, honest: Any, lie: int) -> None:
+        self._honest, self._lie = honest, lie
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._honest, name)
@@ -178,8 +180,8 @@ class LyingSink:
         return partial(_lying, self._honest.stager(*arguments), self._lie)
 
 
-def _lying(factory: Any, lie: tuple[int, int], split: Split) -> LyingStager:
-    return LyingStager(factory(split), *lie)
+def _lying(factory: Any, lie: int, split: Split) -> LyingStager:
+    return LyingStager(factory(split), lie)
 
 
 @dataclass
@@ -207,7 +209,8 @@ class Bank:
         return Pipeline(
             spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder, on_null),
             lambda: Validate(spec.decode.schema_, spec.folder), self.broker, reader,
-            open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema), LocalEngine(),
+            open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema),
+            DeltaDeadLetters.beside(spec.sink_path()), LocalEngine(),
         )  # fmt: skip
 
     def run(self, pipeline: Pipeline) -> Any:
@@ -243,12 +246,12 @@ def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
     assert "disagree" in refused(bank, replace(honest, reader=lambda asked: LyingReader(honest.reader(asked), **lies)))
 
 
-@pytest.mark.parametrize("lies", [{"rows": 1}, {"rows": -1}, {"dead": 1}, {"dead": -1}])
+@pytest.mark.parametrize("lies", [{"sink": 1}, {"sink": -1}, {"dead_letters": 1}, {"dead_letters": -1}])
 def test_a_stager_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) -> None:
     """Whatever the stager miscounts, the window is refused before anything is visible."""
     bank.produce(b'{"amount": 1}', b'{"amount": 2}', b"poison")
     honest = bank.pipeline()
-    assert "disagree" in refused(bank, replace(honest, sink=LyingSink(honest.sink, **lies)))
+    assert "disagree" in refused(bank, replace(honest, **{store: LyingStore(getattr(honest, store), lie) for store, lie in lies.items()}))
 
 
 DECODED: list[tuple[Lie, str]] = [
@@ -320,13 +323,13 @@ def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
     for _ in range(2):
         with pytest.raises(DeadLetterLimitError):
             bank.run(pipeline)
-    ((key, attempt),) = pipeline.sink.refused().items()
+    ((key, attempt),) = refused_attempts(pipeline.sink, pipeline.dead_letters).items()
     assert key == HOUR.key
-    assert pipeline.sink.read_dead(HOUR).num_rows == 0
-    assert pipeline.sink.read_dead(HOUR, attempt=attempt)["_offset"].to_pylist() == [1, 2]
+    assert read_dead(pipeline.sink, pipeline.dead_letters, HOUR).num_rows == 0
+    assert read_dead(pipeline.sink, pipeline.dead_letters, HOUR, attempt=attempt)["_offset"].to_pylist() == [1, 2]
     committed = bank.run(bank.pipeline(max_dead_ratio=1.0)).committed
     assert committed.receipt.counts.dead == 2
-    assert pipeline.sink.refused() == {}
+    assert refused_attempts(pipeline.sink, pipeline.dead_letters) == {}
 
 
 def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:

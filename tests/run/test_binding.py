@@ -11,6 +11,7 @@ import pytest
 
 from ingest.errors import BindingError, SpecError, UnreachableError
 from ingest.ledger.tables import SINKS
+from ingest.model.binding import Binding
 from ingest.model.window import Window
 from ingest.operate.copies import against_ledger
 from ingest.operate.rebase import rebase
@@ -20,7 +21,6 @@ from ingest.operate.verify import verify
 from ingest.run.context import Pipeline
 from ingest.run.micro_batches import preview_next, run_batch
 from ingest.run.pipeline import Request, preview, run
-from ingest.sinks.delta.rows import delta_rows
 from tests.run.test_run import PLAIN, Desk, hour
 
 pytestmark = pytest.mark.slow  # tables on disk
@@ -134,7 +134,7 @@ def test_a_table_that_is_empty_is_not_filled_up(desk: Desk) -> None:
     desk.run(0)
     shutil.rmtree(desk.folder / "table")
     pipeline = desk.pipeline()
-    pipeline.sink.prepare(pipeline.ledger.identity(), "things", "hourly")
+    pipeline.sink.prepare(Binding("things", pipeline.ledger.identity(), "hourly"))
     with pytest.raises(BindingError, match="is empty, and the ledger knows 1 committed window of it"):
         desk.run(1)
 
@@ -153,7 +153,7 @@ def test_a_table_restored_from_a_backup_goes_on(desk: Desk) -> None:
 
 def looked_over(pipeline: Pipeline) -> list[str]:
     """What verification finds wrong."""
-    found = verify("things", pipeline.sink, pipeline.ledger, pipeline.broker, delta_rows(pipeline.spec.sink_path()))
+    found = verify("things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker)
     return [f"{f.about}: {f.what}" for f in found.findings if f.level != "info"]
 
 
@@ -173,8 +173,8 @@ def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
     late = desk.pipeline(**elsewhere(desk))
     prepare = late.sink.prepare
 
-    def overtaken(ledger: str, pipeline: str, grid: str) -> None:
-        prepare(ledger, pipeline, grid)
+    def overtaken(binding: Binding) -> None:
+        prepare(binding)
         desk.run(0)
 
     late.sink.prepare = overtaken  # type: ignore[method-assign]

@@ -24,6 +24,7 @@ from ingest.run.pipeline import Pipeline, Request, Result, preview, run
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.schema.metadata import DEFAULT
+from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
@@ -76,6 +77,7 @@ class Desk:
             spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder),
             transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
             ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
+            dead_letters=DeltaDeadLetters.beside(spec.sink_path()),
             engine=LocalEngine(),
         )  # fmt: skip
 

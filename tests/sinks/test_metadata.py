@@ -16,28 +16,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import SchemaChangedError
-from ingest.operate.verify import Held
-from ingest.ports.sink import Done
+from ingest.ports.sink import Done, RowsHeld
 from ingest.schema.messages import HEADERS
 from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
-from ingest.sinks.delta.rows import delta_rows
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.sinks.metadata import columns, last_headers
 from tests.contracts.sink_metadata_contract import RENAMED
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, TOPIC, staged_paths, staged_receipt, window
 
 HEADER = st.tuples(st.sampled_from(["", "a", "b", "ä"]), st.none() | st.binary(max_size=2))
 LATER = [name for name in TYPES if name not in ALWAYS]
 
 
-def made(tmp_path: Path, metadata: Mapping[str, str]) -> DeltaSink:
+def made(tmp_path: Path, metadata: Mapping[str, str]) -> DeltaBoth:
     """Prepared as all of these tests do."""
-    sink = DeltaSink(str(tmp_path / "orders"), ROWS, metadata)
-    sink.prepare("ledger-1", "orders", "hourly")
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS, metadata)
+    sink.prepare()
     return sink
 
 
-def commit(sink: DeltaSink, number: int, generation: int = 0) -> None:
+def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
     """A window with its dead letters."""
     receipt, staged = staged_receipt(sink, number, generation)
     sink.commit_dead(receipt.plan, receipt.attempt, staged)
@@ -117,7 +115,7 @@ def test_any_other_change_of_an_existing_table_is_refused(tmp_path: Path, metada
 def test_a_look_with_another_window_column_is_refused(tmp_path: Path) -> None:
     """Also where nothing is prepared: a replacement by the wrong column would take other windows' rows with it."""
     commit(made(tmp_path, RENAMED), 0)
-    other = DeltaSink(str(tmp_path / "orders"), ROWS)
+    other = DeltaBoth(str(tmp_path / "orders"), ROWS)
     for ask in (lambda: other.look(window(0)), lambda: list(other.receipts()), lambda: other.commit(*staged_receipt(other, 1))):
         with pytest.raises(SchemaChangedError, match="partitioned by kafka window"):
             ask()
@@ -148,7 +146,7 @@ def test_the_janitor_knows_what_counts(tmp_path: Path) -> None:
     staged_receipt(sink, 1)
     for path in staged_paths(sink.uri):
         os.utime(path, (1_000_000_000, 1_000_000_000))
-    assert len(sink.janitor(timedelta(hours=2))) == 2
+    assert len(sink.sweep_both(timedelta(hours=2))) == 2
     assert staged_paths(sink.uri) == committed
 
 
@@ -156,7 +154,7 @@ def test_rows_are_counted_under_any_name(tmp_path: Path) -> None:
     """What verification asks of a table goes by the mapping too."""
     sink = made(tmp_path, RENAMED | {"topic": 'the "topic"'})
     commit(sink, 0)
-    rows = delta_rows(sink.uri, sink.metadata)
+    rows = sink.audit()
     assert rows.windows() == {window(0).key}
-    assert rows.held(window(0)) == [Held(TOPIC.topic, p, 9, 9, 0, 9) for p in range(2)]
-    assert rows.dead(window(0), "a1") == 2
+    assert rows.rows_held(window(0)) == [RowsHeld(TOPIC.topic, p, 9, 9, 0, 9) for p in range(2)]
+    assert sink.dead_letters.count(window(0), "a1") == 2

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from ingest.config.kinds import OfItsKind
+from ingest.config.kinds import OfItsKind, kind_at
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
+from ingest.sinks.kinds import KINDS
 from ingest.spec.load import load_spec, parse_spec
 from ingest.spec.pipeline import PipelineSpec, SourceSpec
 from ingest.windows.grid import parse_windows
@@ -317,6 +318,7 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
 
 
 SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "WindowSpec": "window"}
+SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
 
 
 def _reads(tree: ast.AST) -> set[tuple[str, str]]:

@@ -13,7 +13,7 @@ from ingest.model.receipt import Counts, Receipt
 from ingest.model.window import Window
 from ingest.schema.metadata import DEFAULT
 from ingest.testing.checker import Report, check
-from ingest.testing.sink import MemorySink
+from tests.sinks.beside import MemoryBoth
 from tests.sinks.delta.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
 
 
@@ -21,8 +21,8 @@ class State:
     """What a table holds, to be damaged."""
 
     def __init__(self, numbers: range) -> None:
-        sink = MemorySink("orders", ROWS)
-        sink.prepare("ledger-1", "orders", "hourly")
+        sink = MemoryBoth("orders", ROWS)
+        sink.prepare()
         for n in numbers:
             made, staged = staged_receipt(sink, n)
             sink.commit_dead(made.plan, "a1", staged)

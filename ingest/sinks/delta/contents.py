@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -11,9 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.window import Window
-from ingest.operate.deep import Contents
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.place import Place, normal
+from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.table import load, rows_of
 
 BATCH_ROWS = 8192
@@ -24,14 +22,15 @@ _BUFFER = 64 << 10
 """So much of a column is read ahead: without a buffer a row group's whole column would be."""
 
 
-def delta_contents(uri: str, metadata: Mapping[str, str] = DEFAULT) -> Contents:
-    """The questions to the table at a path or URI, with its metadata columns, and to its dead letters; loaded afresh for each."""
-    rows, dead = normal(uri), f"{normal(uri)}_dead"
-    return Contents(lambda window: _batches(rows, window), lambda window: _batches(dead, window), metadata)
+def contents(uri: str, window: Window) -> Iterator[pa.RecordBatch]:
+    """All rows of a window in the table at a place, which is loaded afresh.
 
+    Whole files, and nothing chosen by Arrow: bounds in a damaged file's statistics must not hide what it holds.
 
-def _batches(uri: str, window: Window) -> Iterator[pa.RecordBatch]:
-    """Whole files, and nothing chosen by Arrow: bounds in a damaged file's statistics must not hide what it holds."""
+    Raises (when asked, or read on):
+        RefusedError: a file is gone or damaged.
+        UnreachableError: it can't be got at.
+    """
     table = load(uri)
     if table is None:
         return
@@ -41,7 +40,7 @@ def _batches(uri: str, window: Window) -> Iterator[pa.RecordBatch]:
         raise UnreachableError(f"{uri}: {error}", "setup", "Read it with what it was rewritten with.") from error
     filesystem = Place(uri).filesystem()
     for path in files:
-        with _told(path), filesystem.open_input_file(path) as source:
+        with _explained(path), filesystem.open_input_file(path) as source:
             yield from _of_file(source)
 
 
@@ -57,7 +56,7 @@ def _of_file(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _explained(path: str) -> Iterator[None]:
     """A file that is gone or damaged is another matter than one that can't be got at."""
     try:
         yield

@@ -1,12 +1,9 @@
-"""Dead letters in a Delta table of their own, committed before the data.
-
-Each row says which attempt refused it, and readers see only the attempt that the data's receipt names. So a crash between the two
-commits, or a retry with a mended schema, never shows a message on both sides.
-"""
+"""Dead letters in a Delta table of their own, committed before the data (`ports.dead_letters.DeadLetters`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from urllib.parse import unquote
 
@@ -14,28 +11,57 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.errors import RefusedError, UnreachableError
+from ingest.model.binding import Binding
 from ingest.model.plan import Plan
+from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_FILE
+from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.names import dead_app
-from ingest.sinks.delta.place import Place
-from ingest.sinks.delta.stage import StagedFile, refuse_gone
+from ingest.sinks.delta.janitor import refuse_gone, sweep
+from ingest.sinks.delta.names import SWEPT_APP, dead_app
+from ingest.sinks.delta.place import Place, dead_place, normal
+from ingest.sinks.delta.rights import refuse_unwritable
+from ingest.sinks.delta.stage import DeltaStagerFactory, staged_files
+from ingest.sinks.staging import DeadLetterLayout
+
+_WINDOW = DEFAULT["window"]
 
 
-class DeadLetters:
-    """The table of one sink's dead letters."""
+class DeltaDeadLetters:
+    """A table of dead letters, for any sink.
+
+    Args:
+        uri: the table's path or URI.
+    """
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri
+        self.uri = normal(uri)
 
-    def commit(self, plan: Plan, attempt: str, files: Sequence[StagedFile]) -> None:
+    @classmethod
+    def beside(cls, table: str) -> DeltaDeadLetters:
+        """Those of the Delta table at a place: `<table>_dead`."""
+        return cls(dead_place(normal(table)))
+
+    def refuse_unwritable(self) -> None:
+        """See `ports.dead_letters.DeadLetters.refuse_unwritable`."""
+        refuse_unwritable(self.uri)
+
+    def prepare(self, binding: Binding) -> None:
+        """See `ports.dead_letters.DeadLetters.prepare`."""
+        tables.ensure(self.uri, DEAD_FILE, _WINDOW, binding)
+
+    def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
+        """See `ports.dead_letters.DeadLetters.stager`."""
+        return DeltaStagerFactory(self.uri, DeadLetterLayout(attempt, generation, plan.window.pipeline), plan.window.key)
+
+    def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         """Add an attempt's files once, under an application id of (pipeline, window, attempt).
 
         Raises:
             OutcomeUnknownError: it was sent and can't be told to have arrived.
         """
+        files = staged_files(word for s in staged for word in s.dead)
         app = dead_app(plan.window, attempt)
         waits, why = list(tables.WAITS), ""
         while files:
@@ -46,9 +72,10 @@ class DeadLetters:
             if table is None:
                 what = f"the table {self.uri} isn't there any more"
                 raise RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")
-            if tables.versions(self.uri, table)(app) is not None:
+            version = tables.versions(self.uri, table)
+            if version(app) is not None:
                 return
-            refuse_gone(Place(self.uri), files)
+            refuse_gone(Place(self.uri), files, version(SWEPT_APP))
             actions = tables.add_actions(table, files, plan.window.key)
             properties = tables.once({app: 1}, {"windrow": app})
             failed = tables.attempt(partial(tables.append, table, actions, properties))
@@ -59,15 +86,16 @@ class DeadLetters:
                 tables.refuse_full(self.uri, table.version(), why)
                 raise tables.unknown(self.uri, why)
 
-    def newest(self) -> dict[str, str]:
-        """Per window key the file that was written last."""
+    def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
+        """See `ports.dead_letters.DeadLetters.attempts`."""
         table = tables.load(self.uri)
         if table is None:
             return {}
         files = pa.table(table.get_add_actions(flatten=True)).sort_by("modification_time").to_pylist()
-        return {f[f"partition.{DEFAULT['window']}"]: unquote(f["path"]) for f in files}
+        newest = {f[f"partition.{_WINDOW}"]: unquote(f["path"]) for f in files}
+        return {key: self._attempt(path) for key, path in newest.items() if wanted(key)}
 
-    def attempt(self, path: str) -> str:
+    def _attempt(self, path: str) -> str:
         """The attempt that a file is of; the last one, should Delta's compaction have put several into it."""
         try:
             with Place(self.uri).filesystem().open_input_file(path) as source:
@@ -76,14 +104,29 @@ class DeadLetters:
             what = f"{self.uri}/{path} can't be read: {type(error).__name__}"
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.") from error
 
-    def read(self, window: Window, attempt: str | None, limit: int | None) -> pa.Table:
-        """The dead letters of one attempt at a window, at most `limit`, in the order of their files; none for no attempt."""
+    def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
+        """See `ports.dead_letters.DeadLetters.read`; in the order of their files."""
         import pyarrow.dataset as ds  # noqa: PLC0415  # brings pandas, and only who reads dead letters needs it
 
-        empty = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string())).empty_table()
-        table = None if attempt is None else tables.load(self.uri)
+        table = tables.load(self.uri)
         if table is None:
-            return empty
+            return DEAD_LETTERS.empty_table()
         data = tables.rows_of(self.uri, table, window.key)
-        scanner = data.scanner(columns=empty.schema.names, filter=ds.field("attempt") == attempt)
+        scanner = data.scanner(columns=DEAD_LETTERS.names, filter=ds.field("attempt") == attempt)
         return scanner.to_table() if limit is None else scanner.head(limit)
+
+    def count(self, window: Window, attempt: str) -> int:
+        """See `ports.dead_letters.DeadLetters.count`."""
+        from ingest.sinks.delta.rows import dead_counted  # noqa: PLC0415  # brings DuckDB
+
+        return dead_counted(self.uri, window, attempt)
+
+    def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
+        """See `ports.dead_letters.DeadLetters.contents`."""
+        from ingest.sinks.delta.contents import contents  # noqa: PLC0415
+
+        return contents(self.uri, window)
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        """See `ports.dead_letters.DeadLetters.sweep`."""
+        return sweep(self.uri, older_than, dry_run=dry_run)

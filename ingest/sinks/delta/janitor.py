@@ -1,45 +1,101 @@
-"""Staged files that nobody can need any more: no commit names them, and the run that wrote them is long over."""
+"""Staged files that nobody can need any more: no commit names them, and the attempts that wrote them are given up before they are removed.
+
+An attempt may be slower than any grace period (a process that was stopped for a week), and a commit that was sent may arrive when nobody
+waits for it any more. Neither may find its files gone:
+
+    1 A loads version 7, sees its staged files, is stopped.     2 The sweep looks at version 7: no commit names A's files.
+    3 It commits version 8: what was last written until the cutoff is given up.     4 It removes A's files.
+    5 A wakes. Its commit is made on version 7, and fails.     6 A loads version 8, sees the cutoff, and is refused.
+
+Without step 3, A's commit would arrive in step 5 and name files that aren't there. Were A first in step 3, the sweep's own commit would
+fail, and its next look would find A's files named. So every outcome is known before a file is removed, whatever the grace period; that
+only keeps attempts that are still at work from being given up.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
+from ingest.errors import RefusedError, UnreachableError
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.names import STAGED
-from ingest.sinks.delta.place import Found, Place
-
-GRACE = timedelta(hours=24)
-"""Longer than any run stages."""
+from ingest.sinks.delta.names import COMMITS_APP, STAGED, SWEPT_APP
+from ingest.sinks.delta.place import Found, Place, millis
+from ingest.sinks.delta.stage import StagedFile
 
 _LEAST = timedelta(hours=1)
 
 
-def orphans(staged: Iterable[Found], named: frozenset[str], older_than: timedelta, now: datetime) -> list[str]:
-    """Which staged files may go. Pure."""
-    return sorted(f.path for f in staged if f.path not in named and now - f.modified > older_than)
+def orphans(staged: Iterable[Found], named: frozenset[str], cutoff: int) -> list[str]:
+    """Which staged files may go: no commit names them, and they were last written until the cutoff, in epoch milliseconds. Pure."""
+    return sorted(f.path for f in staged if f.path not in named and millis(f.modified) <= cutoff)
 
 
-def sweep(uri: str, older_than: timedelta, now: datetime) -> list[str]:
-    """Remove a table's orphans; their paths.
-
-    The listing comes before the look into the table: a file that is committed in between is then named, and stays. One that is
-    committed after the look was staged longer ago than the grace period; its commit finds it gone and refuses.
+def sweep(uri: str, older_than: timedelta, *, dry_run: bool) -> list[str]:
+    """Remove a table's orphans, or only look for them; their paths, with the table's place before them.
 
     Raises:
         ValueError: for a grace period under an hour.
+        UnreachableError: the table could not be told what is given up; nothing was removed.
     """
     if older_than < _LEAST:
         msg = f"a grace period of {older_than} would take the files of runs that are still staging; the least is {_LEAST}"
         raise ValueError(msg)
-    place = Place(uri)
+    place, cutoff = Place(uri), millis(datetime.now(UTC) - older_than)
+    gone = _looked_for(uri, place, cutoff) if dry_run else _given_up(uri, place, cutoff)
+    if not dry_run:
+        for path in gone:
+            place.remove(path)
+    return [f"{uri}/{path}" for path in gone]
+
+
+def _looked_for(uri: str, place: Place, cutoff: int) -> list[str]:
     staged = list(place.walk(STAGED))
     table = tables.load(uri)
-    if table is None:
-        return []
-    # Removed by a commit, but still needed by readers of older versions: Delta's own vacuum looks after those.
-    tombstones = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False)
-    gone = orphans(staged, frozenset(tables.active(table)) | frozenset(tombstones), older_than, now)
-    for path in gone:
-        place.remove(path)
-    return gone
+    return [] if table is None else orphans(staged, tables.needed(table), cutoff)
+
+
+def _given_up(uri: str, place: Place, cutoff: int) -> list[str]:
+    """The orphans, once the table says that nobody may commit them any more: on exactly the state in which no commit names them."""
+    waits = list(tables.WAITS)
+    while True:
+        staged = list(place.walk(STAGED))
+        table = tables.load(uri)
+        gone = [] if table is None else orphans(staged, tables.needed(table), cutoff)
+        if table is None or not gone:
+            return []
+        version = tables.versions(uri, table)
+        apps = {SWEPT_APP: max(cutoff, version(SWEPT_APP) or 0), COMMITS_APP: (version(COMMITS_APP) or 0) + 1}
+        why = tables.attempt(partial(tables.append, table, [], tables.once(apps, {"windrow": SWEPT_APP})))
+        if why is None:
+            return gone
+        if not tables.again(uri, table.version(), waits):
+            what = f"nothing was removed below {uri}: the table could not be told what is given up: {why}"
+            raise UnreachableError(what, "setup", "Check the table's storage and rights, then run this again.")
+
+
+def refuse_gone(place: Place, files: Iterable[StagedFile], swept: int | None) -> None:
+    """Before a commit names them: staged files are there, whole, and not given up.
+
+    A vacuum without its grace period removes staged files too; a commit that names them would make them lost rows.
+
+    Args:
+        place: the table's.
+        files: what is to be committed.
+        swept: the version of `SWEPT_APP` in the snapshot that the commit is made on.
+
+    Raises:
+        RefusedError: says how many are gone, cut short or given up.
+    """
+    wanted = list(files)
+    seen = place.seen(f.path for f in wanted)
+    gone = [f.path for f in wanted if (there := seen[f.path]) is None or there.size != f.size]
+    if gone:
+        what = f"{len(gone)} of {len(wanted)} staged files are gone or cut short, the first is {gone[0]}"
+        raise RefusedError(what, "commit", "Did a vacuum with no retention run meanwhile? Nothing was committed; run the window again.")
+    late = [f.path for f in wanted if swept is not None and millis(seen[f.path].modified) <= swept]  # type: ignore[union-attr]
+    if late:
+        what = f"{len(late)} of {len(wanted)} staged files were given up by windrow sweep, the first is {late[0]}"
+        do = "This attempt took longer than the sweep's grace period. Nothing was committed; run the window again."
+        raise RefusedError(what, "commit", do)

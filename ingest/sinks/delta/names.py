@@ -11,7 +11,7 @@ import msgspec
 
 from ingest.model.window import Window
 
-AppKind = Literal["window", "receipt", "version", "commits", "dead"]
+AppKind = Literal["window", "receipt", "version", "commits", "dead", "swept"]
 
 RECEIPTS = "_windrow/receipts"
 """Receipt files, in the table's own directory: Delta's vacuum never enters a directory whose name begins with an underscore."""
@@ -56,6 +56,10 @@ def version_app(key: str, pipeline: str) -> str:
 
 COMMITS_APP = app_id("commits")
 """One for the whole table, counting windrow's commits: any two of them conflict, whatever their windows."""
+
+
+SWEPT_APP = app_id("swept")
+"""One for the whole table, whose version is an instant in epoch milliseconds: staged files last written until then were given up."""
 
 
 def dead_app(window: Window, attempt: str) -> str:

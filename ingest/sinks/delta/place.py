@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import msgspec
@@ -67,6 +67,16 @@ def _local(uri: str) -> str:
         raise SpecError(f"sink.path is {uri}: {error}", "spec", _FORMS) from error
 
 
+def dead_place(table: str) -> str:
+    """Where the dead letters of the table at a place lie."""
+    return f"{table}_dead"
+
+
+def millis(moment: datetime) -> int:
+    """Epoch milliseconds, rounded down."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
 class Place:
     """A directory, local or in an object store, by `pyarrow.fs`. All paths are relative to it. Opened at the first question.
 
@@ -78,12 +88,12 @@ class Place:
 
     def filesystem(self) -> fs.FileSystem:
         """Arrow's file system that sees this directory as its root."""
-        with self._told(""):
+        with self._explained(""):
             return fs.SubTreeFileSystem(self._root, self._fs)
 
     def create(self, path: str) -> pa.NativeFile:
         """A new file for writing; its directories are made. Close it, then `fsync` it."""
-        with self._told(path):
+        with self._explained(path):
             full = self._full(path)
             self._fs.create_dir(full.rpartition("/")[0], recursive=True)
             return self._fs.open_output_stream(full)
@@ -93,7 +103,7 @@ class Place:
 
         The log may survive a crash that the files it names don't: nobody else syncs them.
         """
-        with self._told(path):
+        with self._explained(path):
             full = self._full(path)
             if self._local:
                 for name in (full, full.rpartition("/")[0]):
@@ -102,7 +112,7 @@ class Place:
 
     def put(self, path: str, content: bytes) -> None:
         """A small file, whole or not at all. Its name stands for its content, so a second put changes nothing."""
-        with self._told(path):
+        with self._explained(path):
             if self._fs.get_file_info(self._full(path)).size != len(content):
                 self._write(path, content)
 
@@ -111,7 +121,7 @@ class Place:
         with suppress(FileNotFoundError):
             if self.get(path) == content:
                 return
-        with self._told(path):
+        with self._explained(path):
             self._write(path, content)
 
     def _write(self, path: str, content: bytes) -> None:
@@ -129,7 +139,7 @@ class Place:
         Raises:
             FileNotFoundError: if it is not there.
         """
-        with self._told(path, or_missing=True), self._fs.open_input_stream(self._full(path)) as source:
+        with self._explained(path, or_missing=True), self._fs.open_input_stream(self._full(path)) as source:
             return bytes(source.read())
 
     def names(self, folder: str) -> set[str]:
@@ -142,20 +152,20 @@ class Place:
             if f.mtime is not None:
                 yield Found(f.path[len(self._root) :].lstrip("/"), f.size, f.mtime)
 
-    def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
-        """The size of each file; None for one that isn't there."""
+    def seen(self, paths: Iterable[str]) -> dict[str, Found | None]:
+        """Each file as it is now; None for one that isn't there."""
         asked = list(paths)
-        with self._told(""):
+        with self._explained(""):
             infos = self._fs.get_file_info([self._full(p) for p in asked])
-        return {p: i.size if i.type == fs.FileType.File else None for p, i in zip(asked, infos, strict=True)}
+        return {p: Found(p, i.size, i.mtime) if i.type == fs.FileType.File else None for p, i in zip(asked, infos, strict=True)}
 
     def remove(self, path: str) -> None:
         """Delete one file; it may be gone already."""
-        with self._told(path), suppress(FileNotFoundError):
+        with self._explained(path), suppress(FileNotFoundError):
             self._fs.delete_file(self._full(path))
 
     def _below(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
-        with self._told(folder):
+        with self._explained(folder):
             every = self._fs.get_file_info(fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive))
         return [f for f in every if f.type == fs.FileType.File]
 
@@ -178,7 +188,7 @@ class Place:
         return isinstance(self._fs, fs.LocalFileSystem)
 
     @contextmanager
-    def _told(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
+    def _explained(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
         """Arrow's and the system's errors in our words; with `or_missing`, a file that isn't there stays FileNotFoundError."""
         where = f"{shown(self._uri)}/{path}".rstrip("/")
         try:

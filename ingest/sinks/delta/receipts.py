@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -38,6 +39,21 @@ _RESTORE = (
     "windrow verify SPEC --restore-receipts puts the ledger's copy back; if the ledger has none, restore the table's _windrow directory "
     "from a backup. Until then don't write the window again: its rows are in the table."
 )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one loaded state of a table says of its receipts.
+
+    `version`: its version of an application id. `pipeline`: whose windows it holds. `names`: the receipt files, listed after it was
+    loaded; for a question about one window that window's own suffice.
+    """
+
+    version: VersionOf
+    pipeline: str
+    names: Sequence[ReceiptName]
+
+
 _Range = tuple[int, int, ReceiptName, Receipt]
 """Start, stop (exclusive), and whose: plain numbers, for thousands of them are compared per commit."""
 
@@ -48,7 +64,7 @@ class ReceiptFiles:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._read: dict[str, Receipt] = {}
-        self._written: dict[tuple[Window, int, str], str] = {}  # two attempts may have left a receipt of one generation
+        self._texts: dict[tuple[Window, int, str], str] = {}  # two attempts may have left a receipt of one generation
         self._ranges: dict[tuple[str, int], list[_Range]] = defaultdict(list)
         self._indexed: set[str] = set()
 
@@ -58,17 +74,17 @@ class ReceiptFiles:
         self._place.put(f"{RECEIPTS}/{receipt_name(receipt.window, receipt.generation, content)}", content)
         return fingerprint(content)
 
-    def written(self, receipt: Receipt) -> str:
+    def text(self, receipt: Receipt) -> str:
         """Its text as it lies here: what this version would write, but for receipts that another one wrote."""
-        return self._written.get((receipt.window, receipt.generation, receipt.attempt), to_json(receipt))
+        return self._texts.get((receipt.window, receipt.generation, receipt.attempt), to_json(receipt))
 
-    def restore(self, version: VersionOf, window: Window, written: str, *, dry_run: bool) -> None:
-        """See `ports.sink.Sink.restore`. What the snapshot names is the measure: 63 bits of the text's SHA-256.
+    def restore(self, version: VersionOf, window: Window, text: str, *, dry_run: bool) -> None:
+        """See `ports.sink.Audit.restore`. What the snapshot names is the measure: 63 bits of the text's SHA-256.
 
         Raises:
             RefusedError: the snapshot names another text, or none.
         """
-        generation, content = version(window_app(window.key, window.pipeline)), written.encode()
+        generation, content = version(window_app(window.key, window.pipeline)), text.encode()
         if generation is None:
             raise RefusedError(f"window {window.key} is not committed", "check", "There is no receipt to restore: run the window.")
         if version(receipt_app(window.key, window.pipeline)) != fingerprint(content):
@@ -83,63 +99,54 @@ class ReceiptFiles:
         return [n for n in map(parse_receipt_name, sorted(self._place.names(RECEIPTS))) if n is not None]
 
     def by_window(self) -> dict[str, list[ReceiptName]]:
-        """The same by window key: for who asks `held` of all windows, each with its own names."""
-        found: dict[str, list[ReceiptName]] = defaultdict(list)
+        """The same by window key: for who asks of all windows, each with its own names."""
+        grouped: dict[str, list[ReceiptName]] = defaultdict(list)
         for name in self.names():
-            found[name.key].append(name)
-        return dict(found)
+            grouped[name.key].append(name)
+        return dict(grouped)
 
-    def held(self, version: VersionOf, key: str, pipeline: str, names: Sequence[ReceiptName]) -> Committed | None:
-        """See `find`.
+    def committed_receipt(self, snapshot: Snapshot, key: str) -> Committed | None:
+        """The receipt that a snapshot of the table names for the window with this key; None if it isn't committed.
 
         Raises:
-            DamagedError: if the snapshot names one that is missing or damaged: nobody may write this window again before it is back.
+            DamagedError: it is missing or damaged: nobody may write this window again before it is back.
         """
-        found = self.find(version, key, pipeline, names)
-        if isinstance(found, Unreadable):
-            raise DamagedError(found.what, "commit", found.do)
-        return found
+        receipt = self.receipt_or_damage(snapshot, key)
+        if isinstance(receipt, Unreadable):
+            raise DamagedError(receipt.what, "commit", receipt.do)
+        return receipt
 
-    def find(self, version: VersionOf, key: str, pipeline: str, names: Sequence[ReceiptName]) -> Committed | Unreadable | None:
-        """The receipt that a snapshot of the table names for a window.
-
-        Args:
-            version: the snapshot's version of an application id.
-            key: the window's.
-            pipeline: whose window it is.
-            names: listed after the snapshot was loaded; the window's own suffice.
-        """
+    def receipt_or_damage(self, snapshot: Snapshot, key: str) -> Committed | Unreadable | None:
+        """The same for who looks for damage."""
+        pipeline, version = snapshot.pipeline, snapshot.version
         generation = version(window_app(key, pipeline))
         if generation is None:
             return None
         named = version(receipt_app(key, pipeline))
-        mine = [n for n in names if n.key == key and n.pipeline == safe(pipeline) and n.fingerprint == named]
-        found = [r for r in map(self._receipt, mine) if r is not None]
-        if not found or found[0].generation + 1 != generation:
-            here = f"window {key} is committed (generation {generation - 1}), and its receipt in {RECEIPTS}"
+        mine = [n for n in snapshot.names if n.key == key and n.pipeline == safe(pipeline) and n.fingerprint == named]
+        receipt = next((r for r in map(self._receipt, mine) if r is not None), None)
+        if receipt is None or receipt.generation + 1 != generation:
+            what = f"window {key} is committed (generation {generation - 1}), and its receipt in {RECEIPTS}"
             if any(map(self._later, mine)):
-                return Unreadable(key, f"{here} {LATER[0]}", LATER[1])
-            return Unreadable(key, f"{here} is {'damaged' if mine else 'missing'}", _RESTORE)
-        return Committed(found[0], version(version_app(key, pipeline)))
+                return Unreadable(key, f"{what} {LATER[0]}", LATER[1])
+            return Unreadable(key, f"{what} is {'damaged' if mine else 'missing'}", _RESTORE)
+        return Committed(receipt, version(version_app(key, pipeline)))
 
-    def overlapping(
-        self, version: VersionOf, receipt: Receipt, names: Sequence[ReceiptName], named: Mapping[str, int] | None = None
-    ) -> list[Receipt]:
+    def overlapping(self, snapshot: Snapshot, receipt: Receipt, named: Mapping[str, int] | None = None) -> list[Receipt]:
         """The committed receipts of other windows that share an offset with this one.
 
         Most files share none; only for those that do is the table asked whether they count.
 
         Args:
-            version: the snapshot's version of an application id.
+            snapshot: of the table, with all receipt files.
             receipt: what is to be committed.
-            names: listed after the snapshot was loaded.
             named: the snapshot's fingerprint of each window's receipt, to notice those whose file isn't there at all.
 
         Raises:
             DamagedError: a receipt that counts can't be read.
         """
-        self._index(names)
-        self._refuse_damaged(version, receipt, names)
+        self._index(snapshot.names)
+        self._refuse_damaged(snapshot, receipt)
         self._refuse_missing(receipt, named or {})
         hits = {
             name.name: (name, other)
@@ -150,25 +157,25 @@ class ReceiptFiles:
         return [
             other
             for _, (name, other) in sorted(hits.items())
-            if version(receipt_app(other.window.key, other.window.pipeline)) == name.fingerprint
+            if snapshot.version(receipt_app(other.window.key, other.window.pipeline)) == name.fingerprint
         ]
 
-    def _refuse_damaged(self, version: VersionOf, receipt: Receipt, names: Sequence[ReceiptName]) -> None:
+    def _refuse_damaged(self, snapshot: Snapshot, receipt: Receipt) -> None:
         """A receipt that counts and can't be read might hold any range: nothing can be committed beside it."""
-        for name in names:
+        for name in snapshot.names:
             if name.name in self._indexed or name.key == receipt.window.key:
                 continue
-            if version(receipt_app(name.key, receipt.window.pipeline)) == name.fingerprint:
+            if snapshot.version(receipt_app(name.key, receipt.window.pipeline)) == name.fingerprint:
                 if self._later(name):
                     raise DamagedError(f"the receipt of the committed window {name.key} {LATER[0]}", "commit", LATER[1])
-                raise _untold(name.key, "damaged")
+                raise _unknown_ranges(name.key, "damaged")
 
     def _refuse_missing(self, receipt: Receipt, named: Mapping[str, int]) -> None:
         """The same for one whose file is gone, and with it its name."""
-        there = {parsed.fingerprint for parsed in map(parse_receipt_name, self._indexed) if parsed is not None} if named else set()
-        missing = next((key for key, said in sorted(named.items()) if key != receipt.window.key and said not in there), None)
+        read = {parsed.fingerprint for parsed in map(parse_receipt_name, self._indexed) if parsed is not None} if named else set()
+        missing = next((key for key, said in sorted(named.items()) if key != receipt.window.key and said not in read), None)
         if missing is not None:
-            raise _untold(missing, "missing")
+            raise _unknown_ranges(missing, "missing")
 
     def _index(self, names: Sequence[ReceiptName]) -> None:
         """Each file's ranges by topic-partition, once: a commit asks for its own only, not for every other of every window."""
@@ -184,12 +191,12 @@ class ReceiptFiles:
         """The content; None if it is not what the name says: damaged, or left behind by a crash in the middle of writing."""
         if name.name not in self._read:
             content = self._content(name)
-            found = None if content is None else _parsed(content)
-            if content is None or found is None:  # not kept: the file may be restored
+            receipt = None if content is None else _parsed(content)
+            if content is None or receipt is None:  # not kept: the file may be restored
                 return None
-            self._read[name.name] = found
-            if to_json(found).encode() != content:
-                self._written[found.window, found.generation, found.attempt] = content.decode()
+            self._read[name.name] = receipt
+            if to_json(receipt).encode() != content:
+                self._texts[receipt.window, receipt.generation, receipt.attempt] = content.decode()
         return self._read[name.name]
 
     def _content(self, name: ReceiptName) -> bytes | None:
@@ -219,7 +226,7 @@ def _version(content: bytes) -> int:
         return 0
 
 
-def _untold(key: str, state: str) -> DamagedError:
+def _unknown_ranges(key: str, state: str) -> DamagedError:
     what = f"the receipt of the committed window {key} is {state}: without it nobody can tell which offsets the table holds"
     return DamagedError(what, "commit", _RESTORE)
 

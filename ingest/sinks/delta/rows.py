@@ -14,9 +14,8 @@ from pyarrow import fs
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.window import Window
-from ingest.operate.verify import Held, Rows
+from ingest.ports.sink import RowsHeld
 from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.place import normal
 from ingest.sinks.delta.table import load, rows_of, window_column
 
 MEMORY = "400MB"
@@ -33,39 +32,41 @@ _COUNT = """
 """Grouped by offset first: unlike a count of distinct values, a grouping spills. A null, which only damage brings, counts as -1."""
 
 
-def delta_rows(uri: str, metadata: Mapping[str, str] = DEFAULT) -> Rows:
-    """The questions to the table at a path or URI, with its metadata columns, and to its dead letters; loaded afresh for each."""
-    return Rows(
-        windows=lambda: _windows(uri),
-        held=lambda window: _held(uri, metadata, window),
-        dead=lambda window, attempt: _dead(f"{normal(uri)}_dead", window, attempt),
-    )
-
-
-def _windows(uri: str) -> set[str]:
-    table = load(normal(uri))
+def windows(uri: str) -> set[str]:
+    """The keys of all windows that the table at a place holds rows of."""
+    table = load(uri)
     return set() if table is None else {str(p[window_column(table)]) for p in table.partitions()}
 
 
-def _held(uri: str, metadata: Mapping[str, str], window: Window) -> list[Held]:
-    table = load(normal(uri))
+def counted(uri: str, metadata: Mapping[str, str], window: Window) -> list[RowsHeld]:
+    """One window's rows per topic-partition. `metadata`: what the table calls its metadata columns.
+
+    Raises:
+        RefusedError: files are gone or damaged.
+        UnreachableError: they can't be got at.
+    """
+    table = load(uri)
     count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
     if table is None:
         return []
     data = rows_of(uri, table, window.key)
-    with _told(uri, window, data), duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
+    with _explained(uri, window, data), duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         connection.register("coordinates", data)
-        return [Held(*row) for row in connection.execute(count, [window.key]).fetchall()]
+        return [RowsHeld(*row) for row in connection.execute(count, [window.key]).fetchall()]
 
 
-def _dead(uri: str, window: Window, attempt: str) -> int:
-    """Read batch by batch, one column of it."""
+def dead_counted(uri: str, window: Window, attempt: str) -> int:
+    """How many dead letters an attempt left of a window in the table at a place. Reads batch by batch, one column of it.
+
+    Raises:
+        RefusedError, UnreachableError: as `counted`.
+    """
     table = load(uri)
     if table is None:
         return 0
     data = rows_of(uri, table, window.key)
-    with _told(uri, window, data):
+    with _explained(uri, window, data):
         return int(data.count_rows(filter=(ds.field(DEFAULT["window"]) == window.key) & (ds.field("attempt") == attempt)))
 
 
@@ -74,7 +75,7 @@ def _quoted(column: str) -> str:
 
 
 @contextmanager
-def _told(uri: str, window: Window, data: ds.FileSystemDataset) -> Iterator[None]:
+def _explained(uri: str, window: Window, data: ds.FileSystemDataset) -> Iterator[None]:
     """What can't be read: lost, if it is a file's own fault; else out of reach."""
     try:
         yield

@@ -18,7 +18,7 @@ protocol's own advice for idempotent writers; kafka-delta-ingest keeps its offse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property, partial
 
 import msgspec
@@ -27,30 +27,31 @@ from deltalake import DeltaTable
 
 from ingest.crashpoints import crash_point
 from ingest.errors import DamagedError, RefusedError, UnreachableError
+from ingest.model.binding import Binding
 from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown, Unreadable
+from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown, Unreadable
 from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks.columns import DEAD_FILE, file_schema
-from ingest.sinks.decision import adjacent, refuse_overlap, refuse_torn, settled
+from ingest.sinks.columns import file_schema
+from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import check_rows, table_schema
-from ingest.sinks.delta.dead import DeadLetters
-from ingest.sinks.delta.janitor import GRACE, sweep
+from ingest.sinks.delta.janitor import refuse_gone, sweep
 from ingest.sinks.delta.log import transactions
-from ingest.sinks.delta.names import COMMITS_APP, parse_app_id, receipt_app, version_app, window_app
-from ingest.sinks.delta.place import Place, is_same, normal
-from ingest.sinks.delta.receipts import ReceiptFiles, VersionOf
-from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, refuse_gone
-from ingest.sinks.delta.table import Binding
+from ingest.sinks.delta.names import COMMITS_APP, SWEPT_APP, parse_app_id, receipt_app, version_app, window_app
+from ingest.sinks.delta.place import Place, dead_place, is_same, normal
+from ingest.sinks.delta.receipts import ReceiptFiles, Snapshot
+from ingest.sinks.delta.rights import refuse_unwritable
+from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
+from ingest.sinks.staging import RowLayout
 
-_KIND, _DEAD = "delta:", "_dead"
+_KIND = "delta:"
 
 
 class DeltaSink:
-    """`ports.sink.Sink` on a Delta table, with its dead letters in a second one beside it (`<table>_dead`).
+    """`ports.sink.Sink` on a Delta table.
 
     Args:
         uri: the table's path or URI; it belongs to one pipeline.
@@ -61,6 +62,8 @@ class DeltaSink:
         SpecError: if Delta can't store these columns as they are, or two of them have one name; of a schema to load, at the first write.
     """
 
+    promises = Promises(atomic="window", replaces=True, mode="append")
+
     def __init__(self, uri: str, schema: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str] = DEFAULT) -> None:
         if isinstance(schema, pa.Schema):
             check_rows(schema, metadata)
@@ -70,7 +73,6 @@ class DeltaSink:
         self._load = schema
         self._place = Place(self.uri)
         self._receipts = ReceiptFiles(self._place)
-        self._dead = DeadLetters(f"{self.uri}{_DEAD}")
         self._seen_all = False  # whether this process held all receipts that count against the files that are there: at its first commit
 
     @cached_property
@@ -91,179 +93,125 @@ class DeltaSink:
 
     def is_at(self, identity: str) -> bool:
         """See `ports.sink.Sink.is_at`. A link may lead to the table alone, and not to the dead letters' beside it: that is another one."""
-        there = identity.removeprefix(_KIND)
-        return all(is_same(f"{there}{of}", f"{self.uri}{of}") for of in ("", _DEAD))
+        other = identity.removeprefix(_KIND)
+        return is_same(other, self.uri) and is_same(dead_place(other), dead_place(self.uri))
 
-    def refuse_other(self, ledger: str, pipeline: str, grid: str) -> None:
-        """See `ports.sink.Sink.refuse_other`."""
-        there = self.binding()
-        if there is not None:
-            tables.refuse_other_owner(self.uri, there, Binding(pipeline, ledger, grid))
-
-    def prepare(self, ledger: str, pipeline: str, grid: str) -> None:
-        """See `ports.sink.Sink.prepare`; the dead letters' table too."""
-        here = Binding(pipeline, ledger, grid)
-        tables.ensure(self.uri, self._file, self._window, here)
-        tables.ensure(self._dead.uri, DEAD_FILE, DEFAULT["window"], here)
+    def refuse_unwritable(self) -> None:
+        """See `ports.sink.Sink.refuse_unwritable`."""
+        refuse_unwritable(self.uri)
 
     def binding(self) -> Binding | None:
-        """What the table is bound to; None if it isn't there."""
+        """See `ports.sink.Sink.binding`."""
         table = tables.load(self.uri)
         return None if table is None else tables.binding(self.uri, table, self._window)
 
-    def look(self, window: Window) -> Committed | None:
-        """See `ports.sink.Sink.look`.
+    def prepare(self, binding: Binding) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        tables.ensure(self.uri, self._file, self._window, binding)
 
-        Raises:
-            DamagedError: the window is committed, but its receipt is missing or damaged.
-        """
+    def look(self, window: Window) -> Committed | None:
+        """See `ports.sink.Sink.look`."""
         table = tables.load(self.uri)
         if table is None:
             return None
         tables.binding(self.uri, table, self._window)
-        return self._receipts.held(tables.versions(self.uri, table), window.key, window.pipeline, self._receipts.names())
+        return self._receipts.committed_receipt(self._snapshot(table, window.pipeline), window.key)
 
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
-        for key, found in self._windows(self._receipts):
-            if isinstance(found, Committed):
-                yield found
-            elif found is not None:
-                raise DamagedError(found.what, "commit", found.do)
+        for key, receipt in self._windows(self._receipts):
+            if isinstance(receipt, Committed):
+                yield receipt
+            elif receipt is not None:
+                raise DamagedError(receipt.what, "commit", receipt.do)
             else:
                 what = f"the table {self.uri} holds rows of window {key} that no commit of windrow brought"
                 raise RefusedError(what, "commit", "Something else writes into this table: windrow verify shows what; remove those rows.")
 
-    def inspect(self) -> Iterator[Committed | Unreadable]:
-        """See `ports.sink.Sink.inspect`. Reads every file anew: one that was damaged since this process read it is what is looked for."""
-        return (found for _, found in self._windows(ReceiptFiles(self._place)) if found is not None)
-
-    def written(self, receipt: Receipt) -> str:
-        """See `ports.sink.Sink.written`."""
-        return self._receipts.written(receipt)
-
-    def restore(self, window: Window, written: str, *, dry_run: bool = False) -> None:
-        """See `ports.sink.Sink.restore`."""
-        table = tables.load(self.uri)
-        if table is None:
-            raise RefusedError(f"the table {self.uri} isn't there", "check", "There is no receipt to restore: check sink.path.")
-        tables.binding(self.uri, table, self._window)
-        self._receipts.restore(tables.versions(self.uri, table), window, written, dry_run=dry_run)
-
-    def _windows(self, files: ReceiptFiles) -> Iterator[tuple[str, Committed | Unreadable | None]]:
-        """Every window that was committed, in the order of keys, and those that have rows all the same: None."""
-        table = tables.load(self.uri)
-        if table is None:
-            return
-        pipeline = tables.binding(self.uri, table, self._window).pipeline
-        names = files.by_window()
-        every = self._transactions(table)
-        version = self._version_of(table, every)
-        filled = {p[self._window] for p in table.partitions()}
-        for key in sorted(filled | names.keys() | _named(every, pipeline).keys()):
-            found = files.find(version, key, pipeline, names.get(key, []))
-            if found is not None or key in filled:
-                yield key, found
+    def receipt_text(self, receipt: Receipt) -> str:
+        """See `ports.sink.Sink.receipt_text`."""
+        return self._receipts.text(receipt)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
-        """See `ports.sink.Sink.stager`."""
-        key, pipeline = plan.window.key, plan.window.pipeline
-        return DeltaStagerFactory(self.uri, self._dead.uri, self.schema, self.metadata, key, pipeline, generation, attempt)
-
-    def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
-        """See `ports.sink.Sink.commit_dead`.
-
-        Raises:
-            OutcomeUnknownError: it was sent and can't be told to have arrived.
-        """
-        self._dead.commit(plan, attempt, [msgspec.json.decode(word, type=StagedFile) for s in staged for word in s.dead])
-
-    def read_dead(self, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
-        """See `ports.sink.Sink.read_dead`; none if no attempt is named and the window isn't committed."""
-        held = self.look(window) if attempt is None else None
-        return self._dead.read(window, attempt if held is None else held.receipt.attempt, limit)
-
-    def refused(self) -> dict[str, str]:
-        """See `ports.sink.Sink.refused`."""
-        newest, table = self._dead.newest(), tables.load(self.uri)
-        if not newest or table is None:
-            return {}
-        pipeline, every = tables.binding(self.uri, table, self._window).pipeline, self._transactions(table)
-        version = self._version_of(table, every)
-        return {key: self._dead.attempt(path) for key, path in newest.items() if version(window_app(key, pipeline)) is None}
+        """See `ports.sink.Sink.stager`; a file of rows says nothing of its generation."""
+        del generation
+        return DeltaStagerFactory(self.uri, RowLayout(self.schema, self.metadata, attempt), plan.window.key)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """See `ports.sink.Sink.commit`.
 
         Raises:
             RefusedError: the window is there under another plan, or has rows that no commit brought; a generation was left out; or staged
-                files are gone.
+                files are gone, or were given up.
             UnreachableError: the log's newest entry is a commit of windrow's without its last lines.
         """
-        files = [msgspec.json.decode(word, type=StagedFile) for s in staged for word in s.rows]
+        files = staged_files(word for s in staged for word in s.rows)
         waits, sent = list(tables.WAITS), False
         while True:
-            try:
-                table = self._bound(receipt)
-                names = self._receipts.names()
-                version = tables.versions(self.uri, table)
-                pipeline = receipt.window.pipeline
-                held = self._receipts.held(version, receipt.window.key, pipeline, names)
-                before, after = (None if k is None else self._receipts.held(version, k, pipeline, names) for k in adjacent(receipt))
-                named = None if self._seen_all else _named(self._transactions(table), pipeline)
-                overlapping = self._receipts.overlapping(version, receipt, names, named)
-                self._seen_all = True
-            except UnreachableError as error:
-                if sent:
-                    return Unknown(str(error))
-                raise
-            found = settled(receipt, held)
-            if found is not None:
-                return Done(found) if sent and found.receipt == receipt else AlreadyDone(found)
-            refuse_overlap(receipt.plan, overlapping)
-            refuse_torn(receipt.plan, before, after)
-            refuse_gone(self._place, files)
-            if receipt.generation == 0:
-                tables.refuse_strange_rows(self.uri, table, receipt.window.key)
-            why = self._write(table, receipt, files)
-            if why is None:
-                return Done(Committed(receipt, table.version() + 1))
+            outcome = self._single_try(receipt, files, sent=sent)
+            if not isinstance(outcome, _Unanswered):
+                return outcome
             sent = True
-            if not tables.again(self.uri, table.version(), waits):
-                tables.refuse_full(self.uri, table.version(), why)
-                return Unknown(why)
+            if not tables.again(self.uri, outcome.version, waits):
+                tables.refuse_full(self.uri, outcome.version, outcome.why)
+                return Unknown(outcome.why)
 
-    def janitor(self, older_than: timedelta = GRACE) -> list[str]:
-        """Remove staged files that no commit names and that are older than the grace period; the paths removed. Receipts stay, all of them.
+    def audit(self) -> Audit:
+        """See `ports.sink.Sink.audit`."""
+        from ingest.sinks.delta.audit import DeltaAudit  # noqa: PLC0415  # brings DuckDB
 
-        Raises:
-            ValueError: for a grace period under an hour: runs that are still staging would lose their files.
-        """
-        return [f"{place}/{path}" for place in (self.uri, self._dead.uri) for path in sweep(place, older_than, datetime.now(UTC))]
+        return DeltaAudit(self.uri, self.metadata, self._receipts_or_damage, self._restore)
 
-    def _transactions(self, table: DeltaTable) -> dict[str, int] | None:
-        """The snapshot's application versions, all at once where that agrees with deltalake; else None: ask it one by one."""
-        every = transactions(self._place, table.version())
-        agree = every is not None and every.get(COMMITS_APP) == tables.versions(self.uri, table)(COMMITS_APP)
-        return every if agree else None
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        """See `ports.sink.Sink.sweep`. Receipt files stay, all of them."""
+        return sweep(self.uri, older_than, dry_run=dry_run)
 
-    def _version_of(self, table: DeltaTable, every: Mapping[str, int] | None) -> VersionOf:
-        """The snapshot's answer to which version an application id has, from `_transactions` where that knows."""
-        return tables.versions(self.uri, table) if every is None else every.get
+    # ------------------------------------------------------------------------------------------------------------- look, decide, write
 
-    def _bound(self, receipt: Receipt) -> DeltaTable:
-        """The table as it is now, and still the one that the receipt was made for."""
+    def _single_try(self, receipt: Receipt, files: Sequence[StagedFile], *, sent: bool) -> Outcome | _Unanswered:
+        """Look, decide, write: each once, on one snapshot. `sent`: whether an earlier try may have arrived."""
+        try:
+            table, seen = self._look_for(receipt)
+        except UnreachableError as error:
+            if sent:
+                return Unknown(str(error))
+            raise
+        committed = decide(receipt, seen)
+        if committed is not None:
+            return Done(committed) if sent and committed.receipt == receipt else AlreadyDone(committed)
+        self._refuse_unfit(table, receipt, files)
+        why = self._try_commit(table, receipt, files)
+        return Done(Committed(receipt, table.version() + 1)) if why is None else _Unanswered(table.version(), why)
+
+    def _look_for(self, receipt: Receipt) -> tuple[DeltaTable, Seen]:
+        """The table as it is now, and what it holds that bears on a receipt."""
+        table = self._load_now()
+        binding = tables.binding(self.uri, table, self._window)
+        snapshot = self._snapshot(table, receipt.window.pipeline)
+        committed = self._receipts.committed_receipt(snapshot, receipt.window.key)
+        before, after = (None if key is None else self._receipts.committed_receipt(snapshot, key) for key in adjacent(receipt))
+        named = None if self._seen_all else _named(self._transactions(table), snapshot.pipeline)
+        others = self._receipts.overlapping(snapshot, receipt, named)
+        self._seen_all = True
+        return table, Seen(self.uri, binding, committed, before, after, others)
+
+    def _load_now(self) -> DeltaTable:
+        """The table, loaded afresh, with a newest entry that is whole."""
         table = tables.load(self.uri)
         if table is None:
             raise RefusedError(f"the table {self.uri} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
         tables.refuse_unfinished(self.uri, self._place, table)
-        here = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
-        tables.refuse_other_owner(self.uri, tables.binding(self.uri, table, self._window), here)
-        tables.refuse_unfit(self.uri, table, table_schema(self._file, self._window))
         return table
 
-    def _write(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> str | None:
-        """One try on exactly this snapshot; None if it surely arrived."""
+    def _refuse_unfit(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> None:
+        """What would make a commit on this snapshot a wrong one: other columns, files that are gone, rows that nobody committed."""
+        tables.refuse_unfit(self.uri, table, table_schema(self._file, self._window))
+        refuse_gone(self._place, files, tables.versions(self.uri, table)(SWEPT_APP))
+        if receipt.generation == 0:
+            tables.refuse_strange_rows(self.uri, table, receipt.window.key)
+
+    def _try_commit(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> str | None:
+        """Commit on exactly this snapshot; None if it surely arrived, else why that isn't known."""
         key, pipeline = receipt.window.key, receipt.window.pipeline
         apps = {
             window_app(key, pipeline): receipt.generation + 1,
@@ -278,6 +226,50 @@ class DeltaSink:
         why = tables.attempt(lambda: write(table=table, actions=actions, properties=properties))
         crash_point("commit.after")
         return why
+
+    # ------------------------------------------------------------------------------------------------------------------------ receipts
+
+    def _snapshot(self, table: DeltaTable, pipeline: str) -> Snapshot:
+        return Snapshot(tables.versions(self.uri, table), pipeline, self._receipts.names())
+
+    def _windows(self, files: ReceiptFiles) -> Iterator[tuple[str, Committed | Unreadable | None]]:
+        """Every window that was committed, in the order of keys, and those that have rows all the same: None."""
+        table = tables.load(self.uri)
+        if table is None:
+            return
+        pipeline = tables.binding(self.uri, table, self._window).pipeline
+        names = files.by_window()
+        every = self._transactions(table)
+        version = tables.versions(self.uri, table) if every is None else every.get
+        filled = {p[self._window] for p in table.partitions()}
+        for key in sorted(filled | names.keys() | _named(every, pipeline).keys()):
+            receipt = files.receipt_or_damage(Snapshot(version, pipeline, names.get(key, [])), key)
+            if receipt is not None or key in filled:
+                yield key, receipt
+
+    def _receipts_or_damage(self) -> Iterator[Committed | Unreadable]:
+        """Reads every file anew: one that was damaged since this process read it is what is looked for."""
+        return (receipt for _, receipt in self._windows(ReceiptFiles(self._place)) if receipt is not None)
+
+    def _restore(self, window: Window, text: str, dry_run: bool) -> None:
+        table = tables.load(self.uri)
+        if table is None:
+            raise RefusedError(f"the table {self.uri} isn't there", "check", "There is no receipt to restore: check sink.path.")
+        tables.binding(self.uri, table, self._window)
+        self._receipts.restore(tables.versions(self.uri, table), window, text, dry_run=dry_run)
+
+    def _transactions(self, table: DeltaTable) -> dict[str, int] | None:
+        """The snapshot's application versions, all at once where that agrees with deltalake; else None: ask it one by one."""
+        every = transactions(self._place, table.version())
+        agree = every is not None and every.get(COMMITS_APP) == tables.versions(self.uri, table)(COMMITS_APP)
+        return every if agree else None
+
+
+class _Unanswered(msgspec.Struct, frozen=True):
+    """A commit on a version that was sent and is not known to have arrived."""
+
+    version: int
+    why: str
 
 
 def _named(every: Mapping[str, int] | None, pipeline: str) -> dict[str, int]:

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from ingest.errors import BindingError, GridError, OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.delta.columns import difference, table_schema
 from ingest.sinks.delta.place import Place, normal
 from ingest.sinks.delta.rights import refuse_unwritable
@@ -34,24 +34,11 @@ if TYPE_CHECKING:
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
 
-OTHER_LEDGER = (
-    "Set state (or WINDROW_STATE) to the ledger that the table was begun with. If that one is lost, name a state that isn't there yet, or "
-    "move the one that was left behind away, and run windrow doctor SPEC --rebuild-ledger: everything in it comes back from the table."
-)
-
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 
-class Binding(msgspec.Struct, frozen=True):
-    """What a table is bound to from its first moment on."""
-
-    pipeline: str
-    ledger: str
-    grid: str
-
-    def properties(self) -> dict[str, str]:
-        """As Delta table properties."""
-        return {"windrow.pipeline": self.pipeline, "windrow.ledger": self.ledger, "windrow.grid": self.grid}
+def _properties(binding: Binding) -> dict[str, str]:
+    return {"windrow.pipeline": binding.pipeline, "windrow.ledger": binding.ledger, "windrow.grid": binding.grid}
 
 
 def load(uri: str) -> DeltaTable | None:
@@ -152,25 +139,6 @@ def binding(uri: str, table: DeltaTable, window: str) -> Binding:
     return bound
 
 
-def refuse_other_owner(uri: str, there: Binding, here: Binding) -> None:
-    """Compare what a table is bound to with who comes.
-
-    Raises:
-        BindingError: another pipeline, or another ledger.
-        GridError: another grid.
-    """
-    if there.pipeline != here.pipeline:
-        what = f"the table {uri} belongs to pipeline {there.pipeline!r}, not {here.pipeline!r}"
-        do = "One table takes one pipeline: a replacement would take the other's rows of the window with it. Use another path."
-        raise BindingError(what, "setup", do)
-    if there.grid != here.grid:
-        what = f"the table {uri} was begun with {there.grid} windows, not {here.grid}"
-        raise GridError(what, "setup", f"Set the grid back to {there.grid}, or begin a pipeline with another id and table.")
-    if there.ledger != here.ledger:
-        what = f"the table {uri} belongs to ledger {there.ledger}, not {here.ledger}"
-        raise BindingError(what, "setup", OTHER_LEDGER)
-
-
 def refuse_unfit(uri: str, table: DeltaTable, staged: Schema) -> None:
     """Hold staged columns against the table as it is at the commit: it may have been made anew since they were staged.
 
@@ -179,9 +147,9 @@ def refuse_unfit(uri: str, table: DeltaTable, staged: Schema) -> None:
     Raises:
         SchemaChangedError: a staged column isn't there, or is another one there.
     """
-    there = {f.name: f for f in table.schema().fields}
-    new, problems = difference([there.get(f.name, f) for f in staged.fields], staged.fields)
-    problems += [f"{f.name}: staged, and not in the table" for f in staged.fields if f.name not in there]
+    fields = {f.name: f for f in table.schema().fields}
+    new, problems = difference([fields.get(f.name, f) for f in staged.fields], staged.fields)
+    problems += [f"{f.name}: staged, and not in the table" for f in staged.fields if f.name not in fields]
     if new or problems:
         what = f"the staged files don't fit the table {uri} any more: " + "; ".join(problems)
         raise SchemaChangedError(
@@ -189,24 +157,24 @@ def refuse_unfit(uri: str, table: DeltaTable, staged: Schema) -> None:
         )
 
 
-def ensure(uri: str, in_file: pa.Schema, window: str, here: Binding) -> None:
+def ensure(uri: str, in_file: pa.Schema, window: str, mine: Binding) -> None:
     """Create the table, or compare it with what is wanted and add what may be added. Idempotent; racing calls agree.
 
     Args:
         uri: where it lies.
         in_file: the columns of its files.
         window: its partition column.
-        here: what it is bound to.
+        mine: what it is to be bound to.
 
     Raises:
         SchemaChangedError: every difference, column by column.
-        BindingError, GridError, SpecError: see `binding` and `refuse_other_owner`; or this user may not write there.
+        BindingError, GridError, SpecError: see `binding` and `model.binding.refuse_other_binding`; or this user may not write there.
     """
     waits = list(WAITS)
     while True:
         table = load(uri)
         seen = -1 if table is None else table.version()
-        change = _missing(uri, table, in_file, window, here)
+        change = _missing(uri, table, in_file, window, mine)
         if change is None:
             return
         why = attempt(change)
@@ -218,12 +186,12 @@ def ensure(uri: str, in_file: pa.Schema, window: str, here: Binding) -> None:
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
 
 
-def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str, here: Binding) -> Callable[[], None] | None:
+def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str, mine: Binding) -> Callable[[], None] | None:
     """What is still to be done; None if the table is as wanted."""
     schema = table_schema(in_file, window)
     if table is None:
-        return lambda: _create(uri, schema, window, here)
-    refuse_other_owner(uri, binding(uri, table, window), here)
+        return lambda: _create(uri, schema, window, mine)
+    refuse_other_binding(uri, binding(uri, table, window), mine)
     new, problems = difference(table.schema().fields, schema.fields)
     if problems:
         what = f"the schema and the table {uri} differ: " + "; ".join(problems)
@@ -232,13 +200,13 @@ def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str
     return (lambda: _extend(table, new)) if new else None
 
 
-def _create(uri: str, schema: Schema, window: str, here: Binding) -> None:
+def _create(uri: str, schema: Schema, window: str, mine: Binding) -> None:
     DeltaTable.create(
         uri,
         schema,
         mode="error",
         partition_by=[window],
-        configuration=here.properties(),
+        configuration=_properties(mine),
         raise_if_key_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0),
     )
@@ -251,6 +219,15 @@ def _extend(table: DeltaTable, new: Sequence[Field]) -> None:
 def active(table: DeltaTable) -> list[str]:
     """The paths of the table's data files, relative where they lie under it."""
     return [str(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
+
+
+def needed(table: DeltaTable) -> frozenset[str]:
+    """The paths that this state of the table names, and those that readers of older versions may still need.
+
+    What a commit has removed, Delta's own vacuum looks after.
+    """
+    removed = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False)
+    return frozenset(active(table)) | frozenset(removed)
 
 
 def add_actions(table: DeltaTable, files: Sequence[StagedFile], window_key: str) -> list[AddAction | RemoveAction]:

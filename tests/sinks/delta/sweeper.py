@@ -21,13 +21,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.delta.sink import DeltaSink
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, staged_receipt
 
 
 def attempt(uri: str, number: int, name: str, ready: int | None) -> type:
     """One run of a window: stage, dead letters, commit; a byte on `ready` when the commits begin."""
-    sink = DeltaSink(uri, ROWS)
+    sink = DeltaBoth(uri, ROWS)
     made, staged = staged_receipt(sink, number, 0, name)
     if ready is not None:
         os.write(ready, b"!")

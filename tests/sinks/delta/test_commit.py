@@ -16,25 +16,23 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
-from ingest.model.receipt import Receipt
 from ingest.ports.sink import AlreadyDone, Done, Unknown
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import window_app
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.testing.sink import MemorySink
+from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.things import ROWS, delta_pieces, staged_paths, staged_receipt, window
 
 
 @pytest.fixture
-def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaSink:
+def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaBoth:
     """A prepared sink that doesn't wait between tries."""
-    made = DeltaSink(str(tmp_path / "orders"), ROWS)
-    made.prepare("ledger-1", "orders", "hourly")
+    made = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    made.prepare()
     monkeypatch.setattr(tables, "WAITS", (0.0, 0.0))
     return made
 
 
-def test_generations_share_their_window_id(sink: DeltaSink) -> None:
+def test_generations_share_their_window_id(sink: DeltaBoth) -> None:
     """A window is one application to Delta, whatever its generation: of two stale writers one is refused. Another window is another."""
     for number, generation in ((0, 0), (0, 1), (1, 0)):
         made, staged = staged_receipt(sink, number, generation, f"a{generation}")
@@ -83,7 +81,7 @@ def fails(error: Exception) -> Callable[[Callable[[], None]], None]:
 @pytest.mark.parametrize(
     "error", [OSError("reset"), DeltaError("checkpoint failed"), CommitFailedError("version exists"), Exception("External")]
 )
-def test_a_commit_that_arrived_unanswered_is_found(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_commit_that_arrived_unanswered_is_found(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """Whatever the error says, a commit that is in the table is done, and not sent twice."""
     wire = Wire(monkeypatch, lands_unanswered(error))
     made, staged = staged_receipt(sink, 0)
@@ -94,14 +92,14 @@ def test_a_commit_that_arrived_unanswered_is_found(sink: DeltaSink, monkeypatch:
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), DeltaError("generic"), Exception("External")])
-def test_a_commit_that_never_left_is_sent_again(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_commit_that_never_left_is_sent_again(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """A failure that left nothing behind is tried again with the same files."""
     wire = Wire(monkeypatch, fails(error), fails(error))
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
     assert wire.sent == 3
 
 
-def test_tries_are_bounded(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tries_are_load_nowed(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails every time ends as unknown, saying why; nothing is deleted, and a later attempt goes through."""
     Wire(monkeypatch, *[fails(OSError("no route"))] * 3)
     made, staged = staged_receipt(sink, 0)
@@ -111,7 +109,7 @@ def test_tries_are_bounded(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(sink.commit(made, staged), Done)
 
 
-def test_an_outcome_that_cannot_be_looked_at_is_unknown(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_that_cannot_be_looked_at_is_unknown(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the table can't be read after the commit was sent, the outcome is unknown, not refused; the next run finds it."""
     made, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as patch:
@@ -126,7 +124,7 @@ def test_an_outcome_that_cannot_be_looked_at_is_unknown(sink: DeltaSink, monkeyp
     assert isinstance(sink.commit(made, staged), AlreadyDone)
 
 
-def test_a_table_that_cannot_be_reached_before(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_cannot_be_reached_before(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything was sent, an unreachable table is just that."""
     made, staged = staged_receipt(sink, 0)
     monkeypatch.setattr(tables, "load", _unreachable)
@@ -135,7 +133,7 @@ def test_a_table_that_cannot_be_reached_before(sink: DeltaSink, monkeypatch: pyt
     assert not isinstance(raised.value, OutcomeUnknownError)
 
 
-def test_others_commits_never_use_up_the_tries(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_commits_never_use_up_the_tries(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that loses to ten other windows in a row arrives at the eleventh try; the tries of a failure are only two."""
     others = [staged_receipt(sink, n) for n in range(1, 11)]
     plain = tables.append
@@ -144,7 +142,7 @@ def test_others_commits_never_use_up_the_tries(sink: DeltaSink, monkeypatch: pyt
         def act(send: Callable[[], None]) -> None:
             with monkeypatch.context() as patch:
                 patch.setattr(tables, "append", plain)
-                assert isinstance(DeltaSink(sink.uri, ROWS).commit(*other), Done)
+                assert isinstance(DeltaBoth(sink.uri, ROWS).commit(*other), Done)
             send()
 
         return act
@@ -155,7 +153,7 @@ def test_others_commits_never_use_up_the_tries(sink: DeltaSink, monkeypatch: pyt
     assert [c.version for c in sink.receipts()] == [11, *range(1, 11)]
 
 
-def test_the_window_of_another_generation_in_between(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_window_of_another_generation_in_between(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first attempt that loses to a newer generation of its own window hears of that one."""
     made, staged = staged_receipt(sink, 0)
     plain = tables.append
@@ -163,7 +161,7 @@ def test_the_window_of_another_generation_in_between(sink: DeltaSink, monkeypatc
     def twice_committed(send: Callable[[], None]) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(tables, "append", plain)
-            other = DeltaSink(sink.uri, ROWS)
+            other = DeltaBoth(sink.uri, ROWS)
             other.commit(*staged_receipt(other, 0, 0, "b0"))
             other.commit(*staged_receipt(other, 0, 1, "b1"))
         send()
@@ -174,7 +172,7 @@ def test_the_window_of_another_generation_in_between(sink: DeltaSink, monkeypatc
     assert outcome.committed.receipt.attempt == "b1"
 
 
-def test_a_schema_change_in_between(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_change_in_between(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A foreign commit that changes properties in between makes the commit look again, and arrive."""
 
     def property_set(send: Callable[[], None]) -> None:
@@ -186,7 +184,7 @@ def test_a_schema_change_in_between(sink: DeltaSink, monkeypatch: pytest.MonkeyP
     assert wire.sent == 2
 
 
-def test_a_table_that_was_made_anew_in_between(sink: DeltaSink) -> None:
+def test_a_table_that_was_made_anew_in_between(sink: DeltaBoth) -> None:
     """A table that vanished, or is another one now, takes nothing."""
     import shutil
 
@@ -196,7 +194,7 @@ def test_a_table_that_was_made_anew_in_between(sink: DeltaSink) -> None:
         sink.commit(made, staged)
 
 
-def test_a_dead_letter_commit_unanswered(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead letters that arrived unanswered are not sent twice; ones that can't be told are an unknown outcome."""
     made, staged = staged_receipt(sink, 0)
     wire = Wire(monkeypatch, lands_unanswered(OSError("reset")))
@@ -208,7 +206,7 @@ def test_a_dead_letter_commit_unanswered(sink: DeltaSink, monkeypatch: pytest.Mo
         sink.commit_dead(made.plan, "a2", staged)
 
 
-def test_the_history_is_readable_by_people(sink: DeltaSink) -> None:
+def test_the_history_is_readable_by_people(sink: DeltaBoth) -> None:
     """The commit's own entry says window, generation, counts and ranges."""
     sink.commit(*staged_receipt(sink, 0))
     note = DeltaTable(sink.uri).history(1)[0]["windrow"]
@@ -231,8 +229,8 @@ def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", ["conflict", "unknown", "lost"])
 def test_faults_of_the_memory_sink(fault: Any) -> None:
     """The twin's faults are those of the real one: a conflict is overcome, an unknown outcome arrived or not, and the next look tells."""
-    memory = MemorySink("orders", ROWS)
-    memory.prepare("ledger-1", "orders", "hourly")
+    memory = MemoryBoth("orders", ROWS)
+    memory.prepare()
     memory.fault = fault
     outcome = memory.commit(*staged_receipt(memory, 0))
     assert isinstance(outcome, Done if fault == "conflict" else Unknown)
@@ -244,27 +242,27 @@ def _unreachable(_: str) -> None:
     raise UnreachableError("the table can't be read", "setup", "Wait.")
 
 
-def test_a_commit_beside_a_missing_receipt_is_refused(sink: DeltaSink) -> None:
+def test_a_commit_beside_a_missing_receipt_is_refused(sink: DeltaBoth) -> None:
     """Whoever commits first in a process holds all that the table names against the files that are there."""
     sink.commit(*staged_receipt(sink, 0))
     sink.commit(*staged_receipt(sink, 1))
     next((Path(sink.uri) / "_windrow" / "receipts").iterdir()).unlink()
-    fresh = DeltaSink(sink.uri, ROWS)
+    fresh = DeltaBoth(sink.uri, ROWS)
     made, staged = staged_receipt(fresh, 5)
     with pytest.raises(DamagedError, match="is missing"):
         fresh.commit(made, staged)
     assert fresh.look(window(5)) is None
 
 
-def test_receipts_are_listed_after_the_snapshot(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receipts_are_listed_after_the_snapshot(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A neighbour that commits right before the table is loaded has its receipt among those that are looked at."""
-    rival, bound = DeltaSink(sink.uri, ROWS), sink._bound
+    rival, bound = DeltaBoth(sink.uri, ROWS), sink._load_now
     made, staged = staged_receipt(sink, 1)
 
-    def overtaken(wanted: Receipt) -> DeltaTable:
-        monkeypatch.setattr(sink, "_bound", bound)
+    def overtaken() -> DeltaTable:
+        monkeypatch.setattr(sink, "_load_now", bound)
         assert isinstance(rival.commit(*staged_receipt(rival, 0)), Done)
-        return bound(wanted)
+        return bound()
 
-    monkeypatch.setattr(sink, "_bound", overtaken)
+    monkeypatch.setattr(sink, "_load_now", overtaken)
     assert isinstance(sink.commit(made, staged), Done)

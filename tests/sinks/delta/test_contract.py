@@ -11,47 +11,48 @@ import pytest
 
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.testing.sink import MemorySink
+from tests.contracts.dead_letters_contract import DeadLettersContract
+from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.things import delta_pieces
 
 
-class TestMemorySink(SinkContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract):
+class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """In memory."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> MemorySink:
-        return MemorySink(str(tmp_path), schema, metadata)
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> MemoryBoth:
+        return MemoryBoth(str(tmp_path), schema, metadata)
 
-    def reopen(self, sink: MemorySink) -> MemorySink:
+    def reopen(self, sink: MemoryBoth) -> MemoryBoth:
         return sink
 
-    def pieces(self, sink: MemorySink) -> list[pa.Table]:
+    def pieces(self, sink: MemoryBoth) -> list[pa.Table]:
         return sink.pieces()
 
     @contextmanager
-    def no_answer(self, sink: MemorySink) -> Iterator[None]:
+    def no_answer(self, sink: MemoryBoth) -> Iterator[None]:
         sink.fault = "unknown"
         yield
 
 
-class TestDeltaSink(SinkContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract):
+class TestDeltaSink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """On real Delta tables."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaSink:
-        return DeltaSink(str(tmp_path / "orders"), schema, metadata)
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaBoth:
+        return DeltaBoth(str(tmp_path / "orders"), schema, metadata)
 
-    def reopen(self, sink: DeltaSink) -> DeltaSink:
-        return DeltaSink(sink.uri, sink.schema, sink.metadata)
+    def reopen(self, sink: DeltaBoth) -> DeltaBoth:
+        return DeltaBoth(sink.uri, sink.schema, sink.metadata)
 
-    def pieces(self, sink: DeltaSink) -> list[pa.Table]:
+    def pieces(self, sink: DeltaBoth) -> list[pa.Table]:
         return delta_pieces(sink.uri)
 
     @contextmanager
-    def no_answer(self, sink: DeltaSink) -> Iterator[None]:
+    def no_answer(self, sink: DeltaBoth) -> Iterator[None]:
         append = tables.append
         with pytest.MonkeyPatch.context() as patch:
 

@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
 from ingest.model.staged import Staged
+from ingest.ports.dead_letters import REASONS
 from ingest.schema.messages import MESSAGES
-from ingest.sinks.delta.sink import DeltaSink
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import TOPIC, plan, receipt
 
 WHEN = pa.timestamp("us", tz="UTC")
@@ -26,13 +27,13 @@ WHEN = pa.timestamp("us", tz="UTC")
 def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime) -> None:
     """A row of the year 1 in a file (Go's zero time) hides no other row of that file from a reader that filters."""
     now = datetime(2026, 1, 5, tzinfo=UTC)
-    sink = DeltaSink(str(tmp_path / "t"), pa.schema([pa.field("when", WHEN)]))
-    sink.prepare("ledger-1", "orders", "hourly")
+    sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("when", WHEN)]))
+    sink.prepare()
     planned, staged = plan(sink, 0, (0, 2)), []
     for split in planned.splits:
         stager = sink.stager(planned, 0, "a1")(split)
-        stager.rows(_messages(split, [0, 0]), pa.RecordBatch.from_arrays([pa.array([first, now], WHEN)], ["when"]))
-        files = stager.finish()[2]
+        stager.add(pa.RecordBatch.from_arrays([pa.array([first, now], WHEN)], ["when"]), _messages(split, [0, 0]))
+        files = stager.finish().committables
         staged.append(Staged(split, SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0), files, ()))
     sink.commit(receipt(planned, staged, 0, "a1"), staged)
     found = DeltaTable(sink.uri).to_pyarrow_dataset()
@@ -53,17 +54,17 @@ def _messages(split: Split, stamps: list[int]) -> pa.RecordBatch:
 
 def test_a_timestamp_that_no_table_holds_does_not_block_its_window(tmp_path: Path) -> None:
     """Kafka takes any 64-bit timestamp: outside the years 1 to 9999 `_timestamp` is null, for rows and dead letters; the others stay."""
-    sink = DeltaSink(str(tmp_path / "t"), pa.schema([pa.field("id", pa.int64())]))
-    sink.prepare("ledger-1", "orders", "hourly")
+    sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("id", pa.int64())]))
+    sink.prepare()
     planned = plan(sink, 0, (0, 4))
     split, stamps = planned.splits[0], [10**16, -(2**62), 2**62, 1_767_571_200_000]
-    stager, messages = sink.stager(planned, 0, "a1")(split), _messages(split, stamps)
-    stager.rows(messages, pa.RecordBatch.from_arrays([pa.array([1, 2, 3, 4], pa.int64())], ["id"]))
-    words = pa.array(["decode"] * 4)
-    stager.dead(messages, words, words, words)
-    rows, dead, row_files, dead_files = stager.finish()
-    assert (rows, dead) == (4, 4)
-    for uri, words_of in ((sink.uri, row_files), (f"{sink.uri}_dead", dead_files)):
+    rows, letters = (store.stager(planned, 0, "a1")(split) for store in (sink, sink.dead_letters))
+    messages, words = _messages(split, stamps), pa.array(["decode"] * 4)
+    rows.add(pa.RecordBatch.from_arrays([pa.array([1, 2, 3, 4], pa.int64())], ["id"]), messages)
+    letters.add(pa.RecordBatch.from_arrays([words, words, words], REASONS.names), messages)
+    stagings = [rows.finish(), letters.finish()]
+    assert [staging.rows for staging in stagings] == [4, 4]
+    for uri, words_of in zip((sink.uri, f"{sink.uri}_dead"), (s.committables for s in stagings), strict=True):
         found = pq.read_table(f"{uri}/{json.loads(words_of[0])['path']}")["_timestamp"].to_pylist()
         assert found[:3] == [None] * 3
         assert found[3] == datetime(2026, 1, 5, tzinfo=UTC)

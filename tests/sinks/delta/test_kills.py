@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.testing.checker import Report, check
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_receipt, window
 
 pytestmark = pytest.mark.slow  # some seconds of starting processes
@@ -30,22 +30,22 @@ print(attempt(sys.argv[1], 0, "first", None).__name__)
 """
 
 
-def report(sink: DeltaSink, numbers: range) -> Report:
+def report(sink: DeltaBoth, numbers: range) -> Report:
     """What the checker says of all windows."""
     receipts = [c.receipt for c in sink.receipts()]
     return check(produced(numbers), delta_pieces(sink.uri), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaSink:
+def sink(tmp_path: Path) -> DeltaBoth:
     """A prepared sink."""
-    made = DeltaSink(str(tmp_path / "orders"), ROWS)
-    made.prepare("ledger-1", "orders", "hourly")
+    made = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    made.prepare()
     return made
 
 
 @pytest.mark.sampled(1, of=4)
-def test_kills_at_random_delays(part: int, dice: random.Random, sink: DeltaSink) -> None:
+def test_kills_at_random_delays(part: int, dice: random.Random, sink: DeltaBoth) -> None:
     """Ten commits killed at random delays, some before and some after they arrived; the retries leave each window there once."""
     seed = dice.randrange(2**32)
     ran = subprocess.run(
@@ -58,7 +58,7 @@ def test_kills_at_random_delays(part: int, dice: random.Random, sink: DeltaSink)
 
 
 @pytest.mark.parametrize("point", ["write.middle", "write.after", "commit.before", "commit.after"])
-def test_killed_at_a_crash_point(sink: DeltaSink, point: str) -> None:
+def test_killed_at_a_crash_point(sink: DeltaBoth, point: str) -> None:
     """Killed at a named point; another attempt finds the commit exactly if it had been sent, and every message is there once."""
     env = {**os.environ, "WINDROW_CRASH": f"{point}:kill"}
     ran = subprocess.run([sys.executable, "-c", ONE_RUN, sink.uri, HERE.parents[2]], capture_output=True, env=env, timeout=120, check=False)
@@ -69,7 +69,7 @@ def test_killed_at_a_crash_point(sink: DeltaSink, point: str) -> None:
     assert report(sink, range(1)).ok, str(report(sink, range(1)))
 
 
-def test_a_zombie_changes_nothing(sink: DeltaSink) -> None:
+def test_a_zombie_changes_nothing(sink: DeltaBoth) -> None:
     """A run that was stopped before its commit wakes after its retry has finished: it reports the retry's receipt and writes nothing."""
     env = {**os.environ, "WINDROW_CRASH": "commit.before:stop"}
     zombie = subprocess.Popen([sys.executable, "-c", ONE_RUN, sink.uri, HERE.parents[2]], env=env, stdout=subprocess.PIPE, text=True)

@@ -21,8 +21,8 @@ from ingest.sinks.delta import sink as delta
 from ingest.sinks.delta.log import transactions
 from ingest.sinks.delta.names import RECEIPTS
 from ingest.sinks.delta.place import Place
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.testing.checker import check
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_paths, staged_receipt, window
 
 OLD = 1_000_000_000
@@ -30,10 +30,10 @@ OLD = 1_000_000_000
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaSink:
+def sink(tmp_path: Path) -> DeltaBoth:
     """Six windows, the second one replaced, its dead letters too; and files of an attempt that died."""
-    made = DeltaSink(str(tmp_path / "orders"), ROWS)
-    made.prepare("ledger-1", "orders", "hourly")
+    made = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    made.prepare()
     for n, generation in [*((n, 0) for n in range(6)), (1, 1)]:
         receipt, staged = staged_receipt(made, n, generation)
         made.commit_dead(receipt.plan, "a1" if generation == 0 else "b1", staged)
@@ -42,17 +42,17 @@ def sink(tmp_path: Path) -> DeltaSink:
     return made
 
 
-def again(sink: DeltaSink) -> DeltaSink:
+def again(sink: DeltaBoth) -> DeltaBoth:
     """The sink of another process: it has nothing in memory."""
-    return DeltaSink(sink.uri, sink.schema)
+    return DeltaBoth(sink.uri, sink.schema)
 
 
-def vacuum(sink: DeltaSink, *, full: bool) -> None:
+def vacuum(sink: DeltaBoth, *, full: bool) -> None:
     """All that a vacuum may remove, at once."""
     DeltaTable(sink.uri).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=full)
 
 
-def clean_log(sink: DeltaSink) -> None:
+def clean_log(sink: DeltaBoth) -> None:
     """A checkpoint, and only the log behind it."""
     DeltaTable(sink.uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     DeltaTable(sink.uri).create_checkpoint()
@@ -62,7 +62,7 @@ def clean_log(sink: DeltaSink) -> None:
 
 
 @pytest.mark.parametrize("what", ["vacuum lite", "vacuum full", "log", "compact", "everything"])
-def test_receipts_outlive_maintenance(sink: DeltaSink, what: str) -> None:
+def test_receipts_outlive_maintenance(sink: DeltaBoth, what: str) -> None:
     """After any maintenance, look and receipts say what they said before, Delta versions included, and rows are as they were."""
     before: list[Committed] = list(sink.receipts())
     assert [c.version for c in before] == [1, 7, 3, 4, 5, 6]
@@ -79,7 +79,7 @@ def test_receipts_outlive_maintenance(sink: DeltaSink, what: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["as it is", "checkpoint", "cleaned", "commits after a checkpoint", "no plain checkpoint"])
-def test_all_transactions_at_once(sink: DeltaSink, state: str) -> None:
+def test_all_transactions_at_once(sink: DeltaBoth, state: str) -> None:
     """Read in one go, the transactions are those that deltalake tells one by one; a log of another kind gives no answer."""
     if state != "as it is":
         DeltaTable(sink.uri).create_checkpoint()
@@ -102,14 +102,14 @@ def test_all_transactions_at_once(sink: DeltaSink, state: str) -> None:
     assert len(list(again(sink).receipts())) == 6
 
 
-def test_receipts_without_that_answer(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receipts_without_that_answer(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the log can't be read in one go, deltalake is asked window by window, and says the same."""
     before = list(sink.receipts())
     monkeypatch.setattr(delta, "transactions", lambda *_: None)
     assert list(again(sink).receipts()) == before
 
 
-def test_windows_go_on_after_clean_up(sink: DeltaSink) -> None:
+def test_windows_go_on_after_clean_up(sink: DeltaBoth) -> None:
     """Committed windows stay committed, replacements replace, and new ones are taken after the log is gone and files were compacted."""
     DeltaTable(sink.uri).optimize.compact()
     clean_log(sink)
@@ -125,7 +125,7 @@ def test_windows_go_on_after_clean_up(sink: DeltaSink) -> None:
     assert report.lost == report.duplicated == report.invented == report.receipts == report.accounting == (), str(report)
 
 
-def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaSink) -> None:
+def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaBoth) -> None:
     """It removes the dead attempt's files and the replaced ones; a run whose files went that way commits nothing."""
     receipt, staged = staged_receipt(sink, 8)
     vacuum(sink, full=True)
@@ -135,41 +135,41 @@ def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaSink) -> None:
     assert sink.look(window(8)) is None
 
 
-def test_the_janitor_takes_only_old_orphans(sink: DeltaSink) -> None:
+def test_the_janitor_takes_only_old_orphans(sink: DeltaBoth) -> None:
     """Files that no commit names go after a day; younger ones, committed, replaced and receipt files stay."""
     everything = staged_paths(sink.uri)
     receipts = set((Path(sink.uri) / RECEIPTS).iterdir())
-    assert sink.janitor() == []
+    assert sink.sweep_both() == []
     orphans = {p for p in everything if p.name.startswith("died-")}
     assert len(orphans) == 2
     kept = min(orphans)
     for path in [*everything - {kept}, *receipts]:
         os.utime(path, (OLD, OLD))
-    removed = sink.janitor()
+    removed = sink.sweep_both()
     assert {Path(p) for p in removed if p.startswith(f"{sink.uri}/")} == orphans - {kept}
     assert staged_paths(sink.uri) == everything - orphans | {kept}
     assert set((Path(sink.uri) / RECEIPTS).iterdir()) == receipts
     assert len(list(sink.receipts())) == 6
 
 
-def test_the_janitor_sweeps_dead_letters_too(sink: DeltaSink) -> None:
+def test_the_janitor_sweeps_dead_letters_too(sink: DeltaBoth) -> None:
     """Dead letters that were staged and never committed are orphans like any other; committed ones stay."""
     for path in staged_paths(f"{sink.uri}_dead"):
         os.utime(path, (OLD, OLD))
-    removed = sink.janitor()
+    removed = sink.sweep_both()
     assert len(removed) == 2
     assert all("/died-" in p for p in removed)
     assert sink.read_dead(window(0)).num_rows == 2
 
 
-def test_the_janitor_refuses_haste(sink: DeltaSink) -> None:
+def test_the_janitor_refuses_haste(sink: DeltaBoth) -> None:
     """A grace period that would take the files of running tasks is refused."""
     with pytest.raises(ValueError, match="still staging"):
-        sink.janitor(timedelta(minutes=5))
+        sink.sweep_both(timedelta(minutes=5))
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut short", "altered"])
-def test_a_damaged_receipt_fails_closed(sink: DeltaSink, damage: str) -> None:
+def test_a_damaged_receipt_fails_closed(sink: DeltaBoth, damage: str) -> None:
     """A window whose receipt is gone or damaged is neither reported nor written again, and the error says what to do."""
     path = next((Path(sink.uri) / RECEIPTS).glob("2026-01-02T02_00_00Z.0.*.json"))
     if damage == "missing":
@@ -185,7 +185,7 @@ def test_a_damaged_receipt_fails_closed(sink: DeltaSink, damage: str) -> None:
     assert fresh.look(window(3)) is not None
 
 
-def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaSink) -> None:
+def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:
     """Receipt files of attempts that died before their commit, whole or torn, neither count as committed nor block their ranges."""
     receipt, _ = staged_receipt(sink, 8, attempt="died")
     sink._receipts.write(receipt)
@@ -197,7 +197,7 @@ def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaSink) -> None:
     assert isinstance(fresh.commit(*staged_receipt(fresh, 8, attempt="a2")), Done)
 
 
-def test_rows_without_a_receipt_are_told(sink: DeltaSink) -> None:
+def test_rows_without_a_receipt_are_told(sink: DeltaBoth) -> None:
     """Rows that something else wrote into the table are an error of their own, not a quiet part of the data."""
     from deltalake import write_deltalake
 
@@ -208,7 +208,7 @@ def test_rows_without_a_receipt_are_told(sink: DeltaSink) -> None:
         list(sink.receipts())
 
 
-def _named(sink: DeltaSink) -> list[str]:
+def _named(sink: DeltaBoth) -> list[str]:
     from ingest.sinks.delta.table import active
 
     return active(DeltaTable(sink.uri))

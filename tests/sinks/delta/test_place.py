@@ -12,7 +12,7 @@ import pytest
 from ingest.errors import SpecError, UnreachableError
 from ingest.sinks.delta.names import RECEIPTS
 from ingest.sinks.delta.place import Place, normal
-from ingest.sinks.delta.sink import DeltaSink
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, staged_receipt, window
 
 
@@ -33,12 +33,12 @@ class _Full(io.BytesIO):
 
 METHODS: list[Callable[[Place], object]] = [
     lambda p: p.create("a/b"),
-    lambda p: p.settle("a/b"),
+    lambda p: p.fsync("a/b"),
     lambda p: p.put("a/b", b"x"),
     lambda p: p.get("a/b"),
     lambda p: p.names("a"),
     lambda p: list(p.walk("a")),
-    lambda p: p.sizes(["a/b"]),
+    lambda p: p.seen(["a/b"]),
     lambda p: p.remove("a/b"),
 ]
 
@@ -47,7 +47,7 @@ METHODS: list[Callable[[Place], object]] = [
 def test_no_table_lies_there(uri: str) -> None:
     """A sink that can't be is a mistake in the spec, told before anything is asked."""
     with pytest.raises(SpecError, match=r"sink\.path"):
-        DeltaSink(uri, ROWS)
+        DeltaBoth(uri, ROWS)
 
 
 @pytest.mark.parametrize("ask", METHODS)
@@ -63,7 +63,7 @@ def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> Non
 def test_a_place_that_fails(ask: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question to a storage that doesn't answer says where, and what to do; making the sink asks nothing."""
     monkeypatch.setattr("ingest.sinks.delta.place.fs.FileSystem", _Down)
-    DeltaSink("s3://bucket", ROWS)
+    DeltaBoth("s3://bucket", ROWS)
     with pytest.raises(UnreachableError, match=r"s3://bucket.*No route to host.*Check the storage"):
         ask(Place("s3://bucket"))
 
@@ -74,14 +74,14 @@ def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         place.get("none")
     place.remove("none")
-    assert place.sizes(["none"]) == {"none": None}
+    assert place.seen(["none"]) == {"none": None}
     assert place.names("none") == set()
 
 
 def test_a_full_disk_at_the_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was committed, the file is named, and the next try goes through."""
-    sink = DeltaSink(str(tmp_path / "orders"), ROWS)
-    sink.prepare("ledger-1", "orders", "hourly")
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
     made, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as full:
         full.setattr(Place, "create", lambda *_: _Full())

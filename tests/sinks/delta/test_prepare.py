@@ -18,16 +18,16 @@ from deltalake import DeltaTable, Schema
 from ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.rights import refuse_unwritable
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.sinks.delta.table import Binding
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, delta_pieces, staged_receipt, together, window
 
 WIDER = ROWS.append(pa.field("note", pa.string()))
 
 
-def prepare(sink: DeltaSink) -> DeltaSink:
+def prepare(sink: DeltaBoth) -> DeltaBoth:
     """Prepared as all of these tests do."""
-    sink.prepare("ledger-1", "orders", "hourly")
+    sink.prepare()
     return sink
 
 
@@ -39,7 +39,7 @@ def uri(tmp_path: Path) -> str:
 
 def test_the_table_as_it_is_made(uri: str) -> None:
     """Row columns first, then the metadata columns with their types; partitioned by window; bound; readable by any Delta reader."""
-    sink = prepare(DeltaSink(uri, ROWS))
+    sink = prepare(DeltaBoth(uri, ROWS))
     table = DeltaTable(uri)
     columns = [(f.name, f.type.to_json().strip('"'), f.nullable) for f in table.schema().fields]
     assert columns == [
@@ -53,7 +53,7 @@ def test_the_table_as_it_is_made(uri: str) -> None:
 
 def test_what_is_written_is_what_is_read(uri: str) -> None:
     """Rows come back with their values, their message's coordinates and their window; a missing timestamp stays missing."""
-    sink = prepare(DeltaSink(uri, ROWS))
+    sink = prepare(DeltaBoth(uri, ROWS))
     sink.commit(*staged_receipt(sink, 0))
     rows = DeltaTable(uri).to_pyarrow_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist()
     assert [(r["id"], r["_offset"]) for r in rows[:3]] == [("0-0", 0), ("0-1", 1), ("0-2", 2)]
@@ -64,9 +64,9 @@ def test_what_is_written_is_what_is_read(uri: str) -> None:
 
 def test_a_new_nullable_column_is_added(uri: str) -> None:
     """A column that the schema has and the table hasn't is added if it is nullable; older rows have nulls there."""
-    old = prepare(DeltaSink(uri, ROWS))
+    old = prepare(DeltaBoth(uri, ROWS))
     old.commit(*staged_receipt(old, 0))
-    prepare(DeltaSink(uri, WIDER))
+    prepare(DeltaBoth(uri, WIDER))
     rows = DeltaTable(uri).to_pyarrow_table()
     assert rows["note"].null_count == rows.num_rows == 18
     assert old.look(window(0)) is not None
@@ -74,16 +74,16 @@ def test_a_new_nullable_column_is_added(uri: str) -> None:
 
 def test_racing_extensions_agree(uri: str) -> None:
     """Of runs that add the same column at once, one does, and all go on."""
-    prepare(DeltaSink(uri, ROWS))
-    together([lambda: prepare(DeltaSink(uri, WIDER)) for _ in range(6)])
+    prepare(DeltaBoth(uri, ROWS))
+    together([lambda: prepare(DeltaBoth(uri, WIDER)) for _ in range(6)])
     assert DeltaTable(uri).version() == 1
 
 
 def test_a_commit_that_was_staged_before_an_extension(uri: str) -> None:
     """Rows staged before a column was added are committed after it."""
-    old = prepare(DeltaSink(uri, ROWS))
+    old = prepare(DeltaBoth(uri, ROWS))
     made, staged = staged_receipt(old, 0)
-    prepare(DeltaSink(uri, WIDER))
+    prepare(DeltaBoth(uri, WIDER))
     old.commit(made, staged)
     assert DeltaTable(uri).to_pyarrow_table().num_rows == 18
 
@@ -99,17 +99,17 @@ def test_a_commit_that_was_staged_before_an_extension(uri: str) -> None:
 )
 def test_any_other_difference_is_shown(uri: str, schema: pa.Schema, says: str) -> None:
     """Each column that differs is shown with what it is on both sides; nothing changes."""
-    prepare(DeltaSink(uri, ROWS))
+    prepare(DeltaBoth(uri, ROWS))
     with pytest.raises(SchemaChangedError, match=says) as told:
-        prepare(DeltaSink(uri, schema))
+        prepare(DeltaBoth(uri, schema))
     assert "begin a pipeline with another id and table" in told.value.do  # another path alone would be refused
     assert DeltaTable(uri).version() == 0
 
 
 def test_the_order_of_columns_is_no_difference(uri: str) -> None:
     """Delta finds columns by name."""
-    prepare(DeltaSink(uri, ROWS))
-    prepare(DeltaSink(uri, pa.schema(list(reversed(list(ROWS))))))
+    prepare(DeltaBoth(uri, ROWS))
+    prepare(DeltaBoth(uri, pa.schema(list(reversed(list(ROWS))))))
     assert DeltaTable(uri).version() == 0
 
 
@@ -125,7 +125,7 @@ def test_the_order_of_columns_is_no_difference(uri: str) -> None:
 def test_a_column_that_delta_would_change_is_refused(tmp_path: Path, column: pa.Field) -> None:
     """Types that Delta stores as something else, and names that are taken, are refused by name before anything is made."""
     with pytest.raises(SpecError, match=column.name if column.name != "ID" else "id"):
-        DeltaSink(str(tmp_path / "t"), ROWS.append(column))
+        DeltaBoth(str(tmp_path / "t"), ROWS.append(column))
     assert not (tmp_path / "t").exists()
 
 
@@ -137,10 +137,10 @@ def test_every_storable_type_travels(uri: str) -> None:
         pa.struct([pa.field("a", pa.list_(pa.struct([pa.field("b", pa.date32())])))]),
     ]  # fmt: skip
     schema = pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)])
-    prepare(DeltaSink(uri, schema))
+    prepare(DeltaBoth(uri, schema))
     stored = pa.schema(DeltaTable(uri).schema().to_arrow())
     assert [stored.field(f"c{i}").type for i in range(len(kinds))] == kinds
-    prepare(DeltaSink(uri, schema))
+    prepare(DeltaBoth(uri, schema))
 
 
 @pytest.mark.parametrize("partition_by", [[], ["amount"], ["_window", "amount"]])
@@ -148,7 +148,7 @@ def test_a_table_without_the_right_partitioning_is_refused(uri: str, partition_b
     """Replacing a window there would take other windows' rows with it, so nothing at all is done, looks included."""
     schema = pa.schema([*ROWS, pa.field("_window", pa.string())])
     DeltaTable.create(uri, Schema.from_arrow(schema), partition_by=partition_by)
-    sink = DeltaSink(uri, ROWS)
+    sink = DeltaBoth(uri, ROWS)
     for ask in (lambda: prepare(sink), lambda: sink.look(window(0)), lambda: list(sink.receipts())):
         with pytest.raises(SchemaChangedError, match="path of its own"):
             ask()
@@ -158,12 +158,12 @@ def test_a_strangers_table_is_refused(uri: str) -> None:
     """A table that windrow did not make is left alone, also where its columns would fit."""
     DeltaTable.create(uri, Schema.from_arrow(pa.schema([*ROWS, pa.field("_window", pa.string())])), partition_by=["_window"])
     with pytest.raises(SpecError, match="not made by windrow"):
-        prepare(DeltaSink(uri, ROWS))
+        prepare(DeltaBoth(uri, ROWS))
 
 
 def test_a_table_that_would_forget_its_receipts_is_refused(uri: str) -> None:
     """Expiring application transactions are refused, with the command that ends it."""
-    sink = prepare(DeltaSink(uri, ROWS))
+    sink = prepare(DeltaBoth(uri, ROWS))
     DeltaTable(uri).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"})
     with pytest.raises(SpecError, match="UNSET TBLPROPERTIES"):
         prepare(sink)
@@ -175,7 +175,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     """A table that can't be made for want of rights is a mistake to mend: who may not write where. It isn't tried again."""
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SpecError, match=f"{tmp_path}/file is no folder"):
-        prepare(DeltaSink(str(tmp_path / "file" / "orders"), ROWS))
+        prepare(DeltaBoth(str(tmp_path / "file" / "orders"), ROWS))
 
 
 def denied(*_: object, **__: object) -> None:
@@ -196,7 +196,7 @@ def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         refuse_unwritable(str(path))
     monkeypatch.setattr(DeltaTable, "create", denied)
     with pytest.raises(SpecError, match="may not write in"):
-        prepare(DeltaSink(str(path), ROWS))
+        prepare(DeltaBoth(str(path), ROWS))
 
 
 def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,20 +209,20 @@ def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("ingest.sinks.delta.rights.TemporaryFile", full)
     monkeypatch.setattr(DeltaTable, "create", full)
     with pytest.raises(UnreachableError, match="No space left"):
-        prepare(DeltaSink(str(tmp_path / "orders"), ROWS))
+        prepare(DeltaBoth(str(tmp_path / "orders"), ROWS))
 
 
 def test_one_place_has_one_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relative path, absolute path and file URI are the same table; asking needs no table."""
     monkeypatch.chdir(tmp_path)
     spelled = ["orders", str(tmp_path / "orders"), f"file://{tmp_path}/orders", "orders/"]
-    assert {DeltaSink(uri, ROWS).identity for uri in spelled} == {f"delta:{tmp_path}/orders"}
+    assert {DeltaBoth(uri, ROWS).identity for uri in spelled} == {f"delta:{tmp_path}/orders"}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_dead_letters_have_their_own_table(uri: str) -> None:
     """It stands beside the data, bound like it, partitioned by window too."""
-    prepare(DeltaSink(uri, ROWS))
+    prepare(DeltaBoth(uri, ROWS))
     dead = DeltaTable(f"{uri}_dead")
     assert dead.metadata().partition_columns == ["_window"]
     assert tables.binding(f"{uri}_dead", dead, "_window") == Binding("orders", "ledger-1", "hourly")

@@ -13,7 +13,7 @@ from ingest.model.plan import Covered, Plan, covered
 from ingest.model.receipt import RECEIPT_VERSION, Committed
 from ingest.sinks.delta.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
 from ingest.sinks.delta.place import Place
-from ingest.sinks.delta.receipts import ReceiptFiles
+from ingest.sinks.delta.receipts import ReceiptFiles, Snapshot, VersionOf
 from tests.sinks.delta.things import PARTITIONS, TOPIC, plan, receipt, window
 
 
@@ -36,32 +36,37 @@ def files(tmp_path: Path) -> tuple[ReceiptFiles, dict[str, int]]:
     return made, versions
 
 
+def at(receipts: ReceiptFiles, version: VersionOf) -> Snapshot:
+    """What a table says now, and the files that are there."""
+    return Snapshot(version, "orders", receipts.names())
+
+
 def test_only_committed_overlaps_count(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
     """Other windows' receipts that share an offset, in order, if a commit names them; never the window's own."""
     receipts, versions = files
     wide = receipt(plan(FakeSink(), 2, (15, 60)), [], 0, "a1")  # type: ignore[arg-type]
     for _ in range(2):
-        found = receipts.overlapping(versions.get, wide, receipts.names())
+        found = receipts.overlapping(at(receipts, versions.get), wide)
         assert [r.window for r in found] == [window(1), window(3), window(4)]
     apart = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
-    assert receipts.overlapping(versions.get, apart, receipts.names()) == []
+    assert receipts.overlapping(at(receipts, versions.get), apart) == []
 
 
 def test_a_receipt_that_came_later_counts(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
     """What another process committed since the last look is looked at too."""
     receipts, versions = files
     asked = receipt(plan(FakeSink(), 9, (200, 210)), [], 0, "a1")  # type: ignore[arg-type]
-    assert receipts.overlapping(versions.get, asked, receipts.names()) == []
+    assert receipts.overlapping(at(receipts, versions.get), asked) == []
     late = receipt(plan(FakeSink(), 8, (205, 206)), [], 0, "a1")  # type: ignore[arg-type]
     versions[receipt_app(late.window.key, "orders")] = receipts.write(late)
-    assert receipts.overlapping(versions.get, asked, receipts.names()) == [late]
+    assert receipts.overlapping(at(receipts, versions.get), asked) == [late]
 
 
 def test_a_commit_asks_its_own_partitions(files: tuple[ReceiptFiles, dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the files are known, a commit works out its own ranges only, and looks at no other partition's."""
     receipts, versions = files
     mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
-    receipts.overlapping(versions.get, mine, receipts.names())
+    receipts.overlapping(at(receipts, versions.get), mine)
     plans = []
 
     def working_out(asked: Plan) -> tuple[Covered, ...]:
@@ -69,7 +74,7 @@ def test_a_commit_asks_its_own_partitions(files: tuple[ReceiptFiles, dict[str, i
         return covered(asked)
 
     monkeypatch.setattr("ingest.sinks.delta.receipts.covered", working_out)
-    receipts.overlapping(versions.get, mine, receipts.names())
+    receipts.overlapping(at(receipts, versions.get), mine)
     assert plans == [mine.plan]
     assert {where: len(ranges) for where, ranges in receipts._ranges.items()} == {(TOPIC.topic_id, p): 6 for p in range(PARTITIONS)}
 
@@ -93,15 +98,15 @@ def test_a_later_receipt_is_not_damage(files: tuple[ReceiptFiles, dict[str, int]
     receipts, versions = files
     name, said = _from_the_future(receipts, tmp_path, 7, **more)
     with pytest.raises(DamagedError, match=LATER) as refused:
-        receipts.held(said.get, name.key, "orders", receipts.names())
+        receipts.committed_receipt(at(receipts, said.get), name.key)
     assert "Upgrade windrow" in str(refused.value)
     assert "backup" not in str(refused.value)
     mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
     with pytest.raises(DamagedError, match=LATER):
-        receipts.overlapping({**versions, **said}.get, mine, receipts.names())
+        receipts.overlapping(at(receipts, {**versions, **said}.get), mine)
     (tmp_path / RECEIPTS / name.name).write_bytes(b"{")
     with pytest.raises(DamagedError, match="damaged"):
-        receipts.held(said.get, name.key, "orders", receipts.names())
+        receipts.committed_receipt(at(receipts, said.get), name.key)
 
 
 def test_a_later_receipt_that_never_counted_is_in_nobodys_way(files: tuple[ReceiptFiles, dict[str, int]], tmp_path: Path) -> None:
@@ -109,7 +114,7 @@ def test_a_later_receipt_that_never_counted_is_in_nobodys_way(files: tuple[Recei
     receipts, versions = files
     _from_the_future(receipts, tmp_path, 7)
     mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
-    assert receipts.overlapping(versions.get, mine, receipts.names()) == []
+    assert receipts.overlapping(at(receipts, versions.get), mine) == []
 
 
 def test_an_attempts_text_is_its_own(tmp_path: Path) -> None:
@@ -120,8 +125,8 @@ def test_an_attempts_text_is_its_own(tmp_path: Path) -> None:
     content = msgspec.json.encode(older)
     Place(str(tmp_path)).put(f"{RECEIPTS}/{receipt_name(mine.window, 0, content)}", content)
     receipts.write(mine)
-    assert receipts.overlapping({}.get, mine, receipts.names()) == []
-    assert receipts.written(mine) == to_json(mine)
+    assert receipts.overlapping(at(receipts, {}.get), mine) == []
+    assert receipts.text(mine) == to_json(mine)
 
 
 def test_names_by_window(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
@@ -132,8 +137,8 @@ def test_names_by_window(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
     assert list(grouped) == [window(n).key for n in range(6)]
     for number in range(6):
         key = window(number).key
-        held: Committed | None = receipts.held(versions.get, key, "orders", grouped[key])
-        assert held == receipts.held(versions.get, key, "orders", receipts.names())
+        held: Committed | None = receipts.committed_receipt(Snapshot(versions.get, "orders", grouped[key]), key)
+        assert held == receipts.committed_receipt(at(receipts, versions.get), key)
         assert (held is not None) == (number < 5)
 
 
@@ -153,20 +158,20 @@ def test_nothing_is_committed_beside_a_lost_receipt(files: tuple[ReceiptFiles, d
     asked = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
     named = {window(n).key: versions[receipt_app(window(n).key, "orders")] for n in range(5)}
     damage(receipts, window(5).key, content)
-    assert receipts.overlapping(versions.get, asked, receipts.names(), named) == []
+    assert receipts.overlapping(at(receipts, versions.get), asked, named) == []
     fresh = ReceiptFiles(receipts._place)
     damage(fresh, window(3).key, content)
     own = receipt(plan(FakeSink(), 3), [], 0, "a1")  # type: ignore[arg-type]
-    assert fresh.overlapping(versions.get, own, fresh.names(), named) == []
+    assert fresh.overlapping(at(fresh, versions.get), own, named) == []
     with pytest.raises(DamagedError, match=f"{window(3).key} is {'missing' if content is None else 'damaged'}"):
-        fresh.overlapping(versions.get, asked, fresh.names(), named)
+        fresh.overlapping(at(fresh, versions.get), asked, named)
 
 
 def test_a_receipt_of_another_generation_is_not_it(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
     """The table says which generation it holds; a file that carries another one is not what was committed, whatever its name."""
     receipts, versions = files
     key = window(1).key
-    assert receipts.held(versions.get, key, "orders", receipts.names()) is not None
+    assert receipts.committed_receipt(at(receipts, versions.get), key) is not None
     versions[window_app(key, "orders")] = 2
     with pytest.raises(DamagedError, match="generation 1"):
-        receipts.held(versions.get, key, "orders", receipts.names())
+        receipts.committed_receipt(at(receipts, versions.get), key)

@@ -12,42 +12,49 @@ import pytest
 
 from ingest.crashpoints import CrashError
 from ingest.errors import WindrowError
+from ingest.model.staged import Staged, Staging
 from ingest.sinks.delta import stage
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.sinks.delta.stage import DeltaStager
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, messages, plan, stage_split, staged_paths
 
 ODD_ATTEMPTS = ["a/b", "../up", "a b", "ä%20", "x" * 300, ""]
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaSink:
+def sink(tmp_path: Path) -> DeltaBoth:
     """A prepared sink."""
-    made = DeltaSink(str(tmp_path / "orders"), ROWS)
-    made.prepare("ledger-1", "orders", "hourly")
+    made = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    made.prepare()
     return made
 
 
-def stager(sink: DeltaSink, attempt: str = "a1") -> DeltaStager:
+def stager(sink: DeltaBoth, attempt: str = "a1") -> DeltaStager:
     """Of window 0's first split."""
     planned = plan(sink, 0)
     return sink.stager(planned, 0, attempt)(planned.splits[0])
 
 
+def staged_split(sink: DeltaBoth, attempt: str = "a1") -> Staged:
+    """Window 0's first split, rows and dead letters."""
+    planned = plan(sink, 0)
+    split = planned.splits[0]
+    return stage_split(sink.stager(planned, 0, attempt)(split), sink.dead_letters.stager(planned, 0, attempt)(split), split, dead=True)
+
+
 @pytest.mark.parametrize("attempt", ODD_ATTEMPTS)
-def test_names_are_unique_and_need_no_escaping(sink: DeltaSink, attempt: str) -> None:
+def test_names_are_unique_and_need_no_escaping(sink: DeltaBoth, attempt: str) -> None:
     """Any attempt, even the same one twice, gets files of its own under the window's folder, with plain names."""
-    split = plan(sink, 0).splits[0]
-    words = [stage_split(stager(sink, attempt), split, dead=True) for _ in range(2)]
+    words = [staged_split(sink, attempt) for _ in range(2)]
     paths = [json.loads(w)["path"] for s in words for w in s.rows]
     assert len(set(paths)) == 2
     assert all(re.fullmatch(r"data/20260102T000000Z/[A-Za-z0-9_-]+\.parquet", p) for p in paths)
     assert {p.relative_to(sink.uri).as_posix() for p in staged_paths(sink.uri)} == set(paths)
 
 
-def test_the_words_say_what_was_written(sink: DeltaSink) -> None:
+def test_the_words_say_what_was_written(sink: DeltaBoth) -> None:
     """Path, size, rows and statistics are those of the file."""
-    staged = stage_split(stager(sink), plan(sink, 0).splits[0], dead=True)
+    staged = staged_split(sink)
     (word,) = map(json.loads, staged.rows)
     file = Path(sink.uri) / word["path"]
     assert (word["size"], word["rows"]) == (file.stat().st_size, 9)
@@ -58,16 +65,16 @@ def test_the_words_say_what_was_written(sink: DeltaSink) -> None:
     assert (staged.counts.rows_staged, staged.counts.dead_staged) == (9, 1)
 
 
-def test_a_split_without_rows_leaves_no_file(sink: DeltaSink) -> None:
+def test_a_split_without_rows_leaves_no_file(sink: DeltaBoth) -> None:
     """Nothing staged, nothing written; empty batches are nothing too."""
     made = stager(sink)
     none = messages(plan(sink, 0).splits[0]).slice(0, 0)
-    made.rows(none, pa.record_batch([pa.array([], f.type) for f in ROWS], schema=ROWS))
-    assert made.finish() == (0, 0, (), ())
+    made.add(pa.record_batch([pa.array([], f.type) for f in ROWS], schema=ROWS), none)
+    assert made.finish() == Staging()
     assert staged_paths(sink.uri) == set()
 
 
-def test_row_groups_are_bounded(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_are_bounded(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small batches make few row groups, each bounded by rows and by bytes: that is what a stager holds in memory."""
     batch = messages(plan(sink, 0).splits[0])
     columns = pa.record_batch([pa.array([f"{i}" for i in range(10)]), pa.array(range(10))], schema=ROWS)
@@ -76,8 +83,8 @@ def test_row_groups_are_bounded(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
             patch.setattr(stage, name, limit)
             made = stager(sink)
             for _ in range(10):
-                made.rows(batch, columns)
-            path = json.loads(made.finish()[2][0])["path"]
+                made.add(columns, batch)
+            path = json.loads(made.finish().committables[0])["path"]
         groups = pq.read_metadata(Path(sink.uri) / path)
         rows = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
         assert sum(rows) == 100
@@ -85,11 +92,11 @@ def test_row_groups_are_bounded(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
         assert max(rows) <= 30
 
 
-def test_a_discarded_attempt_leaves_its_files(sink: DeltaSink) -> None:
+def test_a_discarded_attempt_leaves_its_files(sink: DeltaBoth) -> None:
     """Giving up deletes nothing: whether another attempt committed these names is not this one's to know."""
     split = plan(sink, 0).splits[0]
     made = stager(sink)
-    made.rows(messages(split), pa.record_batch([pa.array(["x"] * 10), pa.array(range(10))], schema=ROWS))
+    made.add(pa.record_batch([pa.array(["x"] * 10), pa.array(range(10))], schema=ROWS), messages(split))
     made.discard()
     assert len(staged_paths(sink.uri)) == 1
 
@@ -103,18 +110,18 @@ def test_a_discarded_attempt_leaves_its_files(sink: DeltaSink) -> None:
         (pa.record_batch([pa.array(["x"] * 10), pa.array(["secret"] * 10)], names=["id", "amount"]), "column amount is string"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(sink: DeltaSink, columns: pa.RecordBatch, says: str) -> None:
+def test_rows_that_do_not_fit_are_refused(sink: DeltaBoth, columns: pa.RecordBatch, says: str) -> None:
     """Other columns, other numbers of rows, nulls where none may be, values of another type: an error that names the split and no value."""
     with pytest.raises(WindrowError, match=says) as refused:
-        stager(sink).rows(messages(plan(sink, 0).splits[0]), columns)
+        stager(sink).add(columns, messages(plan(sink, 0).splits[0]))
     assert (refused.value.topic, refused.value.partition) == ("shop.orders", 0)
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("point", "files"), [("write.middle", 1), ("write.after", 2)])
-def test_crash_points(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch, point: str, files: int) -> None:
+def test_crash_points(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, point: str, files: int) -> None:
     """The named places lie after the first batch, and after both files are closed."""
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
-        stage_split(stager(sink), plan(sink, 0).splits[0], dead=True)
+        staged_split(sink)
     assert len(staged_paths(sink.uri)) + len(staged_paths(f"{sink.uri}_dead")) == files

@@ -24,9 +24,9 @@ import pytest
 from ingest.errors import DamagedError, RefusedError, UnreachableError
 from ingest.ports.sink import Done
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.sinks.delta.trouble import reason
 from ingest.testing.checker import check
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_receipt, window
 
 # ------------------------------------------------------------------------------------------------------------------------ full disks
@@ -86,30 +86,30 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaSink:
+def sink(tmp_path: Path) -> DeltaBoth:
     """A table with two windows."""
     return made(tmp_path)
 
 
-def made(folder: Path) -> DeltaSink:
+def made(folder: Path) -> DeltaBoth:
     """A table with two windows in this folder."""
-    sink = DeltaSink(str(folder / "orders"), ROWS)
-    sink.prepare("ledger-1", "orders", "hourly")
+    sink = DeltaBoth(str(folder / "orders"), ROWS)
+    sink.prepare()
     for number in range(2):
         commit(sink, number)
     return sink
 
 
-def commit(sink: DeltaSink, number: int, attempt: str = "a1", generation: int = 0) -> object:
+def commit(sink: DeltaBoth, number: int, attempt: str = "a1", generation: int = 0) -> object:
     """Stage and commit a window."""
     receipt, staged = staged_receipt(sink, number, generation, attempt)
     sink.commit_dead(receipt.plan, attempt, staged)
     return sink.commit(receipt, staged)
 
 
-def content_is_right(sink: DeltaSink, numbers: range) -> None:
+def content_is_right(sink: DeltaBoth, numbers: range) -> None:
     """The checker finds each message of the windows once."""
-    fresh = DeltaSink(sink.uri, ROWS)
+    fresh = DeltaBoth(sink.uri, ROWS)
     receipts = [c.receipt for c in fresh.receipts()]
     assert [r.window for r in receipts] == [window(n) for n in numbers]
     report = check(produced(numbers), delta_pieces(sink.uri), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
@@ -148,7 +148,7 @@ def test_a_full_disk_in_the_dead_letters_commit(disk: tuple[Path, Way, str]) -> 
     content_is_right(sink, range(3))
 
 
-def test_a_commit_that_arrived_before_the_disk_was_full_is_done(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_arrived_before_the_disk_was_full_is_done(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after "no room", only the look decides: what arrived all the same is reported as committed."""
     real = tables.append
 
@@ -183,27 +183,27 @@ def newest(uri: str) -> Path:
     return max(Path(uri, "_delta_log").glob("*.json"))
 
 
-def _ask(sink: DeltaSink) -> None:
+def _ask(sink: DeltaBoth) -> None:
     sink.look(window(1))
 
 
-def _run(sink: DeltaSink) -> None:
+def _run(sink: DeltaBoth) -> None:
     commit(sink, 2)
 
 
 @pytest.mark.parametrize("torn", TORN)
 @pytest.mark.parametrize("question", [_ask, _run])
-def test_a_torn_newest_entry_names_its_cure(sink: DeltaSink, torn: str, question: Callable[[DeltaSink], None]) -> None:
+def test_a_torn_newest_entry_names_its_cure(sink: DeltaBoth, torn: str, question: Callable[[DeltaBoth], None]) -> None:
     """1 Power is lost in a commit. 2 The error names the file and the cure. 3 The cure is taken. 4 The window runs again: all is right."""
     file = newest(sink.uri)
     file.write_bytes(TORN[torn](file.read_bytes()))
     with pytest.raises(UnreachableError) as told:
-        question(DeltaSink(sink.uri, ROWS))
+        question(DeltaBoth(sink.uri, ROWS))
     assert str(file) in told.value.what
     cure = f"mv '{file}' '{file}.torn'"
     assert cure in told.value.do
     subprocess.run(["sh", "-c", cure], check=True, timeout=60)
-    fresh = DeltaSink(sink.uri, ROWS)
+    fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None
     content_is_right(sink, range(1))
     assert isinstance(commit(fresh, 1, "a2"), Done)
@@ -211,7 +211,7 @@ def test_a_torn_newest_entry_names_its_cure(sink: DeltaSink, torn: str, question
     content_is_right(sink, range(3))
 
 
-def test_the_dead_letters_log_can_be_torn_too(sink: DeltaSink) -> None:
+def test_the_dead_letters_log_can_be_torn_too(sink: DeltaBoth) -> None:
     """The same of the other table: dead letters that were in the torn entry come again with the window's next attempt."""
     sink.commit_dead(staged_receipt(sink, 2)[0].plan, "a1", staged_receipt(sink, 2)[1])
     file = newest(f"{sink.uri}_dead")
@@ -224,7 +224,7 @@ def test_the_dead_letters_log_can_be_torn_too(sink: DeltaSink) -> None:
     content_is_right(sink, range(3))
 
 
-def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaSink) -> None:
+def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaBoth) -> None:
     """What lies below other commits is no commit that didn't arrive: no error advises to remove it."""
     older = sorted(Path(sink.uri, "_delta_log").glob("*.json"))[-2]
     older.write_bytes(older.read_bytes()[:-20])
@@ -241,7 +241,7 @@ def _up_to(lost: bytes, whole: bytes) -> bytes:
 
 @pytest.mark.parametrize("lost", [b'"txn"', b'\\"receipt\\"', b'\\"commits\\"'])
 @pytest.mark.parametrize("generation", [0, 1])
-def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaSink, generation: int, lost: bytes) -> None:
+def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, generation: int, lost: bytes) -> None:
     """An entry that loads with rows, and perhaps without the transactions that tell of them, is named, and nothing comes on top of it.
 
     1 A loss of power takes the newest entry's last lines. 2 The next window is refused, with the cure, and so is this one. 3 The cure is
@@ -252,35 +252,35 @@ def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaSink, genera
     file = newest(sink.uri)
     file.write_bytes(_up_to(lost, file.read_bytes()))
     with pytest.raises(UnreachableError) as told:
-        commit(DeltaSink(sink.uri, ROWS), 2)
+        commit(DeltaBoth(sink.uri, ROWS), 2)
     assert f"mv '{file}' '{file}.torn'" in told.value.do
     with pytest.raises((UnreachableError, DamagedError)):
-        commit(DeltaSink(sink.uri, ROWS), 1, "a3", generation)
+        commit(DeltaBoth(sink.uri, ROWS), 1, "a3", generation)
     file.rename(f"{file}.torn")
-    fresh = DeltaSink(sink.uri, ROWS)
+    fresh = DeltaBoth(sink.uri, ROWS)
     assert isinstance(commit(fresh, 1, "a4", generation), Done)
     assert isinstance(commit(fresh, 2), Done)
     content_is_right(sink, range(3))
 
 
-def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaSink) -> None:
+def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaBoth) -> None:
     """Rows of a window that isn't committed, under entries of somebody else, refuse the window in words; without them it runs."""
     file = newest(sink.uri)
     file.write_bytes(b"".join(line for line in file.read_bytes().splitlines(keepends=True) if b'"add"' in line))
-    fresh = DeltaSink(sink.uri, ROWS)
+    fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None
     with pytest.raises(RefusedError, match=f"holds rows of window {window(1).key} that no commit of windrow brought") as told:
         commit(fresh, 1, "a2")
     assert "Nothing was committed" in told.value.do
     tables.DeltaTable(sink.uri).delete(f"{fresh.metadata['window']} = '{window(1).key}'")
-    assert isinstance(commit(DeltaSink(sink.uri, ROWS), 1, "a3"), Done)
+    assert isinstance(commit(DeltaBoth(sink.uri, ROWS), 1, "a3"), Done)
     content_is_right(sink, range(2))
 
 
-def test_an_empty_entry_is_as_if_there_were_none(sink: DeltaSink) -> None:
+def test_an_empty_entry_is_as_if_there_were_none(sink: DeltaBoth) -> None:
     """Delta loads a table whose newest entry is empty: its window isn't committed, and running it again commits it, once."""
     newest(sink.uri).write_bytes(b"")
-    fresh = DeltaSink(sink.uri, ROWS)
+    fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None
     assert isinstance(commit(fresh, 1, "a2"), Done)
     content_is_right(sink, range(2))

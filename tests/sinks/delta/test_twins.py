@@ -15,8 +15,8 @@ from ingest.errors import RefusedError
 from ingest.model.receipt import Receipt
 from ingest.ports.sink import Done
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.testing.checker import Report, check
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, delta_pieces, plan, produced, receipt, staged_receipt
 from tests.sinks.delta.twins import AppendByPath, GenerationInTheId, NoApplicationId
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 Make = Callable[[str, pa.Schema, Callable[[], object]], Any]
 
 
-class RealSink(DeltaSink):
+class RealSink(DeltaBoth):
     """The sink itself; another run gets its turn between its first look and its first write."""
 
     def __init__(self, uri: str, schema: pa.Schema, meanwhile: Callable[[], object] = lambda: None) -> None:
         super().__init__(uri, schema)
         self.meanwhile = meanwhile
 
-    def _write(self, *args: Any) -> str | None:
+    def _try_commit(self, *args: Any) -> str | None:
         turn, self.meanwhile = self.meanwhile, lambda: None
         turn()
-        return super()._write(*args)
+        return super()._try_commit(*args)
 
 
 def two_first_runs(make: Make, uri: str) -> Report:
     """A looks; B runs from beginning to end; A writes."""
-    make(uri, ROWS, lambda: None).prepare("ledger-1", "orders", "hourly")
+    make(uri, ROWS, lambda: None).prepare()
     other = make(uri, ROWS, lambda: None)
     b, b_files = staged_receipt(other, 0, 0, "B", dead=False)
     sink = make(uri, ROWS, lambda: other.commit(b, b_files))
@@ -57,7 +57,7 @@ def two_replacements_of_an_empty_window(make: Make, uri: str) -> Report:
     B's target is generation 1; A's, of a request that counted once more, is generation 2.
     """
     first = make(uri, ROWS, lambda: None)
-    first.prepare("ledger-1", "orders", "hourly")
+    first.prepare()
     nothing = receipt(plan(first, 0), [], 0, "nothing")
     assert isinstance(first.commit(nothing, []), Done)
     other = make(uri, ROWS, lambda: None)
@@ -71,7 +71,7 @@ def two_replacements_of_an_empty_window(make: Make, uri: str) -> Report:
     return report(uri, [sink, other], [a, b])
 
 
-def report(uri: str, sinks: list[DeltaSink], tried: list[Receipt]) -> Report:
+def report(uri: str, sinks: list[DeltaBoth], tried: list[Receipt]) -> Report:
     """The same checker for all: rows against what was produced."""
     held = sinks[0].look(tried[0].window)
     receipts = [tried[0] if held is None else held.receipt]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from ingest.crashpoints import crash_point
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.plan import Plan, Split
-from ingest.model.receipt import RECEIPT_VERSION, Counts, Receipt, SplitCounts
+from ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Receipt, SplitCounts
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.ports.sink import Sink
+from ingest.ports.dead_letters import REASONS
+from ingest.ports.sink import Sink, Stager
 from ingest.schema.messages import MESSAGES
 from ingest.sinks.delta.names import STAGED
 
@@ -86,31 +88,33 @@ def produced(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
     return every
 
 
-def stage(sink: Sink, planned: Plan, generation: int, attempt: str, *, dead: bool = True) -> list[Staged]:
-    """What the tasks would do."""
-    factory = sink.stager(planned, generation, attempt)
-    return [stage_split(factory(s), s, dead=dead) for s in planned.splits]
+def stage(sink: Any, planned: Plan, generation: int, attempt: str, *, dead: bool = True) -> list[Staged]:
+    """What the tasks would do, on a sink that has its dead letters beside it."""
+    rows, letters = sink.stager(planned, generation, attempt), sink.dead_letters.stager(planned, generation, attempt)
+    return [stage_split(rows(s), letters(s), s, dead=dead) for s in planned.splits]
 
 
-def stage_split(stager: object, split: Split, *, dead: bool) -> Staged:
-    """One split: rows in two batches, the fourth message refused."""
+def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool) -> Staged:
+    """One split: rows in two batches, the fourth message refused. With the crash points that a task has."""
     whole = messages(split)
     refused = [DEAD] if dead and whole.num_rows > DEAD else []
     good = [i for i in range(whole.num_rows) if i not in refused]
     for part in (good[: len(good) // 2], good[len(good) // 2 :]):
         batch = whole.take(pa.array(part, pa.int64()))
         ids = [identity(split.tp, o) for o in batch["offset"].to_pylist()]
-        stager.rows(batch, pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS))  # type: ignore[attr-defined]
+        rows.add(pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS), batch)
+        crash_point("write.middle")
     if refused:
         text = [pa.array([t], pa.string()) for t in ("decode", "truncated", "at $.amount")]
-        stager.dead(whole.take(pa.array(refused)), *text)  # type: ignore[attr-defined]
-    rows, dead_rows, row_words, dead_words = stager.finish()  # type: ignore[attr-defined]
+        letters.add(pa.record_batch(text, schema=REASONS), whole.take(pa.array(refused)))
+    letters_staged, rows_staged = letters.finish(), rows.finish()
+    crash_point("write.after")
     n = whole.num_rows
     counts = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n - len(refused), len(refused), 0, rows, dead_rows, 0,
-        checksums=stager.checksums(),  # type: ignore[attr-defined]
+        split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n - len(refused), len(refused), 0,
+        rows_staged.rows, letters_staged.rows, 0, checksums=Checksums(rows_staged.checksum, letters_staged.checksum),
     )  # fmt: skip
-    return Staged(split, counts, row_words, dead_words)
+    return Staged(split, counts, rows_staged.committables, letters_staged.committables)
 
 
 def receipt(
@@ -124,7 +128,7 @@ def receipt(
     )  # fmt: skip
 
 
-def staged_receipt(sink: Sink, number: int, generation: int = 0, attempt: str = "a1", *, dead: bool = True) -> tuple[Receipt, list[Staged]]:
+def staged_receipt(sink: Any, number: int, generation: int = 0, attempt: str = "a1", *, dead: bool = True) -> tuple[Receipt, list[Staged]]:
     """Window n, staged."""
     planned = plan(sink, number)
     staged = stage(sink, planned, generation, attempt, dead=dead)

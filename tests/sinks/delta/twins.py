@@ -19,11 +19,11 @@ from ingest.model.staged import Staged
 from ingest.ports.sink import AlreadyDone, Done, Outcome
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import app_id, fingerprint, receipt_app, window_app
-from ingest.sinks.delta.sink import DeltaSink
 from ingest.sinks.delta.stage import StagedFile
+from tests.sinks.beside import DeltaBoth
 
 
-class _Twin(DeltaSink):
+class _Twin(DeltaBoth):
     """Looks, lets the other run in, writes."""
 
     def __init__(self, uri: str, schema: pa.Schema, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -42,7 +42,7 @@ class _Twin(DeltaSink):
         return Done(Committed(receipt, None))
 
     def _seen(self, table: DeltaTable, receipt: Receipt) -> Committed | None:
-        held = self._receipts.held(table.transaction_version, receipt.window.key, receipt.window.pipeline, self._receipts.names())
+        held = self._receipts.committed_receipt(self._snapshot(table, receipt.window.pipeline), receipt.window.key)
         return held if held is not None and held.receipt.generation >= receipt.generation else None
 
     def _put(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> None:

@@ -1,0 +1,73 @@
+"""What keeps refused messages: whole, with what refused them. Apart from the sink, so that any sink can have any store of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import pyarrow as pa
+
+from ingest.model.binding import Binding
+from ingest.model.plan import Plan
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.ports.sink import StagerFactory
+
+REASONS = pa.schema(
+    [pa.field("stage", pa.string(), nullable=False), pa.field("reason", pa.string(), nullable=False), pa.field("detail", pa.string())]
+)
+"""The rows that are staged beside refused messages: which stage refused each, a reason to count by, and a detail without payload."""
+
+
+class DeadLetters(Protocol):
+    """A store of dead letters, each of which says by which attempt it was refused.
+
+    An attempt's dead letters are committed before its window's data, so that a refusal can be looked into. Which attempt counts, the
+    sink's receipt says: what another one left is never shown as the window's. So a crash between the two commits, or a retry with a mended
+    schema, shows no message on both sides.
+    """
+
+    def refuse_unwritable(self) -> None:
+        """Try whether the store could be made, or written, where it lies.
+
+        Raises:
+            SpecError: it can't; says why, and what to do.
+        """
+
+    def prepare(self, binding: Binding) -> None:
+        """Create the store if it isn't there and bind it, or compare. Idempotent, safe to race.
+
+        Raises:
+            GridError, BindingError: it is bound to something else.
+        """
+
+    def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
+        """What executors stage dead letters with: `REASONS` beside the messages."""
+
+    def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
+        """Make an attempt's dead letters durable. Idempotent.
+
+        Raises:
+            OutcomeUnknownError: that was sent and can't be told to have arrived.
+        """
+
+    def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
+        """An attempt's dead letters of a window, at most `limit`: the columns of `ingest.sinks.columns.DEAD_FILE`, and the window's."""
+
+    def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
+        """Of the windows whose keys are wanted, and that any attempt left dead letters of: the newest such attempt."""
+
+    def count(self, window: Window, attempt: str) -> int:
+        """How many an attempt left of a window.
+
+        Raises:
+            UnreachableError: they can't be got at.
+            RefusedError: they are gone or damaged.
+        """
+
+    def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
+        """All dead letters of a window, of every attempt, in batches of bounded size; raises as `count` does."""
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        """See `ports.sink.Sink.sweep`."""

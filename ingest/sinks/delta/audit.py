@@ -1,0 +1,51 @@
+"""What verification asks of a Delta table (`ports.sink.Audit`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pyarrow as pa
+
+from ingest.model.receipt import Committed
+from ingest.model.window import Window
+from ingest.ports.sink import RowsHeld, Unreadable
+from ingest.sinks.delta.contents import contents
+from ingest.sinks.delta.rows import counted, windows
+
+
+class DeltaAudit:
+    """Each question loads the table afresh.
+
+    Args:
+        uri: the table's place.
+        metadata: what its metadata columns are called.
+        receipts: every committed window, also where its receipt can't be read.
+        restore: puts a lost receipt back; see `ports.sink.Audit.restore`.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        metadata: Mapping[str, str],
+        receipts: Callable[[], Iterator[Committed | Unreadable]],
+        restore: Callable[[Window, str, bool], None],
+    ) -> None:
+        self.metadata = metadata
+        self.receipts = receipts
+        self._uri, self._restore = uri, restore
+
+    def windows(self) -> set[str]:
+        """See `ports.sink.Audit.windows`."""
+        return windows(self._uri)
+
+    def rows_held(self, window: Window) -> list[RowsHeld]:
+        """See `ports.sink.Audit.rows_held`."""
+        return counted(self._uri, self.metadata, window)
+
+    def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
+        """See `ports.sink.Audit.contents`."""
+        return contents(self._uri, window)
+
+    def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
+        """See `ports.sink.Audit.restore`."""
+        self._restore(window, text, dry_run)

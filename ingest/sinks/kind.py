@@ -1,0 +1,53 @@
+"""What a kind of sink brings: its section of the spec, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from ingest.config.values import Section
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.sink import Sink
+
+Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
+"""The columns of a table's rows without windrow's own; or what loads them, called at the first write: a look needs none."""
+
+
+class SinkSection(Section):
+    """The `sink` section of a spec. Each kind has a model of its own, with its options."""
+
+    kind: str
+
+    def place(self, folder: Path) -> str:
+        """Where the table is, for people; `folder` is the spec's own."""
+        raise NotImplementedError
+
+
+S_contra = TypeVar("S_contra", bound=SinkSection, contravariant=True)
+
+
+class SinkKind(Protocol[S_contra]):
+    """One kind of sink: an entry of the table in `ingest.sinks.kinds`, loaded only when a spec names it."""
+
+    @property
+    def section(self) -> type[SinkSection]:
+        """The model of its options. To load it loads nothing heavy: that is for the two methods."""
+
+    def make(self, section: S_contra, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        """The sink that a section describes; opens nothing yet.
+
+        Raises:
+            SpecError: no table can lie there, or it can't hold such rows or metadata columns.
+        """
+
+    def dead_letters(self, section: S_contra, folder: Path) -> DeadLetters:
+        """Where the dead letters go beside it, opened at the first use. A kind without a store of its own may take another kind's.
+
+        Raises:
+            SpecError: they can't lie there.
+        """

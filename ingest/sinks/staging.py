@@ -1,0 +1,97 @@
+"""How staged batches are made of rows and the messages that they came from. The same for every sink, and picklable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from ingest.errors import WindrowError
+from ingest.model.plan import Split
+from ingest.ports.dead_letters import REASONS
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.columns import DEAD_FILE, file_schema
+from ingest.sinks.metadata import columns, dead_columns, in_files
+
+
+class RowLayout(msgspec.Struct, frozen=True):
+    """A table's own columns, then its metadata columns but for the window's. `attempt`: whose rows they are."""
+
+    rows: pa.Schema
+    metadata: dict[str, str]
+    attempt: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a staged batch."""
+        return file_schema(self.rows, self.metadata)
+
+    def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+        """Rows with what their metadata columns say of the messages.
+
+        Raises:
+            WindrowError: they are not the table's columns, not as many as the messages, or hold what the table can't; names no value.
+        """
+        _refuse_unlike(rows, messages, self.rows, split)
+        return _fitted([*rows.columns, *columns(in_files(self.metadata), messages, self.attempt)], self.schema, split)
+
+
+class DeadLetterLayout(msgspec.Struct, frozen=True):
+    """Dead letters: whole messages, what refused them (`REASONS`), and whose they are."""
+
+    attempt: str
+    generation: int
+    pipeline: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a staged batch."""
+        return DEAD_FILE
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the metadata columns are called, whatever the table of rows calls them."""
+        return dict(DEFAULT)
+
+    def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+        """Messages with what refused them.
+
+        Raises:
+            WindrowError: the reasons are not those of the messages.
+        """
+        _refuse_unlike(rows, messages, REASONS, split)
+        stage, reason, detail = rows.columns
+        return _fitted(dead_columns(messages, (stage, reason, detail), self.attempt, self.generation, self.pipeline), DEAD_FILE, split)
+
+
+Layout = RowLayout | DeadLetterLayout
+
+
+def _refuse_unlike(rows: pa.RecordBatch, messages: pa.RecordBatch, wanted: pa.Schema, split: Split) -> None:
+    if rows.schema.names != wanted.names or rows.num_rows != messages.num_rows:
+        what = f"{rows.num_rows} rows of {rows.schema.names} were to be staged for {messages.num_rows} messages"
+        raise _misfit(f"{what}; the table has {wanted.names}", split)
+
+
+def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.RecordBatch:
+    fitted = []
+    for array, field in zip(arrays, schema, strict=True):
+        if array.null_count and not field.nullable:
+            raise _misfit(f"column {field.name} holds {array.null_count} nulls, but the table allows none", split)
+        fitted.append(_cast(array, field, split))
+    return pa.RecordBatch.from_arrays(fitted, schema=schema)
+
+
+def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
+    if array.type == field.type:
+        return array
+    try:
+        return array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # the error's own text may quote a value
+        raise _misfit(f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split) from None
+
+
+def _misfit(what: str, split: Split) -> WindrowError:
+    do = "The schema and the transform disagree: the rows must be exactly the table's columns."
+    return WindrowError(what, "stage", do, split.topic, split.partition, split.start)

@@ -1,0 +1,59 @@
+"""Sinks with their dead letters at hand, as a pipeline has both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+
+from ingest.model.binding import Binding
+from ingest.model.plan import Plan
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.operate.dead_letters import read_dead, refused_attempts
+from ingest.ports.dead_letters import DeadLetters
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.delta.dead import DeltaDeadLetters
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.testing.sink import MemoryDeadLetters, MemorySink
+
+BINDING = Binding("orders", "ledger-1", "hourly")
+
+
+class WithDeadLetters:
+    """What a run does with sink and dead letters, on both."""
+
+    dead_letters: DeadLetters
+
+    def prepare(self, binding: Binding = BINDING) -> None:
+        super().prepare(binding)  # type: ignore[misc]
+        self.dead_letters.prepare(binding)
+
+    def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
+        self.dead_letters.commit(plan, attempt, staged)
+
+    def read_dead(self, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
+        return read_dead(self, self.dead_letters, window, limit, attempt)  # type: ignore[arg-type]
+
+    def refused(self) -> dict[str, str]:
+        return refused_attempts(self, self.dead_letters)  # type: ignore[arg-type]
+
+    def sweep_both(self, older_than: timedelta = timedelta(days=1)) -> list[str]:
+        return [*self.sweep(older_than), *self.dead_letters.sweep(older_than)]  # type: ignore[attr-defined]
+
+
+class DeltaBoth(WithDeadLetters, DeltaSink):
+    """On Delta tables."""
+
+    def __init__(self, uri: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
+        super().__init__(uri, schema, metadata)
+        self.dead_letters = DeltaDeadLetters.beside(self.uri)
+
+
+class MemoryBoth(WithDeadLetters, MemorySink):
+    """In memory."""
+
+    def __init__(self, name: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
+        super().__init__(name, schema, metadata)
+        self.dead_letters = MemoryDeadLetters()

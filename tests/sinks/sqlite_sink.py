@@ -1,0 +1,109 @@
+"""A third kind of sink, as small as one can be that keeps every promise: one SQLite file, a row of it for each window."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from ingest.config.places import absolute
+from ingest.config.values import Text
+from ingest.model.binding import Binding, refuse_other_binding
+from ingest.model.codec import from_json, to_json
+from ingest.model.receipt import Committed, Receipt
+from ingest.ports.sink import AlreadyDone, Done, Outcome, Promises, Unknown
+from ingest.schema.metadata import refuse_wrong
+from ingest.sinks.audit import PlainAudit
+from ingest.sinks.decision import Seen, decide
+from ingest.sinks.delta.dead import DeltaDeadLetters
+from ingest.sinks.inline import InlineStagerFactory, tables
+from ingest.sinks.kind import SinkSection
+from ingest.sinks.staging import RowLayout
+
+
+class SqliteSection(SinkSection):
+    kind: Literal["sqlite"]
+    file: Text
+
+    def place(self, folder: Path) -> str:
+        return absolute(self.file, folder)
+
+
+class Sqlite:
+    section = SqliteSection
+
+    def make(self, section, rows, metadata, folder):
+        return SqliteSink(section.place(folder), rows, metadata)
+
+    def dead_letters(self, section, folder):
+        return DeltaDeadLetters(f"{section.place(folder)}_dead")
+
+
+class SqliteSink:
+    promises = Promises()
+
+    def __init__(self, file, rows, metadata):
+        refuse_wrong(() if callable(rows) else rows.names, metadata)
+        self.file, self.identity, self.rows, self.metadata = file, f"sqlite:{file}", rows, dict(metadata)
+
+    @contextmanager
+    def writing(self):
+        with closing(sqlite3.connect(self.file, timeout=60, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("CREATE TABLE IF NOT EXISTS windows (key PRIMARY KEY, content, rows)")
+            yield database
+            database.execute("COMMIT")
+
+    def kept(self) -> Mapping[str, tuple[str, str]]:
+        if not Path(self.file).exists():
+            return {}
+        with closing(sqlite3.connect(self.file)) as database:
+            return {key: rest for key, *rest in database.execute("SELECT * FROM windows ORDER BY key")}
+
+    def is_at(self, identity):
+        return identity == self.identity
+
+    def refuse_unwritable(self):
+        pass
+
+    def binding(self):
+        return next((from_json(content, Binding) for key, (content, _) in self.kept().items() if not key), None)
+
+    def prepare(self, binding):
+        with self.writing() as database:
+            database.execute("INSERT OR IGNORE INTO windows VALUES ('', ?, '[]')", [to_json(binding)])
+        refuse_other_binding(self.file, self.binding(), binding)
+
+    def look(self, window):
+        return next((c for c in self.receipts() if c.receipt.window == window), None)
+
+    def receipts(self) -> Iterator[Committed]:
+        return (Committed(from_json(content, Receipt), None) for key, (content, _) in self.kept().items() if key)
+
+    def receipt_text(self, receipt):
+        return to_json(receipt)
+
+    def stager(self, plan, generation, attempt):
+        schema = self.rows() if callable(self.rows) else self.rows
+        return InlineStagerFactory(RowLayout(schema, self.metadata, attempt), plan.window.key)
+
+    def commit(self, receipt: Receipt, staged: Sequence) -> Outcome:
+        try:
+            with self.writing() as database:  # no other writer from here on: what is seen stays so
+                committed = decide(receipt, Seen.among(receipt, self.file, self.binding(), self.receipts()))
+                if committed is not None:
+                    return AlreadyDone(committed)
+                rows = json.dumps([word for s in staged for word in s.rows])
+                database.execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?)", [receipt.window.key, to_json(receipt), rows])
+        except sqlite3.OperationalError as error:
+            return Unknown(str(error))
+        return Done(Committed(receipt, None))
+
+    def audit(self):
+        return PlainAudit(self, self.metadata, lambda: {key: tables(json.loads(rows)) for key, (_, rows) in self.kept().items() if key})
+
+    def sweep(self, older_than, *, dry_run=False):
+        return []
