@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -138,6 +139,10 @@ def _not_negative(value: timedelta) -> timedelta:
     return value
 
 
+def _as_written(value: timedelta) -> str:
+    return f"{value // timedelta(milliseconds=1)}ms"
+
+
 def _size(value: object) -> object:
     found = None if isinstance(value, bool) else _SIZE.fullmatch(str(value).strip())
     if found is None:
@@ -233,7 +238,13 @@ def topic_name(value: str) -> str:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative), Values("a duration")]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    AfterValidator(_not_negative),
+    PlainSerializer(_as_written, when_used="json-unless-none"),
+    Values("a duration"),
+]
 Instant = Annotated[datetime, BeforeValidator(as_instant), Values("an instant with its time zone")]
 Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX), Values("a number from 1 on")]
 CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number), Values("a number")]

@@ -15,7 +15,7 @@ import msgspec
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import Label, is_later, label_text
+from ingest.model.label import Label, label_text
 from ingest.model.plan import Plan, Split, covered
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.source import OnRemoved
@@ -23,9 +23,9 @@ from ingest.operate.copies import against_ledger
 from ingest.operate.deep import compare_contents
 from ingest.operate.findings import About, Finding
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
-from ingest.ports.broker import ClusterView, TopicInfo
+from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.ledger import Boundaries, Ledger
+from ingest.ports.ledger import Ledger
 from ingest.ports.sink import RowsHeld, Sink, Unreadable
 from ingest.windows.seams import same_source, torn
 from ingest.windows.tiling import between
@@ -46,11 +46,11 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 def verify(
-    pipeline_id: str,
+    pipeline: str,
     sink: Sink,
     dead_letters: DeadLetters,
     ledger: Ledger,
-    broker: ClusterView,
+    broker: Broker,
     on_removed: OnRemoved = "fail",
     *,
     deep: bool = False,
@@ -67,16 +67,16 @@ def verify(
         return Verified(0, 0, (Finding("wrong", "receipts", error.what, error.do),))
     unread = {u.key: u for u in found if isinstance(u, Unreadable)}
     committed = sorted((c for c in found if isinstance(c, Committed)), key=lambda c: c.receipt.window)
-    receipts = [c.receipt for c in committed if c.receipt.window.pipeline == pipeline_id]
+    receipts = [c.receipt for c in committed if c.receipt.window.pipeline == pipeline]
     findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
     findings += [*compare_receipts(receipts), *tiles(receipts, unread)]
-    findings += _reached("ledger", lambda: against_ledger(pipeline_id, receipts, unread, sink, ledger))
+    findings += _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
     if sink.promises.mode == "append":
         findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()))
         findings += _each("table", receipts, lambda r: compare_rows(r, audit.rows_held(r.window)))
     findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt)))
-    findings += compare_contents(receipts, audit, dead_letters) if deep else []
-    findings += _reached("topic", lambda: _topic(receipts, _current(pipeline_id, receipts, ledger), broker, on_removed))
+    findings += compare_contents(receipts, audit, dead_letters) if deep and sink.promises.mode == "append" else []
+    findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
     return Verified(len(receipts), sum(r.counts.rows for r in receipts), tuple(findings))
 
 
@@ -167,7 +167,7 @@ def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Fin
 
 def _meeting(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Finding]:
     stop, start = left.plan.stop, right.plan.start
-    if is_later(stop.label, start.label):
+    if _later(stop.label, start.label):
         what = f"windows {left.window.key} and {right.window.key} overlap in time"
         return [Finding("wrong", "windows", what, "Was the grid changed by hand?", right.window.key)]
     replaced = [] if same_source(stop, start) else [_replaced(stop, start)]
@@ -240,19 +240,23 @@ def compare_dead(receipt: Receipt, there: int) -> list[Finding]:
 # ------------------------------------------------------------------------------------------------------------------------ topic
 
 
-def _current(pipeline_id: str, receipts: Sequence[Receipt], boundaries: Boundaries) -> Boundary | None:
+def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boundary | None:
     """Where the next window begins: at the newest committed one's end, or at a rebase since."""
     newest = receipts[-1].plan.stop if receipts else None
     try:
-        openings = boundaries.rebased(pipeline_id)
+        openings = ledger.rebased(pipeline)
     except (RefusedError, UnreachableError):  # told by what is asked of the ledger itself
         return newest
-    if newest is None or not openings or is_later(newest.label, openings[-1].label):
+    if newest is None or not openings or _later(newest.label, openings[-1].label):
         return newest
     return openings[-1]
 
 
-def _topic(receipts: Sequence[Receipt], current: Boundary | None, broker: ClusterView, on_removed: OnRemoved) -> list[Finding]:
+def _later(one: Label, other: Label) -> bool:
+    return isinstance(one, int) == isinstance(other, int) and one > other  # type: ignore[operator]
+
+
+def _topic(receipts: Sequence[Receipt], current: Boundary | None, broker: Broker, on_removed: OnRemoved) -> list[Finding]:
     """Asks about all topics that a window read from, in a few questions."""
     if current is None:
         return []
@@ -263,7 +267,7 @@ def _topic(receipts: Sequence[Receipt], current: Boundary | None, broker: Cluste
     return findings + (_cut_off(current, topics, broker) if current.cluster_id == cluster else [])
 
 
-def _cut_off(current: Boundary, topics: Mapping[str, TopicInfo], broker: ClusterView) -> list[Finding]:
+def _cut_off(current: Boundary, topics: Mapping[str, TopicInfo], broker: Broker) -> list[Finding]:
     """Where the pipeline stands, against the ends of the logs, which lie above unless a log was cut off."""
     same = {t.topic for t in current.topics if t.topic in topics and topics[t.topic].topic_id == t.topic_id}
     found = surely_cut_off(broker, [m for m in current.marks if m.topic in same], time.sleep)

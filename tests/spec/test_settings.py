@@ -12,9 +12,9 @@ from pydantic import Field
 from ingest.config.values import LeftOut, Section, Text
 from ingest.kafka.properties import DEFAULTS, TUNED
 from ingest.read.confluent import BYTES_MAX, ROWS_MAX, STALL_SECONDS
+from ingest.spec.cluster import TuningSpec
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
 from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.source import TuningSpec
 from tests.docs import settings as generator
 
 FIELDS = generator.settings()
