@@ -17,6 +17,7 @@ from assets.partitions import key_of
 from assets.reporting import NEWEST
 from ingest.model.receipt import Receipt
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import in_time
 from ingest.windows.seams import torn
 
 _PROMISE = f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts say, and the windows tile"
@@ -78,7 +79,7 @@ def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Itera
     found = {}
     for receipt in held:
         if receipt.window.span is not None:
-            key = key_of(spec.window, receipt.window.span[0])
+            key = key_of(in_time(spec.window), receipt.window.span[0])
             for _, event in _materializations(instance, dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key]), 1):
                 found[receipt.window.key] = event
     return found

@@ -22,7 +22,7 @@ from ingest.errors import WindrowError
 from ingest.operate.retention_margin import retention_margin
 from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import WindowSpec
+from ingest.spec.window import TimeWindows, in_time
 from ingest.windows.completeness import Completeness
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
@@ -112,10 +112,11 @@ def _why(pipeline: Pipeline, judgement: Completeness, overdue: Sequence[str], la
 
 def is_overdue(judgement: Completeness, key: str, span: tuple[datetime, datetime] | None, pipeline: Pipeline) -> bool:
     """Whether a window should be complete by now and isn't: its delay and all patience are over, and nothing proves it."""
-    return span is not None and judgement.windows[key].state == "open" and pipeline.now() > patience(pipeline.spec.window, span[1])
+    late = span is not None and pipeline.now() > patience(in_time(pipeline.spec.window), span[1])
+    return late and judgement.windows[key].state == "open"
 
 
-def patience(window: WindowSpec, end: datetime) -> datetime:
+def patience(window: TimeWindows, end: datetime) -> datetime:
     """Until when a window that ends at `end` may be open."""
     return end + window.delay + window.max_wait
 

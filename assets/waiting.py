@@ -19,6 +19,7 @@ from assets.partitions import key_of
 from ingest.errors import SpecError, WindrowError
 from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import in_time
 
 LOOK_BACK = 500
 """How many of the newest windows a tick looks at."""
@@ -76,7 +77,7 @@ def states_of(pipeline: Pipeline) -> dict[str, str]:
     """`generation state` by partition key of the newest windows whose hours are over everywhere, in the order of time."""
     found = judged(pipeline, LOOK_BACK).windows
     held = [r for r in newest_recorded(pipeline, LOOK_BACK) if r.window.key in found and found[r.window.key].state != "open"]
-    window = pipeline.spec.window
+    window = in_time(pipeline.spec.window)
     return {key_of(window, r.window.span[0]): f"{r.generation} {found[r.window.key].state}" for r in held if r.window.span is not None}
 
 

@@ -79,7 +79,9 @@ class Section(BaseModel):
         try:
             made = handler(data)
         except ValidationError as error:
-            raise _error([*map(_again, error.errors(include_url=False)), *_details(conflicts)]) from None
+            places = {place for place, _ in conflicts}
+            found = [e for e in error.errors(include_url=False) if e["type"] != "extra_forbidden" or e["loc"] not in places]
+            raise _error([*map(_again, found), *_details(conflicts)]) from None
         if conflicts:
             refuse(conflicts)
         return made

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from ingest.config.document import Document, Mistake, Place, mistake_of
 from ingest.config.kinds import OfItsKind
@@ -63,13 +64,21 @@ def validated(model: type[M], values: Mapping[str, Any], unwritten: tuple[str, .
 
 def _keys_at(model: type[BaseModel], place: Place, written: object, unwritten: tuple[str, ...]) -> list[str]:
     """The keys that a section knows. `written`: the values; of some sections the options depend on what they say."""
-    section = model
+    models: list[type[BaseModel]] = [model]
     for part in place:
-        field = section.model_fields.get(str(part))
+        fields = [each.model_fields[str(part)] for each in models if str(part) in each.model_fields]
         written = written.get(part) if isinstance(written, Mapping) else None
-        chosen = None if field is None else OfItsKind.of(field)
-        section = chosen.model(written) if chosen is not None else section if field is None else next(_models(field.annotation), section)
-    return [f.alias or name for name, f in section.model_fields.items() if name not in unwritten]
+        models = [below for field in fields for below in _sections(field, written)] or models
+    return list(dict.fromkeys(f.alias or name for each in models for name, f in each.model_fields.items() if name not in unwritten))
+
+
+def _sections(field: FieldInfo, written: object) -> Iterator[type[BaseModel]]:
+    """The sections that a field may be; only the one that is written, where that says which."""
+    chosen = OfItsKind.of(field)
+    if chosen is not None:
+        yield chosen.model(written)
+    else:
+        yield from _models(field.annotation)
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:

@@ -22,6 +22,7 @@ from assets.topic import topic_assets
 from ingest.errors import SpecError
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import MicroBatches
 from tests.assets.world import TOPIC, MemorySource, World
 from tests.spec.test_settings import FIELDS
 
@@ -179,6 +180,8 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         ]
         section = attributes
         *above, last = name.split(".")
+        if above == ["window"] and last in MicroBatches.model_fields:
+            attributes["window"] = {"grid": "batch"}
         for part in above:
             section = section.setdefault(part, {})
         section[last] = value

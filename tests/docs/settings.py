@@ -20,6 +20,7 @@ from ingest.config.values import LeftOut, Values
 from ingest.schema.metadata import ALWAYS, TYPES
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
 from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
+from ingest.spec.window import Undecided
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
@@ -167,9 +168,9 @@ def _kind(section: type[BaseModel]) -> str | None:
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:
-    """The sections in an annotation, however deep in unions."""
+    """The sections in an annotation, however deep in unions; without the one that only a mistake is taken for."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
+        return [] if annotation is Undecided else [annotation]
     return [model for part in typing.get_args(annotation) for model in _models(part)]
 
 
