@@ -19,14 +19,14 @@ from ingest.errors import BugError, UnreachableError, WindrowError
 
 
 class _ToldAloneError(DagsterUserCodeProcessError):
-    """What Dagster shows of it is `told`, nothing else."""
+    """Dagster shows of it what `show_alone` was given, nothing else."""
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__(text, user_code_process_error_infos=[])  # type: ignore[no-untyped-call]
 
-    def telling(self, told: SerializableErrorInfo) -> None:
-        """Say what is shown."""
-        self.user_code_process_error_infos = [told]
+    def show_alone(self, info: SerializableErrorInfo) -> None:
+        """Have Dagster show this and nothing else."""
+        self.user_code_process_error_infos = [info]
 
 
 class WindowFailedError(dg.Failure, _ToldAloneError):
@@ -46,7 +46,7 @@ def failure_of(what: str, error: Exception) -> WindowFailedError:
     """
     told = _told(what, error)
     failure = WindowFailedError(told.message.rstrip("\n"), metadata=_parts(what, error), allow_retries=False)
-    failure.telling(told)
+    failure.show_alone(told)
     return failure
 
 
@@ -63,7 +63,7 @@ def again_or_failure(what: str, error: Exception, policy: dg.RetryPolicy, tries:
         return failure_of(what, error)
     wait = policy.calculate_delay(tries + 1)
     retry = WindowRetryError(policy.max_retries, wait)
-    retry.telling(SerializableErrorInfo(f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=_told(what, error)))
+    retry.show_alone(SerializableErrorInfo(f"Tried again in {wait:g} s.\n", [], type(error).__name__, cause=_told(what, error)))
     return retry
 
 

@@ -44,7 +44,7 @@ def check_identity(properties: Mapping[str, Any], split: Split, cluster_id: str,
     try:
         admin = AdminClient(settings)  # stays referenced while its futures run, or they fail
     except KafkaException as failure:
-        what = f"the client properties can't be used where the task runs: {said(failure.args[0], properties)}"
+        what = f"the client properties can't be used where the task runs: {client_words(failure.args[0], properties)}"
         raise SpecError(what, "read", "Mend them under source.client; files that they name must be there too.") from None
     cluster = admin.describe_cluster(request_timeout=seconds)
     topics = admin.describe_topics(TopicCollection([split.topic]), request_timeout=seconds)
@@ -81,7 +81,7 @@ def turned_away(error: KafkaError) -> bool:
     return error.code() in DENIED or untrusted(error.str())
 
 
-def said(error: KafkaError, properties: Mapping[str, Any]) -> str:
+def client_words(error: KafkaError, properties: Mapping[str, Any]) -> str:
     """The client's words for an error, without the secrets that they might quote."""
     text = error.str()
     for name, value in properties.items():
@@ -109,7 +109,7 @@ def unreachable(split: Split, what: str, offset: int | None = None) -> Unreachab
 def _refusal(split: Split, error: KafkaError, heard: list[KafkaError], properties: Mapping[str, Any]) -> WindrowError:
     refused = next((e for e in (error, *heard) if turned_away(e)), None)
     if refused is not None:
-        return denied(split, said(refused, properties))
+        return denied(split, client_words(refused, properties))
     if error.code() in GONE:
         return IdentityError(f"topic {split.topic} is gone", "read", _DO, split.topic, split.partition)
-    return unreachable(split, f"the cluster did not answer: {said((heard or [error])[-1], properties)}")
+    return unreachable(split, f"the cluster did not answer: {client_words((heard or [error])[-1], properties)}")

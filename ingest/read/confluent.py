@@ -67,7 +67,7 @@ class KafkaReader:
         check()
         gatherer, gaps = Gatherer(self.rows_max, self.bytes_max), Gaps(split.start)
         read = size = 0
-        skip = gaps.skip if self.plan.on_loss == "skip" else None
+        skip = gaps.add_skipped if self.plan.on_loss == "skip" else None
         with closing(Cursor({**self.properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
             for messages in cursor.messages():
                 batch = to_batch(split.tp, messages)
@@ -75,7 +75,7 @@ class KafkaReader:
                 planned = batch if later is None else batch.slice(0, later)
                 if planned.num_rows:
                     ends = byte_ends(planned)
-                    gaps.note(planned.column("offset").to_numpy())
+                    gaps.add_visible(planned.column("offset").to_numpy())
                     read += planned.num_rows
                     size += int(ends[-1])
                     for whole in gatherer.add(planned, ends):
@@ -84,7 +84,7 @@ class KafkaReader:
                     cursor.lose_from(batch.column("offset")[later].as_py())
         for whole in gatherer.rest():
             take(whole)
-        gaps.note_end(split.stop)
+        gaps.add_end(split.stop)
         aborted = self._aborted(split, gaps, check) if self.properties["isolation.level"] == _COMMITTED else 0
         return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
 
@@ -96,7 +96,7 @@ class KafkaReader:
         """
         properties = {**self.properties, **_FORCED, **_LOOK}
         count = 0
-        for start, stop in reversed(gaps.found):
+        for start, stop in reversed(gaps.ranges):
             gap = Split(split.topic, split.partition, start, stop)
             with closing(Cursor(properties, gap, self.stall_seconds, check)) as cursor:
                 try:

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from ingest.errors import DataLossError, RefusedError
 from ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
-from ingest.kafka.identity import LOG, denied, said, turned_away, unreachable
+from ingest.kafka.identity import LOG, client_words, denied, turned_away, unreachable
 from ingest.model.plan import Split
 from ingest.read.loglimits import LogLimits, believed, log_limits
 
@@ -146,7 +146,7 @@ class Cursor:
         self._heard = error
 
     def _said(self, error: KafkaError) -> str:
-        return said(error, self._properties)
+        return client_words(error, self._properties)
 
     def _limits(self) -> LogLimits | None:
         return log_limits(self._properties, self._split)

@@ -15,15 +15,15 @@ OFFSETS_MAX = 1_000_000
 class Gaps:
     """The first gaps of two offsets and more. A gap of one offset is a transaction marker, or was compacted: not worth a look.
 
-    `expected` is the next offset if there were no gap.
+    `ranges`: from the first offset of each gap to the first one behind it. `expected`: the next offset if there were no gap.
     """
 
     expected: int
-    found: list[tuple[int, int]] = field(default_factory=list)
+    ranges: list[tuple[int, int]] = field(default_factory=list)
     _offsets_left: int = OFFSETS_MAX
 
-    def note(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Offsets of visible messages, ascending, the first of them at `expected` or later."""
+    def add_visible(self, offsets: npt.NDArray[np.int64]) -> None:
+        """Take in the offsets of visible messages, ascending, the first of them at `expected` or later."""
         last = int(offsets[-1])
         if last - self.expected != len(offsets) - 1:
             starts = np.concatenate(([self.expected], offsets[:-1] + 1))
@@ -31,18 +31,18 @@ class Gaps:
                 self._keep(int(starts[i]), int(offsets[i]))
         self.expected = last + 1
 
-    def note_end(self, stop: int) -> None:
-        """Nothing more was seen before `stop`."""
+    def add_end(self, stop: int) -> None:
+        """Take in that nothing more was seen before `stop`."""
         if stop - self.expected >= 2:
             self._keep(self.expected, stop)
 
-    def skip(self, start: int, stop: int) -> None:
-        """Nothing more was seen before `start`, and what lies from there to `stop` is not in the log: not worth a look."""
-        self.note_end(start)
+    def add_skipped(self, start: int, stop: int) -> None:
+        """Take in that nothing more was seen before `start`, and that what lies from there to `stop` is not in the log."""
+        self.add_end(start)
         self.expected = stop
 
     def _keep(self, start: int, stop: int) -> None:
         stop = min(stop, start + self._offsets_left)
-        if len(self.found) < GAPS_MAX and start < stop:
-            self.found.append((start, stop))
+        if len(self.ranges) < GAPS_MAX and start < stop:
+            self.ranges.append((start, stop))
             self._offsets_left -= stop - start

@@ -1,4 +1,4 @@
-"""What of a plan can still be read, and what was let go of."""
+"""Which planned splits are still in the log, and which topics the run gives up."""
 
 from __future__ import annotations
 
@@ -21,50 +21,57 @@ from ingest.run.context import Pipeline, Request
 T = TypeVar("T")
 
 _TIMES, _APART_SECONDS = 2, 1.5
-"""How often a topic that seems gone is asked for again before it is let go of."""
+"""How often a topic that seems gone is asked for again before the run gives it up."""
 
 
-def loss_policy(pipeline: Pipeline, request: Request, found: Committed | None) -> OnLoss:
-    """The loss policy is for the first reading; whoever replaces rows says for himself whether fewer will do."""
-    if found is not None:
+def loss_policy(pipeline: Pipeline, request: Request, committed: Committed | None) -> OnLoss:
+    """Whether this run may go on without messages that are gone.
+
+    The spec's policy is for the first reading; whoever replaces rows says with the request whether fewer will do.
+    """
+    if committed is not None:
         return "skip" if request.accept_fewer else "fail"
     return pipeline.spec.source.on_loss
 
 
-def readable_splits(pipeline: Pipeline, plan: Plan, on_loss: OnLoss, found: Committed | None) -> tuple[Split, ...]:
-    """The splits that can still be read: the topics must be those that were planned, and hold what was planned.
+def readable_splits(pipeline: Pipeline, plan: Plan, on_loss: OnLoss, committed: Committed | None) -> tuple[Split, ...]:
+    """The splits of a plan that can still be read. Their topics are those that were planned, and hold what was planned.
+
+    `committed`: what a replacing run is to replace; None for a first reading.
 
     Whether the log's end was cut off is for the reader to find out where something is to be read; where nothing is, it is asked here.
 
     Raises:
-        CutOffError, DataLossError, IdentityError, UnreachableError: they are not, or don't.
+        IdentityError: a topic, or the cluster, is another one than was planned.
+        DataLossError, CutOffError: the log lacks what was planned.
+        UnreachableError: the cluster doesn't answer.
     """
     names = sorted({s.topic for s in plan.splits})
-    cluster, ids = asked(pipeline, names)
-    gone = _let_go(pipeline, plan, names, ids, on_loss) if found is None else frozenset[str]()
+    cluster, ids = _current_topics(pipeline, names)
+    gone = _given_up(pipeline, plan, names, ids, on_loss) if committed is None else frozenset[str]()
     if len(ids) + len(gone) < len(names):
-        cluster, ids = asked(pipeline, names)  # what was missing may have come back while it was asked for again
+        cluster, ids = _current_topics(pipeline, names)  # what was missing may have come back while it was asked for again
     readable = tuple(s for s in plan.splits if s.topic not in gone)
     left = msgspec.structs.replace(plan, splits=readable)
     refuse_other_identity(left, cluster, ids)
     if on_loss == "fail":
-        way_out = WAY_OUT if found is None else "Replay with --accept-fewer if fewer is what you want."
+        way_out = WAY_OUT if committed is None else "Replay with --accept-fewer if fewer is what you want."
         refuse_lost(left, pipeline.broker.log_starts(sorted({s.tp for s in readable})), way_out)
-    if on_loss == "fail" and found is None:
+    if on_loss == "fail" and committed is None:
         for mark, end in _cut_short(pipeline, plan):
             raise cut_off_error(mark, end, plan.stop.label)
     return readable
 
 
 def refuse_back(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
-    """Before the commit once more: the topics that were read are those that were planned, and those that were let go of are still gone.
+    """Hold the topics against the plan once more, right before the commit: those that were read, and those that the run gave up.
 
     Raises:
         IdentityError: a topic that was read is another one now.
-        UnreachableError: a topic that was let go of is there again.
+        UnreachableError: a topic that the run gave up is there again.
     """
     splits = tuple(read)
-    cluster, ids = asked(pipeline, sorted({s.topic for s in plan.splits}))
+    cluster, ids = _current_topics(pipeline, sorted({s.topic for s in plan.splits}))
     refuse_other_identity(msgspec.structs.replace(plan, splits=splits), cluster, ids)
     planned = plan.stop.by_topic()
     for topic in sorted({s.topic for s in plan.splits} - {s.topic for s in splits}):
@@ -73,7 +80,7 @@ def refuse_back(pipeline: Pipeline, plan: Plan, read: Iterable[Split]) -> None:
             raise UnreachableError(what, "check", "Nothing was committed. Run the window again.", topic)
 
 
-def asked(pipeline: Pipeline, names: Sequence[str]) -> tuple[str, dict[str, str]]:
+def _current_topics(pipeline: Pipeline, names: Sequence[str]) -> tuple[str, dict[str, str]]:
     """The cluster's id, and the ids of those topics that are there."""
     return pipeline.broker.cluster_id(), {name: info.topic_id for name, info in pipeline.broker.topics(names).items()}
 
@@ -111,12 +118,12 @@ def _cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int]]:
     marks = [m for m in plan.stop.marks if m.tp not in read and m.offset > 0 and m.how != "removed"]
     if not marks:
         return []
-    cluster, ids = asked(pipeline, sorted({m.topic for m in marks}))
+    cluster, ids = _current_topics(pipeline, sorted({m.topic for m in marks}))
     same = [m for m in marks if cluster == plan.stop.cluster_id and ids.get(m.topic) == planned[m.topic].topic_id]
     return surely_cut_off(pipeline.broker, same, pipeline.sleep)
 
 
-def _let_go(pipeline: Pipeline, plan: Plan, names: Sequence[str], ids: Mapping[str, str], on_loss: OnLoss) -> frozenset[str]:
+def _given_up(pipeline: Pipeline, plan: Plan, names: Sequence[str], ids: Mapping[str, str], on_loss: OnLoss) -> frozenset[str]:
     """Topics of the plan that are not there any more, and that somebody has said to go on without.
 
     Said by `on_removed: drop` of a topic that is gone; by a rebase, with `on_loss: skip`, of one that was made anew.
@@ -134,7 +141,7 @@ def _let_go(pipeline: Pipeline, plan: Plan, names: Sequence[str], ids: Mapping[s
 
 
 def _surely_gone(pipeline: Pipeline, missing: Sequence[str]) -> list[str]:
-    """Those that are still missing when asked again, some time apart: what is let go of is never read again."""
+    """Those that are still missing when asked again, some time apart: what a run gives up is never read again."""
     gone = list(missing)
     for _ in range(_TIMES if gone else 0):
         pipeline.sleep(_APART_SECONDS)

@@ -1,36 +1,31 @@
-"""A table takes one pipeline, on one grid, of one ledger: whoever else comes is told which, and the first that differs."""
+"""One comparison of a table's binding with who comes, for every sink."""
 
 from __future__ import annotations
 
 import pytest
 
-from ingest.errors import BindingError, GridError, WindrowError
-from ingest.model.binding import OTHER_LEDGER, Binding, refuse_other_binding
+from ingest.errors import BindingError, GridError, RefusedError
+from ingest.model.binding import Binding, refuse_other_binding
 
-BOUND = Binding("p", "l", "hourly")
+BOUND = Binding("orders", "ledger-1", "hourly")
 
 
-def test_whose_the_table_is_may_come() -> None:
-    """All three alike."""
-    refuse_other_binding("/t", BOUND, Binding("p", "l", "hourly"))
+def test_the_same_binding_passes() -> None:
+    """Who the table is bound to may go on."""
+    refuse_other_binding("t", BOUND, Binding("orders", "ledger-1", "hourly"))
 
 
 @pytest.mark.parametrize(
-    ("mine", "kind", "what", "do"),
+    ("mine", "error", "says", "do"),
     [
-        (Binding("q", "m", "daily"), BindingError, "the table /t belongs to pipeline 'p', not 'q'", "One table takes one pipeline: "),
-        (
-            Binding("p", "m", "daily"),
-            GridError,
-            "the table /t was begun with hourly windows, not daily",
-            "Set the grid back to hourly, or ",
-        ),
-        (Binding("p", "m", "hourly"), BindingError, "the table /t belongs to ledger l, not m", OTHER_LEDGER),
+        (Binding("returns", "ledger-2", "daily"), BindingError, "the table t belongs to pipeline 'orders', not 'returns'", "another path"),
+        (Binding("orders", "ledger-2", "daily"), GridError, "the table t was begun with hourly windows, not daily", "Set the grid back"),
+        (Binding("orders", "ledger-2", "hourly"), BindingError, "the table t belongs to ledger ledger-1, not ledger-2", "--rebuild-ledger"),
     ],
 )
-def test_who_else_comes_is_refused(mine: Binding, kind: type[WindrowError], what: str, do: str) -> None:
-    """The pipeline first: what belongs to another one has another ledger and grid as well."""
-    with pytest.raises(kind) as told:
-        refuse_other_binding("/t", BOUND, mine)
-    assert (type(told.value), told.value.what, told.value.stage) == (kind, what, "setup")
-    assert told.value.do.startswith(do)
+def test_each_difference_has_its_own_way_out(mine: Binding, error: type[RefusedError], says: str, do: str) -> None:
+    """The pipeline is held against it first, for nothing else matters then; the grid next; the ledger last."""
+    with pytest.raises(error) as refused:
+        refuse_other_binding("t", BOUND, mine)
+    assert (refused.value.what, refused.value.stage) == (says, "setup")
+    assert do in refused.value.do

@@ -6,8 +6,10 @@ import ast
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -16,8 +18,9 @@ from ingest.config.kinds import OfItsKind, kind_at
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
 from ingest.sinks.kinds import KINDS
+from ingest.spec.cluster import ClusterSpec
 from ingest.spec.load import load_spec, parse_spec
-from ingest.spec.pipeline import PipelineSpec, SourceSpec
+from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec
 from ingest.windows.grid import parse_windows
 
 ROOT = Path(__file__).parents[2]
@@ -308,17 +311,27 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
     """(section, field) of a model and its sections."""
     found = []
     for name, info in model.model_fields.items():
+        if name in NOT_WRITTEN:
+            continue
         found.append((section, name))
         kinds = OfItsKind.of(info)
-        if kinds is not None:
-            found += [field for each in kinds.sections().values() for field in _fields(each, name)]
-        elif isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            found += _fields(info.annotation, name)
+        for below in _models(info.annotation) if kinds is None else kinds.sections().values():
+            found += _fields(below, name)
     return found
 
 
-SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "WindowSpec": "window"}
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """The sections in an annotation, however deep in unions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "StartSpec": "start"}
 SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
+ALIASES = {"in_time": "window", "grid": "window", "batches": "window"}
+"""What production code calls a section where it knows which kind it is."""
 
 
 def _reads(tree: ast.AST) -> set[tuple[str, str]]:
@@ -327,8 +340,10 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             owner = node.value
+            if isinstance(owner, ast.Call):
+                owner = owner.func
             name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
-            found.add((name, node.attr))
+            found.add((ALIASES.get(name, name), node.attr))
     return found
 
 
@@ -350,7 +365,11 @@ def _production_reads() -> set[tuple[str, str]]:
 def test_no_field_is_ignored() -> None:
     """Whatever a user can write is read by production code as `section.field`: no option is accepted and ignored."""
     reads = _production_reads()
-    assert [f"{section}.{name}" for section, name in _fields(PipelineSpec, "spec") if (section, name) not in reads] == []
+    assert [
+        f"{section}.{name}"
+        for section, name in [*_fields(PipelineSpec, "spec"), *_fields(ClusterSpec, "cluster")]
+        if (section, name) not in reads
+    ] == []
 
 
 def test_a_spec_is_read_without_the_heavy_libraries() -> None:
