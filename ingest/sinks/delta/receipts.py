@@ -42,7 +42,7 @@ _RESTORE = (
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TableSnapshot:
     """What one loaded state of a table says of its receipts.
 
     `version`: its version of an application id. `pipeline`: whose windows it holds. `names`: the receipt files, listed after it was
@@ -105,7 +105,7 @@ class ReceiptFiles:
             grouped[name.key].append(name)
         return dict(grouped)
 
-    def committed_receipt(self, snapshot: Snapshot, key: str) -> Committed | None:
+    def committed_receipt(self, snapshot: TableSnapshot, key: str) -> Committed | None:
         """The receipt that a snapshot of the table names for the window with this key; None if it isn't committed.
 
         Raises:
@@ -116,7 +116,7 @@ class ReceiptFiles:
             raise DamagedError(receipt.what, "commit", receipt.do)
         return receipt
 
-    def receipt_or_damage(self, snapshot: Snapshot, key: str) -> Committed | Unreadable | None:
+    def receipt_or_damage(self, snapshot: TableSnapshot, key: str) -> Committed | Unreadable | None:
         """The same for who looks for damage."""
         pipeline, version = snapshot.pipeline, snapshot.version
         generation = version(window_app(key, pipeline))
@@ -132,7 +132,7 @@ class ReceiptFiles:
             return Unreadable(key, f"{what} is {'damaged' if mine else 'missing'}", _RESTORE)
         return Committed(receipt, version(version_app(key, pipeline)))
 
-    def overlapping(self, snapshot: Snapshot, receipt: Receipt, named: Mapping[str, int] | None = None) -> list[Receipt]:
+    def overlapping(self, snapshot: TableSnapshot, receipt: Receipt, named: Mapping[str, int] | None = None) -> list[Receipt]:
         """The committed receipts of other windows that share an offset with this one.
 
         Most files share none; only for those that do is the table asked whether they count.
@@ -160,7 +160,7 @@ class ReceiptFiles:
             if snapshot.version(receipt_app(other.window.key, other.window.pipeline)) == name.fingerprint
         ]
 
-    def _refuse_damaged(self, snapshot: Snapshot, receipt: Receipt) -> None:
+    def _refuse_damaged(self, snapshot: TableSnapshot, receipt: Receipt) -> None:
         """A receipt that counts and can't be read might hold any range: nothing can be committed beside it."""
         for name in snapshot.names:
             if name.name in self._indexed or name.key == receipt.window.key:

@@ -42,7 +42,7 @@ from ingest.sinks.delta.janitor import refuse_gone, sweep
 from ingest.sinks.delta.log import transactions
 from ingest.sinks.delta.names import COMMITS_APP, SWEPT_APP, parse_app_id, receipt_app, version_app, window_app
 from ingest.sinks.delta.place import Place, dead_place, is_same, normal
-from ingest.sinks.delta.receipts import ReceiptFiles, Snapshot
+from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
 from ingest.sinks.staging import RowLayout
@@ -229,8 +229,8 @@ class DeltaSink:
 
     # ------------------------------------------------------------------------------------------------------------------------ receipts
 
-    def _snapshot(self, table: DeltaTable, pipeline: str) -> Snapshot:
-        return Snapshot(tables.versions(self.uri, table), pipeline, self._receipts.names())
+    def _snapshot(self, table: DeltaTable, pipeline: str) -> TableSnapshot:
+        return TableSnapshot(tables.versions(self.uri, table), pipeline, self._receipts.names())
 
     def _windows(self, files: ReceiptFiles) -> Iterator[tuple[str, Committed | Unreadable | None]]:
         """Every window that was committed, in the order of keys, and those that have rows all the same: None."""
@@ -243,7 +243,7 @@ class DeltaSink:
         version = tables.versions(self.uri, table) if every is None else every.get
         filled = {p[self._window] for p in table.partitions()}
         for key in sorted(filled | names.keys() | _named(every, pipeline).keys()):
-            receipt = files.receipt_or_damage(Snapshot(version, pipeline, names.get(key, [])), key)
+            receipt = files.receipt_or_damage(TableSnapshot(version, pipeline, names.get(key, [])), key)
             if receipt is not None or key in filled:
                 yield key, receipt
 

@@ -13,7 +13,7 @@ from ingest.model.plan import Covered, Plan, covered
 from ingest.model.receipt import RECEIPT_VERSION, Committed
 from ingest.sinks.delta.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
 from ingest.sinks.delta.place import Place
-from ingest.sinks.delta.receipts import ReceiptFiles, Snapshot, VersionOf
+from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot, VersionOf
 from tests.sinks.delta.things import PARTITIONS, TOPIC, plan, receipt, window
 
 
@@ -36,9 +36,9 @@ def files(tmp_path: Path) -> tuple[ReceiptFiles, dict[str, int]]:
     return made, versions
 
 
-def at(receipts: ReceiptFiles, version: VersionOf) -> Snapshot:
+def at(receipts: ReceiptFiles, version: VersionOf) -> TableSnapshot:
     """What a table says now, and the files that are there."""
-    return Snapshot(version, "orders", receipts.names())
+    return TableSnapshot(version, "orders", receipts.names())
 
 
 def test_only_committed_overlaps_count(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
@@ -137,7 +137,7 @@ def test_names_by_window(files: tuple[ReceiptFiles, dict[str, int]]) -> None:
     assert list(grouped) == [window(n).key for n in range(6)]
     for number in range(6):
         key = window(number).key
-        held: Committed | None = receipts.committed_receipt(Snapshot(versions.get, "orders", grouped[key]), key)
+        held: Committed | None = receipts.committed_receipt(TableSnapshot(versions.get, "orders", grouped[key]), key)
         assert held == receipts.committed_receipt(at(receipts, versions.get), key)
         assert (held is not None) == (number < 5)
 
