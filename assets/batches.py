@@ -15,8 +15,9 @@ from pydantic import Field
 from assets import reporting
 from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
+from assets.foundations import Clock, keys_of, pipeline_of
 from assets.names import table_key, upstream_keys
-from assets.reporting import Assemble, definition_metadata, reported, request_id, told
+from assets.reporting import definition_metadata, reported, request_id, told
 from ingest.errors import SpecError
 from ingest.run.context import Pipeline, Request, Result
 from ingest.run.micro_batches import run_batch, run_batches
@@ -24,7 +25,6 @@ from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import parse_windows
-from resources.spark import Spark
 
 REFUSED = "batch"
 """What the schedule is told to leave alone: all that comes, for a refused batch is in the way of the later ones."""
@@ -65,23 +65,24 @@ def _one(pipeline: Pipeline, request: Request) -> Iterator[Result]:
         yield result
 
 
-def batch_asset(spec: PipelineSpec, columns: Columns, assemble: Assemble) -> dg.AssetsDefinition:
-    """The asset of a pipeline's table. `columns`: of its schema."""
+def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
+    """The asset of a pipeline's table. `columns`: of its schema; `clock`: what its runs go by."""
 
     @dg.asset(
         key=table_key(spec),
         deps=upstream_keys(spec),
         kinds={"kafka", "spark", "delta"},
+        required_resource_keys=keys_of(spec),
         retry_policy=reporting.RETRY,
         output_required=False,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
     )
-    def table(context: dg.AssetExecutionContext, config: Batches, spark: Spark) -> Iterator[Any]:
+    def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
         what, refused = ("A micro-batch", REFUSED) if config.replay is None else (f"The replay of {config.replay}", None)
         batches = 0
         with told(context, spec, what, refused):
-            pipeline = assemble(spec, spark.engine())
+            pipeline = pipeline_of(spec, context.resources, clock)
             upstream = upstream_versions(context, spec)
             for result in config.results(pipeline, request_id(context)):
                 show(context, result.committed.receipt, reported(context, pipeline, result), upstream)

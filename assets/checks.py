@@ -11,11 +11,13 @@ import msgspec
 
 from assets.evaluation import evaluated
 from assets.failing import failing
-from assets.names import ledger_key, table_key
+from assets.foundations import keys_of, pipeline_of
+from assets.names import table_key
 from assets.partitions import key_of
-from assets.reporting import NEWEST, Assemble
+from assets.reporting import NEWEST
 from ingest.model.receipt import Receipt
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import in_time
 from ingest.windows.seams import torn
 
 _PROMISE = f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts say, and the windows tile"
@@ -29,15 +31,15 @@ class ShownReceipt(msgspec.Struct, frozen=True):
     attempt: str
 
 
-def receipts_check(spec: PipelineSpec, assemble: Assemble) -> dg.AssetChecksDefinition:
+def receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
     """What Dagster and the ledger say of the newest windows is what the table's receipts say, and the windows tile."""
-    state = ledger_key(spec)
 
-    @dg.asset_check(asset=table_key(spec), name="receipts", description=_PROMISE, required_resource_keys={state})
+    @dg.asset_check(asset=table_key(spec), name="receipts", description=_PROMISE, required_resource_keys=keys_of(spec))
     def receipts(context: dg.AssetCheckExecutionContext) -> Any:
         with failing(f"The receipts of {spec.id}"):
-            held = newest(c.receipt for c in assemble(spec, None).sink.receipts())
-            copies = getattr(context.resources, state).ledger().recorded(spec.id, NEWEST)
+            pipeline = pipeline_of(spec, context.resources)
+            held = newest(c.receipt for c in pipeline.sink.receipts())
+            copies = pipeline.ledger.recorded(spec.id, NEWEST)
         seen = shown(context.instance, spec, held)
         wrong = [*differences("Dagster", held, seen), *differences("the ledger", held, copies_of(copies)), *gaps(held)]
         yield from evaluated(
@@ -77,7 +79,7 @@ def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Itera
     found = {}
     for receipt in held:
         if receipt.window.span is not None:
-            key = key_of(spec.window, receipt.window.span[0])
+            key = key_of(in_time(spec.window), receipt.window.span[0])
             for _, event in _materializations(instance, dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key]), 1):
                 found[receipt.window.key] = event
     return found

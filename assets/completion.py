@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ingest.model.receipt import Receipt
 from ingest.run.context import Pipeline
+from ingest.spec.window import in_time
 from ingest.windows.completeness import Completeness, judge
 
 
@@ -15,6 +16,7 @@ def judged(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Com
     The watermark is None also where it lies before the oldest of these boundaries: then none of these windows is complete either.
 
     Raises:
+        GridError: the pipeline has micro-batches, which have no hours.
         UnreachableError: the ledger, or the cluster, which is asked for whether it stamps messages itself.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
@@ -22,7 +24,7 @@ def judged(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Com
     receipts = {r.window: r for r in (*newest_recorded(pipeline, newest), *more)}
     names = sorted({seen.topic for boundary in boundaries[-1:] for seen in boundary.topics})
     stamped = frozenset(name for name, info in pipeline.broker.topics(names).items() if info.append_time)
-    return judge(boundaries, list(receipts.values()), stamped, spec.window.idle)
+    return judge(boundaries, list(receipts.values()), stamped, in_time(spec.window).idle)
 
 
 def newest_recorded(pipeline: Pipeline, newest: int) -> list[Receipt]:

@@ -2,48 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
 import dagster as dg
 
 from assets.batches import batch_asset
 from assets.checks import receipts_check
+from assets.foundations import SYSTEM, Clock
 from assets.health import health_checks
-from assets.names import kafka_key, ledger_key
-from assets.reporting import Assemble
+from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from assets.schedule import job_of, schedule_of, topics_job_of, topics_schedule_of
 from assets.table import window_asset
 from assets.topic import topic_assets
-from ingest.assemble import assemble as from_spec
 from ingest.assemble import table_columns
+from ingest.errors import SpecError
+from ingest.spec.cluster import ClusterSpec
 from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import KafkaSource
 from resources.ledger import LedgerState
 from resources.spark import Spark
+from resources.table import Table
 
 SPARK = Spark()
 """One for all pipelines of a code location: a Spark session belongs to a process."""
 
+_NONE: Mapping[str, Any] = {}
 
-def kafka_table(spec: PipelineSpec, assemble: Assemble = from_spec) -> dg.Definitions:
-    """All of a pipeline's definitions. Reads the schema, asks nothing of Kafka or the table.
 
-    `assemble` opens the pipeline for a run; another one than windrow's own gives it other steps to stand on.
+def kafka_table(spec: PipelineSpec, resources: Mapping[str, Any] = _NONE, clock: Clock = SYSTEM) -> dg.Definitions:
+    """All of a pipeline's definitions. Reads the schema, asks nothing of Kafka, ledger or table.
+
+    Args:
+        spec: the pipeline's.
+        resources: others than the spec's, by the keys of `assets.names`: they are what runs, and what the checks look at.
+        clock: another than the machine's.
 
     Raises:
-        SpecError: the schema can't be loaded, or holds a type that the table can't.
+        SpecError: the schema can't be loaded, or holds a type that the table can't; or a resource has a key that nothing asks for.
     """
     columns = table_columns(spec)
-    table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, assemble)
+    table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, clock)
     job, topics = job_of(spec, table), topics_job_of(spec)
-    kafka, ledger = KafkaSource.of(spec.source), LedgerState(url=spec.state_url())
-    return dg.Definitions(
+    definitions = dg.Definitions(
         assets=[*topic_assets(spec), table],
-        asset_checks=[receipts_check(spec, assemble), *health_checks(spec, assemble)],
+        asset_checks=[receipts_check(spec), *health_checks(spec, clock)],
         jobs=[job, topics],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
-        resources={"spark": SPARK, kafka_key(spec): _hidden(kafka), ledger_key(spec): _hidden(ledger)},
+        resources=_named(spec),
+    )
+    return standing_on(definitions, resources)
+
+
+def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg.Definitions:
+    """Definitions with other resources under some of their keys: all pipelines of a code location on a staging cluster, for instance.
+
+    Raises:
+        SpecError: a key is none of theirs.
+    """
+    there = definitions.resources or {}
+    strange = sorted(resources.keys() - there.keys())
+    if strange:
+        raise SpecError(f"Nothing asks for a resource {', '.join(strange)}", "spec", f"These are asked for: {', '.join(sorted(there))}.")
+    return dg.Definitions(
+        assets=definitions.assets,
+        schedules=definitions.schedules,
+        sensors=definitions.sensors,
+        jobs=definitions.jobs,
+        resources={**there, **{key: _hidden(resource) for key, resource in resources.items()}},
+        executor=definitions.executor,
+        loggers=definitions.loggers,
+        asset_checks=definitions.asset_checks,
+        metadata=definitions.metadata,
+        component_tree=definitions.component_tree,
     )
 
 
-def _hidden(resource: KafkaSource | LedgerState) -> dg.ResourceDefinition:
-    """The resource without its configuration, which the UI would show: a password may be in it."""
-    return dg.ResourceDefinition.hardcoded_resource(resource)
+def _named(spec: PipelineSpec) -> dict[str, Any]:
+    """The resources that the spec names."""
+    return {
+        SPARK_KEY: SPARK,
+        kafka_key(spec): _of_cluster(spec.cluster.model_dump_json()),
+        ledger_key(spec): _hidden(LedgerState(url=spec.state_url())),
+        sink_key(spec): _hidden(Table.of(spec)),
+    }
+
+
+@cache
+def _of_cluster(cluster: str) -> Any:
+    """One resource for all pipelines of a cluster: Dagster merges definitions that have the very same one under a key, and no others."""
+    return _hidden(KafkaSource.of(ClusterSpec.model_validate_json(cluster)))
+
+
+def _hidden(resource: Any) -> Any:
+    """The resource without its configuration, which the UI would show: a password may be in it. Others' are given on as they are."""
+    if not isinstance(resource, KafkaSource | LedgerState | Table):
+        return resource
+
+    def made(_: dg.InitResourceContext) -> Any:
+        """With what it takes from the environment (`dg.EnvVar`) filled in."""
+        return resource.process_config_and_initialize()
+
+    return dg.ResourceDefinition(made, description=type(resource).__doc__)

@@ -13,15 +13,16 @@ import dagster as dg
 
 from assets.completion import judged, newest_recorded
 from assets.evaluation import evaluated
+from assets.foundations import Clock, keys_of, pipeline_of
 from assets.metadata import Value
 from assets.names import table_key
-from assets.reporting import NEWEST, Assemble
+from assets.reporting import NEWEST
 from assets.why import late_words, overdue_words
 from ingest.errors import WindrowError
 from ingest.operate.retention_margin import retention_margin
 from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import WindowSpec
+from ingest.spec.window import TimeWindows, in_time
 from ingest.windows.completeness import Completeness
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
@@ -32,23 +33,23 @@ Judge = Callable[[Pipeline], Verdict]
 _FEW = 20
 
 
-def health_checks(spec: PipelineSpec, assemble: Assemble) -> list[dg.AssetChecksDefinition]:
+def health_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinition]:
     """The warning checks of a pipeline; micro-batches have no hours to be complete."""
     checks = [
-        _check(spec, assemble, "loss", f"None of the newest {NEWEST} windows had to go on without messages that were gone", loss),
-        _check(spec, assemble, "retention_margin", "What is unread is still far from the topics' retention", room),
+        _check(spec, clock, "loss", f"None of the newest {NEWEST} windows had to go on without messages that were gone", loss),
+        _check(spec, clock, "retention_margin", "What is unread is still far from the topics' retention", room),
     ]
     if spec.window.is_batch:
         return checks
     promise = f"The hours of the newest {NEWEST} windows are over in every topic-partition, and nothing of them came late"
-    return [*checks, _check(spec, assemble, "completeness", promise, completeness)]
+    return [*checks, _check(spec, clock, "completeness", promise, completeness)]
 
 
-def _check(spec: PipelineSpec, assemble: Assemble, name: str, description: str, judge: Judge) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=table_key(spec), name=name, description=description)
+def _check(spec: PipelineSpec, clock: Clock, name: str, description: str, judge: Judge) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=table_key(spec), name=name, description=description, required_resource_keys=keys_of(spec))
     def check(context: dg.AssetCheckExecutionContext) -> Any:
         try:
-            passed, why, shown = judge(assemble(spec, None))
+            passed, why, shown = judge(pipeline_of(spec, context.resources, clock))
         except WindrowError as error:
             context.log.warning("The check %s was not made: %s", name, error)
             passed, why, shown = False, f"The check was not made: {error}", {"unchecked": str(error)}
@@ -111,10 +112,11 @@ def _why(pipeline: Pipeline, judgement: Completeness, overdue: Sequence[str], la
 
 def is_overdue(judgement: Completeness, key: str, span: tuple[datetime, datetime] | None, pipeline: Pipeline) -> bool:
     """Whether a window should be complete by now and isn't: its delay and all patience are over, and nothing proves it."""
-    return span is not None and judgement.windows[key].state == "open" and pipeline.now() > patience(pipeline.spec.window, span[1])
+    late = span is not None and pipeline.now() > patience(in_time(pipeline.spec.window), span[1])
+    return late and judgement.windows[key].state == "open"
 
 
-def patience(window: WindowSpec, end: datetime) -> datetime:
+def patience(window: TimeWindows, end: datetime) -> datetime:
     """Until when a window that ends at `end` may be open."""
     return end + window.delay + window.max_wait
 

@@ -6,6 +6,7 @@ import re
 
 import dagster as dg
 
+from ingest.spec.cluster import TuningSpec
 from ingest.spec.pipeline import PipelineSpec
 
 
@@ -43,11 +44,33 @@ def topics_name(spec: PipelineSpec) -> str:
     return f"{identifier(spec.id)}_topics"
 
 
+SPARK_KEY = "spark"
+"""The engine among the resources, one for all pipelines."""
+
+
 def kafka_key(spec: PipelineSpec) -> str:
-    """The pipeline's KafkaSource among the resources."""
-    return f"{identifier(spec.id)}_kafka"
+    """The pipeline's KafkaSource among the resources: its cluster's, or its own where it says more than which cluster.
+
+    No two kinds of resources have names that end alike, so none can be taken for another.
+    """
+    return f"{identifier(spec.id)}_kafka" if spec.source.cluster is None or reached_its_own_way(spec) else cluster_key(spec.source.cluster)
+
+
+def cluster_key(name: str) -> str:
+    """The KafkaSource of a cluster of windrow.yaml among the resources."""
+    return f"{identifier(name)}_cluster"
+
+
+def reached_its_own_way(spec: PipelineSpec) -> bool:
+    """Whether a pipeline's source says how its cluster is reached or read."""
+    return bool(spec.source.client) or spec.source.tuning != TuningSpec()
 
 
 def ledger_key(spec: PipelineSpec) -> str:
     """The pipeline's LedgerState among the resources."""
     return f"{identifier(spec.id)}_ledger"
+
+
+def sink_key(spec: PipelineSpec) -> str:
+    """The pipeline's Table among the resources."""
+    return f"{identifier(spec.id)}_sink"

@@ -16,7 +16,7 @@ import msgspec
 
 from ingest.model.window import Window
 from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import WindowSpec
+from ingest.spec.window import TimeWindows, WindowSpec, in_time
 from ingest.windows.grid import after, cron, labels_back, labels_between, window_at
 
 OFTEN = "*/5 * * * *"
@@ -34,9 +34,13 @@ class Stretch(msgspec.Struct, frozen=True):
     last: str
 
 
-def partitions_of(window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
-    """The windows of a pipeline as Dagster's partitions; a key names the window's start, on a cron grid to the minute."""
-    assert window.start is not None, "micro-batches are no partitions"
+def partitions_of(spec_window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
+    """The windows of a pipeline as Dagster's partitions; a key names the window's start, on a cron grid to the minute.
+
+    Raises:
+        GridError: micro-batches are no partitions.
+    """
+    window = in_time(spec_window)
     if window.grid == "hourly":
         return dg.HourlyPartitionsDefinition(start_date=window.start, timezone="UTC")
     if window.grid == "daily":
@@ -48,25 +52,26 @@ def partitions_of(window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
 
 def windows_of(spec: PipelineSpec, keys: Sequence[str]) -> list[tuple[str, Window]]:
     """The windows of partition keys, in the order of time."""
-    starts = sorted((_start_of(spec.window, key), key) for key in keys)
+    window = in_time(spec.window)
+    starts = sorted((_start_of(window, key), key) for key in keys)
     return [(key, window_at(spec.id, spec.window.grid, start)) for start, key in starts]
 
 
-def key_of(window: WindowSpec, start: datetime) -> str:
+def key_of(window: TimeWindows, start: datetime) -> str:
     """The partition key of the window that starts at an instant of the grid."""
     return start.strftime(_format(window))
 
 
-def _start_of(window: WindowSpec, key: str) -> datetime:
+def _start_of(window: TimeWindows, key: str) -> datetime:
     return datetime.strptime(key, _format(window)).replace(tzinfo=UTC)
 
 
-def _format(window: WindowSpec) -> str:
+def _format(window: TimeWindows) -> str:
     """Dagster's own formats of hourly and daily keys; a cron grid has the hourly one."""
     return "%Y-%m-%d" if window.grid == "daily" else _TO_THE_MINUTE
 
 
-def crons_of(window: WindowSpec) -> list[str]:
+def crons_of(window: TimeWindows) -> list[str]:
     """When windows close: their ends + delay, the delay rounded up to whole minutes, so that a tick never comes too early.
 
     The grid's ticks of a day, moved by the delay, are one cron expression per set of hours. Where that moves some of them into the next
@@ -91,20 +96,19 @@ def _field(values: Collection[int], all_of_them: int) -> str:
     return "*" if len(values) == all_of_them else ",".join(map(str, values))
 
 
-def closed(window: WindowSpec, now: datetime, newest: int) -> list[str]:
+def closed(window: TimeWindows, now: datetime, newest: int) -> list[str]:
     """The keys of the `newest` windows that are closed at an instant, in the order of time."""
     labels = labels_back(window.grid, now - window.delay, newest + 1)
-    return [key_of(window, start) for start, _ in pairwise(labels) if window.start is not None and start >= window.start]
+    return [key_of(window, start) for start, _ in pairwise(labels) if start >= window.start]
 
 
-def catch_up(window: WindowSpec, now: datetime, least: int, span: timedelta) -> int:
+def catch_up(window: TimeWindows, now: datetime, least: int, span: timedelta) -> int:
     """How many of the newest windows are worth a look: all that began within a span of time, and no fewer than `least`."""
     return max(least, len(labels_between(window.grid, now - window.delay - span, now - window.delay)))
 
 
-def earlier(window: WindowSpec, oldest: str, done: Collection[str]) -> int:
+def earlier(window: TimeWindows, oldest: str, done: Collection[str]) -> int:
     """How many windows of the pipeline before a partition key are not among the done ones."""
-    assert window.start is not None, "micro-batches are no partitions"
     first = key_of(window, window.start)
     return _starts(window.grid, window.start, _start_of(window, oldest)) - sum(first <= key < oldest for key in done)
 
@@ -117,7 +121,7 @@ def _starts(grid: str, start: datetime, stop: datetime) -> int:
     return in_days + len(labels_between(grid, start + days * day - moment, stop - moment))
 
 
-def stretches(window: WindowSpec, keys: Collection[str]) -> list[Stretch]:
+def stretches(window: TimeWindows, keys: Collection[str]) -> list[Stretch]:
     """The keys grouped into stretches without a gap, in the order of time."""
     if not keys:
         return []

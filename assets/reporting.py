@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import dagster as dg
@@ -15,14 +15,11 @@ from assets.schedule import refused_tag
 from ingest.errors import RefusedError, WindrowError
 from ingest.model.receipt import Receipt
 from ingest.operate.lag import Lag, lag
-from ingest.ports.engine import Engine
 from ingest.run.context import Pipeline, Result
 from ingest.run.frontier import frontier_after
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.completeness import WindowState
-
-Assemble = Callable[[PipelineSpec, Engine | None], Pipeline]
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 """For what may pass by itself; refused data is not tried again."""

@@ -12,6 +12,7 @@ from assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stre
 from ingest.model.label import instant, label_text
 from ingest.model.window import Window
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import MicroBatches, in_time
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)
@@ -54,32 +55,35 @@ def job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAsset
 
 def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     """The pipeline's schedule."""
-    return _batch_schedule(spec, job) if spec.window.is_batch else _window_schedule(spec, job)
+    if isinstance(spec.window, MicroBatches):
+        return _batch_schedule(spec, spec.window, job)
+    return _window_schedule(spec, job)
 
 
 def _window_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     """Ticks at each window's end + delay and asks for every closed window that is neither there nor refused; one run per stretch."""
+    window = in_time(spec.window)
 
-    @dg.schedule(name=f"{identifier(spec.id)}_closed", cron_schedule=_one_or_more(crons_of(spec.window)), execution_timezone="UTC", job=job)
+    @dg.schedule(name=f"{identifier(spec.id)}_closed", cron_schedule=_one_or_more(crons_of(window)), execution_timezone="UTC", job=job)
     def closed_windows(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         at = context.scheduled_execution_time
-        keys = closed(spec.window, at, catch_up(spec.window, at, CATCH_UP, CATCH_UP_SPAN))
+        keys = closed(window, at, catch_up(window, at, CATCH_UP, CATCH_UP_SPAN))
         done = context.instance.get_materialized_partitions(table_key(spec))
-        left = left_words(earlier(spec.window, keys[0], done), keys[0]) if keys else ""
+        left = left_words(earlier(window, keys[0], done), keys[0]) if keys else ""
         if left:
             context.log.warning("%s", left)
-        found = stretches(spec.window, _open(context.instance, spec, keys, done))
+        found = stretches(window, _open(context.instance, spec, keys, done))
         return [_request(spec, s, at, left) for s in found] or dg.SkipReason(" ".join(filter(None, ("No closed window is waiting.", left))))
 
     return closed_windows
 
 
-def _batch_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+def _batch_schedule(spec: PipelineSpec, batches: MicroBatches, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     """Ticks at `window.every` and asks for a run, which cuts whatever is waiting then."""
 
-    @dg.schedule(name=f"{identifier(spec.id)}_waiting", cron_schedule=spec.window.every, execution_timezone="UTC", job=job)
+    @dg.schedule(name=f"{identifier(spec.id)}_waiting", cron_schedule=batches.every, execution_timezone="UTC", job=job)
     def waiting_messages(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)

@@ -10,15 +10,15 @@ from pydantic import Field
 from assets import reporting
 from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
+from assets.foundations import Clock, keys_of, pipeline_of
 from assets.names import table_key, upstream_keys
 from assets.partitions import partitions_of, windows_of
-from assets.reporting import Assemble, definition_metadata, reported, request_id, told
+from assets.reporting import definition_metadata, reported, request_id, told
 from assets.schedule import hours_tags
 from ingest.run.context import Request
 from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
-from resources.spark import Spark
 
 
 class OnCommitted(dg.Config):
@@ -34,25 +34,26 @@ class OnCommitted(dg.Config):
         return Request(request_id(context), replace=self.on_committed == "replace", accept_fewer=self.accept_fewer)
 
 
-def window_asset(spec: PipelineSpec, columns: Columns, assemble: Assemble) -> dg.AssetsDefinition:
-    """The asset of a pipeline's table. `columns`: of its schema."""
+def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
+    """The asset of a pipeline's table. `columns`: of its schema; `clock`: what its runs go by."""
 
     @dg.asset(
         key=table_key(spec),
         partitions_def=partitions_of(spec.window),
         deps=upstream_keys(spec),
         kinds={"kafka", "spark", "delta"},
+        required_resource_keys=keys_of(spec),
         backfill_policy=dg.BackfillPolicy.single_run(),
         retry_policy=reporting.RETRY,
         metadata=definition_metadata(spec, columns),
         description=table_description(spec),
     )
-    def table(context: dg.AssetExecutionContext, config: OnCommitted, spark: Spark) -> dg.MaterializeResult[None]:
+    def table(context: dg.AssetExecutionContext, config: OnCommitted) -> dg.MaterializeResult[None]:
         request = config.request(context)
         windows = windows_of(spec, context.partition_keys)
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
         with told(context, spec, f"Window {windows[0][0]}", None):
-            pipeline = assemble(spec, spark.engine())
+            pipeline = pipeline_of(spec, context.resources, clock)
         upstream = upstream_versions(context, spec)
         for key, window in windows:
             with told(context, spec, f"Window {key}", key):

@@ -10,13 +10,13 @@ import dagster as dg
 
 from assets.describing import selected
 from assets.failing import failing
+from assets.foundations import source_of
 from assets.metadata import Value
 from assets.names import kafka_key, topic_key, upstream_keys
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
+from ingest.model.boundary import Mark
 from ingest.model.source import Pattern, Selection, Topics, selection_text
 from ingest.spec.pipeline import PipelineSpec
-from resources.kafka import Snapshot
+from resources.source import Snapshot
 
 
 def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
@@ -32,15 +32,14 @@ def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
 
 
 def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> dg.SourceAsset:
-    source = kafka_key(spec)
     what, description = ("Kafka" if isinstance(selection, Pattern) else "Kafka topic"), selected(selection)
 
     @dg.observable_source_asset(
-        key=key, required_resource_keys={source}, description=f"{what} {description}", tags={"dagster/kind/kafka": ""}
+        key=key, required_resource_keys={kafka_key(spec)}, description=f"{what} {description}", tags={"dagster/kind/kafka": ""}
     )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
         with failing(f"{what} {selection_text(selection)}"):
-            found = getattr(context.resources, source).snapshot(selection)
+            found = source_of(spec, context.resources).snapshot(selection, spec.source.isolation)
         context.log.info("Observed %s", selection_text(selection))
         return dg.ObserveResult(data_version=dg.DataVersion(data_version(found, selection)), metadata=topic_metadata(found))
 
@@ -59,10 +58,11 @@ def data_version(found: Snapshot, selection: Selection) -> str:
 
 def topic_metadata(found: Snapshot) -> dict[str, Value]:
     """What an observation shows: what is there to read, per topic-partition, and which topics they are."""
-    splits = {split.tp: split for split in found.splits()}
+    ranges = found.ranges()
     return {
-        "cluster_id": found.cluster_id, "partitions": len(found.starts), "messages": sum(s.stop - s.start for s in splits.values()),
-        "end_offsets": dg.MetadataValue.table([_line(found, tp, splits.get(tp)) for tp in sorted(found.starts)], schema=_OFFSETS),
+        "cluster_id": found.cluster_id, "partitions": len(ranges),
+        "messages": sum(stop.offset - start.offset for start, stop in ranges.values()),
+        "end_offsets": dg.MetadataValue.table([_line(start, stop) for start, stop in ranges.values()], schema=_OFFSETS),
         "end_offsets_digest": found.digest,
         "topics": dg.MetadataValue.table([_topic_line(found, name) for name in sorted(found.topics)], schema=_TOPICS),
     }  # fmt: skip
@@ -79,10 +79,10 @@ _OFFSETS = dg.TableSchema(
 _TOPICS = dg.TableSchema([*(dg.TableColumn(name, "string") for name in ("topic", "topic_id")), dg.TableColumn("partitions", "int")])
 
 
-def _line(found: Snapshot, tp: TopicPartition, split: Split | None) -> dg.TableRecord:
-    messages = 0 if split is None else split.stop - split.start
+def _line(start: Mark, stop: Mark) -> dg.TableRecord:
+    messages = stop.offset - start.offset
     return dg.TableRecord(
-        {"topic": tp.topic, "partition": tp.partition, "start": found.starts[tp], "end": found.ends[tp].offset, "messages": messages}
+        {"topic": stop.topic, "partition": stop.partition, "start": start.offset, "end": stop.offset, "messages": messages}
     )
 
 

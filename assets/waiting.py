@@ -13,13 +13,13 @@ from typing import TypeAlias
 import dagster as dg
 
 from assets.completion import judged, newest_recorded
+from assets.foundations import keys_of, pipeline_of
 from assets.names import identifier
 from assets.partitions import key_of
-from assets.reporting import Assemble
-from ingest.assemble import assemble as from_spec
 from ingest.errors import SpecError, WindrowError
 from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import in_time
 
 LOOK_BACK = 500
 """How many of the newest windows a tick looks at."""
@@ -33,9 +33,7 @@ Target: TypeAlias = (
 """What to run: assets or a job, on partitions like the table's (`partitions_of(spec.window)`)."""
 
 
-def when_complete(
-    spec: PipelineSpec, target: Target, assemble: Assemble = from_spec, name: str | None = None, every_seconds: int = 60
-) -> dg.SensorDefinition:
+def when_complete(spec: PipelineSpec, target: Target, name: str | None = None, every_seconds: int = 60) -> dg.SensorDefinition:
     """A sensor that runs `target` for each partition whose window is complete.
 
     The cursor says what was asked for; without it (a reset) the run keys, made of window, generation and state, do.
@@ -43,7 +41,6 @@ def when_complete(
     Args:
         spec: the upstream pipeline's, of windows in time.
         target: what to run.
-        assemble: opens the pipeline.
         name: the sensor's; by default one per pipeline.
         every_seconds: the least time between two looks.
 
@@ -55,10 +52,15 @@ def when_complete(
             f"{spec.id} has micro-batches, which have no hours to be complete", "spec", "Run downstream work after each of them."
         )
 
-    @dg.sensor(name=name or f"{identifier(spec.id)}_complete", target=target, minimum_interval_seconds=every_seconds)
+    @dg.sensor(
+        name=name or f"{identifier(spec.id)}_complete",
+        target=target,
+        minimum_interval_seconds=every_seconds,
+        required_resource_keys=keys_of(spec),
+    )
     def complete(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
-            states = states_of(assemble(spec, None))
+            states = states_of(pipeline_of(spec, context.resources))
         except WindrowError as error:
             return dg.SkipReason(f"Nobody knows what is complete: {error}")
         asked: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
@@ -75,7 +77,7 @@ def states_of(pipeline: Pipeline) -> dict[str, str]:
     """`generation state` by partition key of the newest windows whose hours are over everywhere, in the order of time."""
     found = judged(pipeline, LOOK_BACK).windows
     held = [r for r in newest_recorded(pipeline, LOOK_BACK) if r.window.key in found and found[r.window.key].state != "open"]
-    window = pipeline.spec.window
+    window = in_time(pipeline.spec.window)
     return {key_of(window, r.window.span[0]): f"{r.generation} {found[r.window.key].state}" for r in held if r.window.span is not None}
 
 

@@ -5,14 +5,19 @@ Each part is loaded by who needs it: the schema, with pandera, polars and what t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
+from ingest.model.source import Isolation
 from ingest.ports.broker import Broker
 from ingest.ports.engine import Engine
+from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.run.context import Pipeline
+from ingest.spec.cluster import ClusterSpec
 from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
@@ -21,7 +26,21 @@ if TYPE_CHECKING:
     from ingest.ports.sink import Sink
     from ingest.ports.transform import Transform
     from ingest.schema.columns import Columns
-    from ingest.sinks.kind import Rows
+    from ingest.sinks.kind import Rows, SinkSection
+
+
+Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
+"""What planning asks a cluster, and what tasks read it with."""
+
+
+@dataclass(frozen=True)
+class Foundations:
+    """What a pipeline stands on besides its spec and schema. `table` is told the columns of the rows, without the metadata's."""
+
+    connection: Connection
+    ledger: Ledger
+    table: Callable[[Rows], tuple[Sink, DeadLetters]]
+    engine: Engine
 
 
 def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None) -> Pipeline:
@@ -36,7 +55,17 @@ def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transf
         SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
     """
     columns = table_columns(spec, transform)
-    return _pipeline(spec, lambda: columns, columns.arrow_schema, engine, transform)
+    return _pipeline(spec, lambda: columns, columns.arrow_schema, _named(spec, engine), transform)
+
+
+def assemble_on(spec: PipelineSpec, on: Foundations) -> Pipeline:
+    """The same on other foundations than those that the spec names.
+
+    Raises:
+        SpecError: the schema can't be loaded or stored.
+    """
+    columns = table_columns(spec)
+    return _pipeline(spec, lambda: columns, columns.arrow_schema, on)
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
@@ -46,23 +75,32 @@ def assemble_to_look(spec: PipelineSpec) -> Pipeline:
         SpecError: the ledger's or the table's place makes no sense.
     """
     columns = cache(lambda: table_columns(spec))
-    return _pipeline(spec, columns, lambda: columns().arrow_schema, None)
+    return _pipeline(spec, columns, lambda: columns().arrow_schema, _named(spec, None))
 
 
-def connect(spec: PipelineSpec) -> tuple[Broker, Callable[[ReadPlan], Reader]]:
+def connect(spec: PipelineSpec) -> Connection:
     """The pipeline's cluster, and readers of its topics: all that a look at them needs."""
+    return reach(spec.cluster, spec.source.isolation)
+
+
+def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
+    """A cluster at an isolation level. Nothing is asked yet.
+
+    Raises:
+        SpecError: the client properties can't be used.
+    """
     from ingest.kafka.broker import KafkaBroker
     from ingest.kafka.client import consumer_properties
 
-    source, tuning = spec.source, spec.source.tuning
-    properties = consumer_properties(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client())
+    servers, client, tuning = cluster.bootstrap_servers, cluster.client, cluster.tuning
+    properties = consumer_properties(servers, client, isolation=isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
         from ingest.read.confluent import KafkaReader
 
         return KafkaReader(properties, plan, **tuning.reader())
 
-    return KafkaBroker(source.bootstrap_servers, source.client, isolation=source.isolation, tuning=tuning.client()), reader
+    return KafkaBroker(servers, client, isolation=isolation, tuning=tuning.client()), reader
 
 
 def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
@@ -71,7 +109,25 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
     Raises:
         SpecError: no table can lie there.
     """
-    return _sink(spec, lambda: table_columns(spec).arrow_schema)
+    return make_table(spec.sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder)
+
+
+def make_table(section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> tuple[Sink, DeadLetters]:
+    """The table of a spec's section, and its dead letters.
+
+    Args:
+        section: what the spec says of it.
+        rows: the columns of the rows without the metadata columns.
+        metadata: these, name -> column.
+        folder: what a relative path is relative to.
+
+    Raises:
+        SpecError: no table can lie there, or hold such columns.
+    """
+    from ingest.sinks.kinds import sink_kind
+
+    kind = sink_kind(section.kind)
+    return kind.make(section, rows, metadata, folder), kind.dead_letters(section, folder)
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
@@ -83,15 +139,25 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     return (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
 
 
-def _pipeline(
-    spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, engine: Engine | None, transform: Transform | None = None
-) -> Pipeline:  # fmt: skip
+def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
+    """Those that the spec names."""
     from ingest.engine.local import local_session
     from ingest.engine.spark import SparkEngine
     from ingest.ledger.sql import open_ledger
 
-    broker, reader = connect(spec)
-    sink, dead_letters = _sink(spec, rows)
+    return Foundations(
+        connect(spec),
+        open_ledger(spec.state_url()),
+        lambda rows: make_table(spec.sink, rows, spec.metadata, spec.folder),
+        engine or SparkEngine(local_session),
+    )
+
+
+def _pipeline(
+    spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, on: Foundations, transform: Transform | None = None
+) -> Pipeline:  # fmt: skip
+    broker, reader = on.connection
+    sink, dead_letters = on.table(rows)
     return Pipeline(
         spec=spec,
         columns=columns,
@@ -99,10 +165,10 @@ def _pipeline(
         transform=lambda: _rules(spec) if transform is None else transform,
         broker=broker,
         reader=reader,
-        ledger=open_ledger(spec.state_url()),
+        ledger=on.ledger,
         sink=sink,
         dead_letters=dead_letters,
-        engine=engine or SparkEngine(local_session),
+        engine=on.engine,
     )
 
 
@@ -119,10 +185,3 @@ def _rules(spec: PipelineSpec) -> Transform:
 
     reference = spec.decode.schema_
     return Chain(() if reference is None else (Validate(reference, spec.folder),))
-
-
-def _sink(spec: PipelineSpec, rows: Rows) -> tuple[Sink, DeadLetters]:
-    from ingest.sinks.kinds import sink_kind
-
-    kind = sink_kind(spec.sink.kind)
-    return kind.make(spec.sink, rows, spec.metadata, spec.folder), kind.dead_letters(spec.sink, spec.folder)

@@ -23,6 +23,7 @@ from ingest.model.receipt import Receipt
 from ingest.ports.dead_letters import DeadLetters
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import in_time
 
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 
@@ -66,7 +67,7 @@ def _ingest(place: DemoHome, console: Console) -> bool:
 
     spec = load_spec(SPEC)
     before = _version(spec)
-    keys = [key_of(spec.window, place.start() + timedelta(hours=n)) for n in range(HOURS)]
+    keys = [key_of(in_time(spec.window), place.start() + timedelta(hours=n)) for n in range(HOURS)]
     with aside(place.log):
         result = backfill(defs(), spec, keys, console)
     if not result.success:

@@ -29,6 +29,7 @@ from ingest.run.micro_batches import preview_next, run_batch, run_batches
 from ingest.run.pipeline import preview, refuse_open, run
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import MicroBatches
 
 
 class PlanDocument(msgspec.Struct):
@@ -141,7 +142,7 @@ def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> No
 
 
 def _nothing(spec: PipelineSpec) -> Text:
-    least = spec.window.min_records
+    least = spec.window.min_records if isinstance(spec.window, MicroBatches) else 1
     return Text("Nothing is waiting" + (f": there are fewer than {least:,} new offsets." if least > 1 else "."))
 
 

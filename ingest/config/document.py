@@ -1,4 +1,4 @@
-"""A spec file as text: YAML with line numbers, and templates. Knows nothing of what a spec means."""
+"""A file of settings as text: YAML with line numbers, and templates. Knows nothing of what they mean."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_v
 TOLD = "told"
 """The type of a mistake whose sentence is whole: nothing is added to it."""
 
-SECRET: tuple[Place, ...] = (("source", "client"), ("state",), ("sink", "path"))
-"""Places whose values are never repeated in a message."""
+SECRET: tuple[Place, ...] = (("source", "client"), ("state",), ("sink", "path"), ("clusters", "*", "client"))
+"""Places whose values are never repeated in a message; `*` is any name."""
 
 _SHOWN_MAX = 80
 """Characters of a key or a value that are repeated in a message."""
@@ -93,8 +93,14 @@ class _BoundsError(Exception):
     """More values, or deeper ones, than a spec can have; says which, to be read after what holds them."""
 
 
-def read_document(text: str, number: int | None = None) -> Document:
-    """The attributes of a spec file; what is wrong with the text is among its mistakes. `number`: of several documents, which (from 0)."""
+def read_document(text: str, number: int | None = None, *, envelope: bool = True) -> Document:
+    """The values of a file; what is wrong with its text is among its mistakes.
+
+    Args:
+        text: the file's.
+        number: of several documents, which (from 0); None: there must be one.
+        envelope: what is wanted may stand under `attributes`, in Dagster's component file.
+    """
     document = Document()
     try:
         nodes = compose(text)
@@ -108,10 +114,11 @@ def read_document(text: str, number: int | None = None) -> Document:
         document.mistakes.append(Mistake((), "this is not YAML: it holds characters that no text has", 1))
         return document
     if number is None and len(nodes) > 1:
-        what = "a second document begins here: a spec is a file with one"
+        what = "a second document begins here: this is a file with one"
         document.mistakes.append(Mistake((), what, nodes[1].start_mark.line + 1))
     elif nodes:
-        _take(_unwrap(nodes[number or 0], document), document)
+        root = nodes[number or 0]
+        _take(_unwrap(root, document) if envelope else root, document)
     return document
 
 
@@ -252,7 +259,7 @@ def _is_branch(part: str) -> bool:
 
 def is_secret(place: Place) -> bool:
     """Whether what stands at a place is never repeated."""
-    return any(place[: len(s)] == s for s in SECRET)
+    return any(len(place) >= len(s) and all(part in {"*", at} for part, at in zip(s, place, strict=False)) for s in SECRET)
 
 
 def _shown(place: Place, value: object) -> str:

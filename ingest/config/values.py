@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -78,7 +79,9 @@ class Section(BaseModel):
         try:
             made = handler(data)
         except ValidationError as error:
-            raise _error([*map(_again, error.errors(include_url=False)), *_details(conflicts)]) from None
+            places = {place for place, _ in conflicts}
+            found = [e for e in error.errors(include_url=False) if e["type"] != "extra_forbidden" or e["loc"] not in places]
+            raise _error([*map(_again, found), *_details(conflicts)]) from None
         if conflicts:
             refuse(conflicts)
         return made
@@ -134,6 +137,10 @@ def _not_negative(value: timedelta) -> timedelta:
     if value < timedelta(0):
         raise ValueError("must not be negative")
     return value
+
+
+def _as_written(value: timedelta) -> str:
+    return f"{value // timedelta(milliseconds=1)}ms"
 
 
 def _size(value: object) -> object:
@@ -231,7 +238,13 @@ def topic_name(value: str) -> str:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative), Values("a duration")]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    AfterValidator(_not_negative),
+    PlainSerializer(_as_written, when_used="json-unless-none"),
+    Values("a duration"),
+]
 Instant = Annotated[datetime, BeforeValidator(as_instant), Values("an instant with its time zone")]
 Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX), Values("a number from 1 on")]
 CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number), Values("a number")]

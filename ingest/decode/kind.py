@@ -26,10 +26,9 @@ SchemaReference = Annotated[Written, AfterValidator(_schema), Values("`FILE.py:C
 
 
 class FormatSection(Section):
-    """What the `decode` section of every format has; each format says its own name and options.
+    """What the `decode` section of every format has; each format says its own name, as a `Literal`, and its own options.
 
-    `schema`: a pandera.polars DataFrameModel, as FILE.py:Class (relative to the spec) or package.module:Class: the table's columns and the
-    rules for its rows. A format that needs one to decode says so; one that knows its columns by itself may do without.
+    `schema` is relative to the spec. A format that needs one to decode requires it; one that knows its columns by itself may do without.
     """
 
     format: str = Field(description="What the messages are; the other settings of `decode` are the format's.")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import confluent_kafka as ck
@@ -16,8 +15,8 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # ty
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
+from ingest.kafka.clients import CLIENTS
 from ingest.kafka.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN
-from ingest.kafka.consumers import Consumers
 from ingest.kafka.properties import Tuning
 from ingest.kafka.questions import Questions
 from ingest.kafka.scan import scan, scanning
@@ -45,7 +44,7 @@ _NAMED = 3
 
 
 class KafkaBroker:
-    """`ports.broker.Broker` on a real cluster. Used on the driver, by one thread."""
+    """`ports.broker.Broker` on a real cluster. Used on the driver, by one thread; its client is shared (`clients`)."""
 
     def __init__(
         self, bootstrap: str, client: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED,
@@ -65,10 +64,9 @@ class KafkaBroker:
         """
         self._isolation = isolation
         consumer = consumer_properties(bootstrap, client, isolation=isolation, tuning=tuning)
-        questions = Questions(bootstrap, admin_properties(bootstrap, client, tuning=tuning), consumer, patience_seconds)
-        self._questions, self._admin = questions, questions.admin
-        # nothing in here refers to this object, so the idle consumer goes with it at once
-        self._consumers = Consumers(partial(questions.made, ck.Consumer, scanning(consumer)))
+        shared = CLIENTS.of(admin_properties(bootstrap, client, tuning=tuning))
+        self._questions, self._admin = Questions(bootstrap, shared, patience_seconds), shared.admin
+        self._consumers = shared.consumers(scanning(consumer))
 
     def cluster_id(self) -> str:
         """The cluster's id."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -15,19 +16,17 @@ import confluent_kafka as ck
 
 
 class Consumers:
-    """Gives each scan a consumer of its own, and keeps one idle. What is idle is closed when this object goes. Used by one thread."""
+    """Gives each scan a consumer of its own, and keeps one idle. What is idle is closed when this object goes. Used by any thread."""
 
     def __init__(self, new: Callable[[], ck.Consumer]) -> None:
         """`new` makes one, without an assignment."""
         self._new = new
-        self._idle: _Kept | None = None
+        self._idle: deque[_Kept] = deque(maxlen=1)  # whose operations are whole to all threads
 
     @contextmanager
     def one(self) -> Generator[ck.Consumer, None, None]:
         """A consumer without an assignment. It is kept if the scan ended or was left, and closed if it failed."""
-        kept, self._idle = self._idle, None
-        if kept is None or not kept.ours:
-            kept = _Kept(self._new())
+        kept = self._taken() or _Kept(self._new())
         try:
             yield kept.consumer
         except GeneratorExit:
@@ -38,12 +37,20 @@ class Consumers:
             raise
         self._give_back(kept)
 
+    def _taken(self) -> _Kept | None:
+        try:
+            kept = self._idle.pop()
+        except IndexError:
+            return None
+        return kept if kept.ours else None
+
     def _give_back(self, kept: _Kept) -> None:
-        if self._idle is not None or not kept.ours:
+        """The one that was idle before, if any, goes, and is closed with that."""
+        if not kept.ours:
             kept.close()
             return
         kept.consumer.unassign()
-        self._idle = kept
+        self._idle.append(kept)
 
 
 class _Kept:

@@ -6,7 +6,6 @@ moves, the network broke) or named at once (no such topic, no right to see it).
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -14,19 +13,13 @@ from typing import Any, TypeVar
 
 import stamina
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.client import scrubbed
+from ingest.kafka.clients import CLIENTS, Client
 from ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
-from ingest.kafka.properties import Value
 
 T = TypeVar("T")
 K = TypeVar("K")
-
-_log = logging.getLogger("windrow.librdkafka")
-_log.addHandler(logging.NullHandler())
-_log.propagate = False  # each lost connection is several lines of noise; what matters is in the errors. Attach a handler to see it all
 
 _REQUEST_SECONDS = 10.0
 _HEAR_SECONDS = 0.05
@@ -39,45 +32,27 @@ _OTHERS_SECONDS = 2.0
 
 
 class Questions:
-    """An AdminClient, and the patience with it. Used by one thread."""
+    """A cluster's client, and the patience with it. Used by one thread; the client is everybody's."""
 
-    def __init__(self, bootstrap: str, properties: Mapping[str, Value], secrets: Mapping[str, Value], patience: float) -> None:
-        """Connects lazily.
+    def __init__(self, bootstrap: str, client: Client, patience: float) -> None:
+        """Asks nothing yet.
 
         Args:
             bootstrap: the cluster's address, for errors.
-            properties: those of the AdminClient.
-            secrets: properties whose secrets no error may quote.
+            client: what asks; one that fails for good is not given to others any more.
             patience: how long one question is asked again before giving up, in seconds.
-
-        Raises:
-            SpecError: the client properties can't be used.
         """
         self.patience = patience
-        self.heard: str | None = None
+        self.admin = client.admin
+        self._client = client
         self._bootstrap = bootstrap
-        self._secrets = secrets
         self._news = False
-        self._login: str | None = None
-        self._untrusted: tuple[float, str] | None = None
-        self.admin = self.made(AdminClient, properties)
+        self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
         """How long one request may take."""
         return min(_REQUEST_SECONDS, self.patience)
-
-    def made(self, client: Callable[[Any], T], properties: Mapping[str, Value]) -> T:
-        """A client whose own errors and log lines are heard here.
-
-        Raises:
-            SpecError: the properties can't be used.
-        """
-        try:
-            return client(dict(properties) | {"error_cb": self._listen, "logger": _log})
-        except KafkaException as why:
-            text = self.scrub(why.args[0].str())
-            raise SpecError(f"The client properties can't be used: {text}", "spec", "Mend them under source.client.") from None
 
     def each(self, futures: Mapping[K, Future[Any]]) -> dict[K, Any]:
         """Per key its answer, or the KafkaException that says why this one can't be had; any other failure is raised, and is of all."""
@@ -121,8 +96,7 @@ class Questions:
         def again(why: Exception) -> bool:
             return self.again(why.args[0]) if isinstance(why, KafkaException) else isinstance(why, TimeoutError)
 
-        self._login = self.heard = self._untrusted = None
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         try:
             for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, wait_initial=0.1, wait_max=2.0):
                 with attempt:
@@ -157,38 +131,52 @@ class Questions:
         if code == KafkaError.TOPIC_EXCEPTION:
             return SpecError("Kafka does not take this for a topic's name", "plan", "Mend source.topic.", topic)
         if code in LOGIN or self._login is not None:
+            CLIENTS.leave(self._client)
             text = self._login or self.scrub(error.str())
             do = "Check the sasl.* and ssl.* properties under source.client."
             return SpecError(f"The cluster refused the login: {text}", "plan", do, topic)
-        if self._untrusted is not None:
+        rejected = self._untrusted
+        if rejected is not None:
+            CLIENTS.leave(self._client)
             do = (
                 "See that ssl.ca.location (or ssl.ca.pem) under source.client names the CA of the brokers' certificates, these are for "
                 "the host names that clients use and have not expired, and that the brokers accept the client's own, if they want one."
             )
-            return SpecError(f"The TLS certificate is not accepted: {self._untrusted[1]}", "plan", do, topic)
+            return SpecError(f"The TLS certificate is not accepted: {rejected[1]}", "plan", do, topic)
         return self.unreachable(what, topic, self.heard or self.scrub(error.str()))
 
     def unreachable(self, what: str, topic: str | None, why: str) -> UnreachableError:
         """No answer, and the reason as far as it is known."""
+        CLIENTS.leave(self._client)
         text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
         do = "Check that the broker runs, can be reached, and speaks source.client's security.protocol (else PLAINTEXT); then try again."
         return UnreachableError(text, "plan", do, topic)
 
     def scrub(self, text: str) -> str:
         """A text of librdkafka without the secrets that it might quote."""
-        return scrubbed(text, self._secrets)
+        return self._client.scrub(text)
 
-    def _listen(self, error: KafkaError) -> None:
-        """The client's own errors: the reason behind a timeout, and a refused login, which no further try would mend."""
-        if self.heard is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  # which only counts the reasons
-            self.heard = self.scrub(error.str())
-        if error.code() in LOGIN:
-            self._login = self.heard
-        if self._untrusted is None and untrusted(error.str()):
-            self._untrusted = time.monotonic(), self.scrub(error.str())
+    @property
+    def heard(self) -> str | None:
+        """The client's own words since the question was put: the reason behind a timeout. "All brokers are down" only counts them."""
+        said = [error for _, error in self._client.said_since(self._began)]
+        reasons = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001  # public
+        return self.scrub((reasons or said)[-1].str()) if said else None
+
+    @property
+    def _login(self) -> str | None:
+        """Why the login was refused, which no further try would mend."""
+        refused = [error for _, error in self._client.said_since(self._began) if error.code() in LOGIN]
+        return self.scrub(refused[-1].str()) if refused else None
+
+    @property
+    def _untrusted(self) -> tuple[float, str] | None:
+        """When a certificate was not accepted for the first time since the question was put, and why."""
+        said = self._client.said_since(self._began)
+        return next(((at, self.scrub(error.str())) for at, error in said if untrusted(error.str())), None)
 
     @property
     def _turned_away(self) -> bool:
         """Whether no further try would help: the login was refused, or a certificate was not accepted and no other broker answers."""
-        rejected = self._untrusted is not None and time.monotonic() - self._untrusted[0] > _OTHERS_SECONDS
-        return self._login is not None or rejected
+        rejected = self._untrusted
+        return self._login is not None or (rejected is not None and time.monotonic() - rejected[0] > _OTHERS_SECONDS)

@@ -20,6 +20,7 @@ from ingest.operate.lag import PartitionLag, lag
 from ingest.plan.topics import discover
 from ingest.ports.broker import TopicInfo
 from ingest.run.context import Pipeline
+from ingest.spec.window import TimeWindows
 from ingest.windows.grid import after, batch_at, is_closed, window_at
 
 NEAR = 4
@@ -48,14 +49,15 @@ def retention_margin(pipeline: Pipeline) -> RetentionMargin:
     Raises:
         SpecError, RefusedError, UnreachableError: what was to be asked for gave no answer.
     """
-    return _of_batches(pipeline) if pipeline.spec.window.is_batch else _of_windows(pipeline)
+    grid = pipeline.spec.window
+    return _of_windows(pipeline, grid) if isinstance(grid, TimeWindows) else _of_batches(pipeline)
 
 
-def _of_windows(pipeline: Pipeline) -> RetentionMargin:
+def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
     spec, now = pipeline.spec, pipeline.now()
     committed = {c.receipt.window.span[0] for c in pipeline.sink.receipts() if c.receipt.window.span is not None}
-    oldest = None if spec.window.start is None else oldest_open(spec.window.start, spec.window.grid, committed)
-    if oldest is None or not is_closed(oldest, timedelta(0), now):
+    oldest = oldest_open(grid.start, grid.grid, committed)
+    if not is_closed(oldest, timedelta(0), now):
         return RetentionMargin("ok", "every window that is over is committed")
     start = pipeline.ledger.start(spec.id, oldest.start)
     topics, gone = _held(pipeline, start)

@@ -37,7 +37,12 @@ def make_plan(window: Window, start: Boundary, stop: Boundary, sink: str, split_
     if lost is not None:
         msg = f"the boundaries of {lost.tp} are inverted: {lost.offset}, and the window's end doesn't know it"
         raise ValueError(msg)
-    return Plan(window, start, stop, tuple(s for low, high in ranges.values() for s in _pieces(low, high, split_records)), sink)
+    return Plan(window, start, stop, tuple(cut(ranges, split_records)), sink)
+
+
+def cut(ranges: Mapping[TopicPartition, tuple[Mark, Mark]], split_records: int | None = None) -> Iterator[Split]:
+    """The splits of what lies between two boundaries (`tiling.between`), each of at most `split_records` offsets."""
+    return (split for low, high in ranges.values() for split in _pieces(low, high, split_records))
 
 
 def _pieces(low: Mark, high: Mark, most: int | None) -> Iterator[Split]:

@@ -16,6 +16,7 @@ from ingest.plan.ends import first_boundary
 from ingest.plan.resolve import resolve
 from ingest.run.availability import asked_until_believed
 from ingest.run.context import Pipeline, Progress, ignore
+from ingest.spec.window import in_time
 from ingest.windows import grid as grids
 from ingest.windows.tiling import clamped
 
@@ -63,7 +64,8 @@ def _patient_candidates(pipeline: Pipeline, label: datetime, progress: Callable[
         OpenTransactionError: where the source starts lies behind it, so that nothing stable counts.
         CutOffError: a log ends below a boundary that is frozen below the label.
     """
-    deadline = label + pipeline.spec.window.delay + pipeline.spec.window.max_wait
+    grid = in_time(pipeline.spec.window)
+    deadline = label + grid.delay + grid.max_wait
     began = pipeline.now()
     while True:
         now = pipeline.now()
@@ -81,7 +83,7 @@ def _candidates(
 ) -> list[Boundary]:  # fmt: skip
     """Boundaries to freeze: from the receipt of a window that touches the label (a ledger may get lost), else by asking the cluster."""
     spec = pipeline.spec
-    grid, first = spec.window.grid, spec.window.start or label
+    grid, first = spec.window.grid, in_time(spec.window).start
     labels = (grids.before(grid, label), label, grids.after(grid, label))
     for window in (Window(spec.id, a, b) for a, b in pairwise(labels)):
         committed = pipeline.sink.look(window)

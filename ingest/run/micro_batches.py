@@ -30,6 +30,7 @@ from ingest.run.context import Pipeline, Progress, Request, Result, ignore
 from ingest.run.freezing import refuse_changed_grid
 from ingest.run.frontier import frontier
 from ingest.run.pipeline import preview, run
+from ingest.spec.window import MicroBatches
 from ingest.windows.grid import batch_at
 from ingest.windows.tiling import clamped
 
@@ -44,7 +45,7 @@ def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress
         RefusedError, UnreachableError: as `pipeline.run`; a refused batch is in the way of all later ones until it is committed.
     """
     spec = pipeline.spec
-    _refuse_windows_in_time(pipeline)
+    _batches(pipeline)
     refuse_changed_grid(pipeline)
     refuse_wrong_place(pipeline)
     number = pipeline.ledger.assigned(spec.id, request.id)
@@ -92,7 +93,7 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
         RefusedError, SpecError, UnreachableError: as `run_batch`.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
-    _refuse_windows_in_time(pipeline)
+    _batches(pipeline)
     refuse_other_table(pipeline)
     source = spec.source.origin(spec.window.grid)
     lower = frontier(ledger, spec.id) or first_boundary(pipeline.broker, source, 0)
@@ -105,17 +106,23 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     return make_plan(batch_at(spec.id, number), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
 
 
-def _refuse_windows_in_time(pipeline: Pipeline) -> None:
+def _batches(pipeline: Pipeline) -> MicroBatches:
+    """What the spec says of micro-batches.
+
+    Raises:
+        GridError: the pipeline has windows in time.
+    """
     spec = pipeline.spec
-    if not spec.window.is_batch:
+    if not isinstance(spec.window, MicroBatches):
         raise GridError(f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches", "plan", "Name the window to run.")
+    return spec.window
 
 
 def _waiting(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None:
     """The end of the batch that begins at the newest boundary; None if too little is waiting."""
-    window, source = pipeline.spec.window, pipeline.spec.source.origin(pipeline.spec.window.grid)
+    batches, source = _batches(pipeline), pipeline.spec.source.origin(pipeline.spec.window.grid)
     return asked_until_believed(
-        pipeline, lambda: next_batch(pipeline.broker, source, lower, label, window.max_records, window.min_records)
+        pipeline, lambda: next_batch(pipeline.broker, source, lower, label, batches.max_records, batches.min_records)
     )  # fmt: skip
 
 

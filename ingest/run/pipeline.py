@@ -41,6 +41,7 @@ from ingest.run.frontier import start_of
 from ingest.run.publish import Published, publish
 from ingest.run.task import LateBins, SplitTask
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import TimeWindows
 from ingest.windows import grid as grids
 
 __all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run"]
@@ -94,9 +95,9 @@ def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) ->
 def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:
     """The window must be one of the pipeline's own, on the grid that its boundaries are frozen on."""
     spec = pipeline.spec
-    first = spec.window.start
-    if window.span is not None and first is not None and window.span[0] < first:
-        what = f"Window {window.key} lies before the start of {spec.id}, {instant(first)}"
+    grid = spec.window
+    if window.span is not None and isinstance(grid, TimeWindows) and window.span[0] < grid.start:
+        what = f"Window {window.key} lies before the start of {spec.id}, {instant(grid.start)}"
         raise GridError(what, "plan", "Run a later one: what lies before the start is in no window.")
     fits = window.span is None if spec.window.is_batch else _on_grid(spec, window)
     if not fits:
@@ -116,11 +117,10 @@ def refuse_open(pipeline: Pipeline, window: Window) -> None:
     Raises:
         NotClosedError: says from when on it can be run.
     """
-    delay = pipeline.spec.window.delay
-    if window.span is not None and not grids.is_closed(window, delay, pipeline.now()):
-        raise NotClosedError(
-            f"Window {window.key} of {window.pipeline} is not closed yet", "plan", f"Run it at {instant(window.span[1] + delay)} or later."
-        )
+    grid = pipeline.spec.window
+    if window.span is not None and isinstance(grid, TimeWindows) and not grids.is_closed(window, grid.delay, pipeline.now()):
+        closed = instant(window.span[1] + grid.delay)
+        raise NotClosedError(f"Window {window.key} of {window.pipeline} is not closed yet", "plan", f"Run it at {closed} or later.")
 
 
 def _generation(pipeline: Pipeline, window: Window, request: Request, found: Committed | None) -> int:
@@ -192,11 +192,11 @@ def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss
 
 
 def _hours(pipeline: Pipeline, window: Window) -> LateBins | None:
-    if window.span is None:
+    grid = pipeline.spec.window
+    if window.span is None or not isinstance(grid, TimeWindows):
         return None
     start, end = window.span
-    begun = pipeline.spec.window.start or start
-    labels = [label for label in grids.labels_back(pipeline.spec.window.grid, start, LATE_WINDOWS) if begun <= label < start]
+    labels = [label for label in grids.labels_back(grid.grid, start, LATE_WINDOWS) if grid.start <= label < start]
     edges = [*labels, start, end]
     return LateBins(tuple(_millis(e) for e in edges), tuple(label_text(e) for e in edges[:-1]))
 

@@ -19,7 +19,7 @@ METADATA_MEANINGS: Mapping[str, str] = {
     "topic": "the message's topic",
     "partition": "its partition",
     "offset": "its offset",
-    "ordinal": "which of its message's rows the row is, from 0: more than one where a transform makes several",
+    "ordinal": "which of its message's rows the row is, from 0; with the three above it names a row, where a message may become several",
     "timestamp": "when it was made, or appended to the log; null where it has no timestamp, or one outside the years 1 to 9999",
     "timestamp-type": "which of the two `timestamp` is",
     "headers": "its headers as a map; of two with one key the last, as in Flink",

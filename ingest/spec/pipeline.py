@@ -8,18 +8,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
-from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of
+from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of, told
 from ingest.decode.formats import DecodeSection
 from ingest.errors import GridError, SpecError
 from ingest.sinks.kinds import SinkOfItsKind
+from ingest.spec.cluster import ClusterSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
+
+NOT_WRITTEN = ("folder", "named_cluster")
+"""What whoever loads a spec puts in; written in one, these are unknown keys."""
 
 
 def _pipeline_id(value: str) -> str:
@@ -44,7 +49,8 @@ class LimitsSpec(Section):
 class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
-    `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. `folder` is where the spec lies.
+    `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. Two are not written in a spec: `folder` is where
+    it lies, `named_cluster` what a windrow.yaml says of the cluster that the source names.
     """
 
     id: Annotated[Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")] = Field(
@@ -73,6 +79,15 @@ class PipelineSpec(Section):
         LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL.")  # may hold a password
     folder: Path
+    named_cluster: SkipJsonSchema[ClusterSpec | None] = Field(default=None, repr=False, validate_default=True)
+
+    @field_validator("named_cluster")
+    @classmethod
+    def _names_it(cls, found: ClusterSpec | None, info: ValidationInfo) -> ClusterSpec | None:
+        """There exactly if the source names one. `info.data` has no source if that is wrong itself."""
+        if "source" in info.data and (info.data["source"].cluster is None) != (found is None):
+            raise told("goes with source.cluster: ingest.spec.load looks it up")
+        return found
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -83,6 +98,15 @@ class PipelineSpec(Section):
         if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
             yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
         yield from _start_mistakes(str(written.get("id")), window)
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster as the pipeline reaches it: the source's own, or the named one under what the source says besides."""
+        source = self.source
+        if self.named_cluster is not None:
+            return self.named_cluster.under(source.client, source.tuning)
+        assert source.bootstrap_servers is not None, "SourceSpec refuses a source that says neither"
+        return ClusterSpec(bootstrap_servers=source.bootstrap_servers, client=source.client, tuning=source.tuning)
 
     def sink_path(self) -> str:
         """Where the table is, as its kind says it."""

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from datetime import timedelta
-from typing import Annotated, Any, TypedDict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from ingest.config.document import Place, nearest
 from ingest.config.values import (
     PARTITION_MAX,
-    Count,
     CountOrNone,
-    Duration,
     LeftOut,
     OrNone,
     Scalar,
     Section,
     Servers,
-    Size,
     Text,
     TopicName,
     Values,
@@ -28,12 +24,13 @@ from ingest.config.values import (
     told,
     topic_name,
 )
-from ingest.kafka.properties import Tuning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
+from ingest.spec.cluster import TuningSpec, cluster_name
 from ingest.spec.start import WORDS, ByTopic, Start, StartSpec
 from ingest.windows.grid import BATCH
 
+_CLUSTER = ("cluster", "bootstrap_servers")
 _SELECTING = ("topic", "topic_pattern", "partitions")
 _PATTERN_MAX = 1000
 
@@ -102,88 +99,20 @@ _Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, le=PARTITION_M
 _Partitions = Annotated[tuple[_Partition, ...], AfterValidator(_partitions)]
 _ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_some)]
 
-# ----------------------------------------------------------------------------------------------------------------------------- tuning
-
-
-def _not_zero(value: timedelta) -> timedelta:
-    if not value:
-        raise ValueError("must be more than 0")
-    return value
-
-
-class ReaderTuning(TypedDict, total=False):
-    """The reader's own settings; what isn't there is left to the reader."""
-
-    rows_max: int
-    bytes_max: int
-    stall_seconds: float
-
-
-class TuningSpec(Section):
-    """How much is fetched, held and waited for. None: windrow's own default."""
-
-    rack: Annotated[Text | None, Values("a name")] = Field(
-        default=None, description="Reads from a replica of this rack, where there is one."
-    )
-    fetch_min_bytes: Annotated[Size | None, LeftOut("`1`")] = Field(
-        default=None, description="How much the broker waits for before it answers."
-    )
-    fetch_max_bytes: Annotated[Size | None, LeftOut("`50MiB`")] = Field(default=None, description="The most in one answer.")
-    fetch_partition_bytes: Annotated[Size | None, LeftOut("`1MiB`")] = Field(
-        default=None, description="The most of one topic-partition in one answer."
-    )
-    fetch_wait: Annotated[Duration | None, LeftOut("`100ms`")] = Field(
-        default=None, description="How long the broker waits for `fetch_min_bytes`."
-    )
-    queue_bytes: Annotated[Size | None, LeftOut("`16MiB`")] = Field(default=None, description="The most that is fetched ahead of decoding.")
-    queue_messages: Annotated[Count | None, LeftOut("`100000`")] = Field(
-        default=None, description="Messages are fetched ahead while fewer than these are waiting."
-    )
-    batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(default=None, description="How many messages are decoded at once.")
-    batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, LeftOut("`16MiB`")] = Field(
-        default=None, description="How many bytes of keys and values are decoded at once."
-    )
-    request_timeout: Annotated[Duration | None, LeftOut("`20s`")] = Field(default=None, description="How long one request may take.")
-    stall_timeout: Annotated[Annotated[Duration, AfterValidator(_not_zero)] | None, LeftOut("`60s`")] = Field(
-        default=None, description="How long a read may see nothing arrive before it is given up."
-    )
-
-    def client(self) -> Tuning:
-        """What librdkafka is told."""
-        return Tuning(
-            rack=self.rack,
-            fetch_min_bytes=self.fetch_min_bytes,
-            fetch_max_bytes=self.fetch_max_bytes,
-            fetch_partition_bytes=self.fetch_partition_bytes,
-            fetch_wait_ms=_milliseconds(self.fetch_wait),
-            queue_bytes=self.queue_bytes,
-            queue_messages=self.queue_messages,
-            request_timeout_ms=_milliseconds(self.request_timeout),
-        )
-
-    def reader(self) -> ReaderTuning:
-        """What the reader is told."""
-        found = ReaderTuning()
-        if self.batch_messages is not None:
-            found["rows_max"] = self.batch_messages
-        if self.batch_bytes is not None:
-            found["bytes_max"] = self.batch_bytes
-        if self.stall_timeout is not None:
-            found["stall_seconds"] = self.stall_timeout.total_seconds()
-        return found
-
-
-def _milliseconds(value: timedelta | None) -> int | None:
-    return None if value is None else value // timedelta(milliseconds=1)
-
-
 # ----------------------------------------------------------------------------------------------------------------------------- source
 
 
 class SourceSpec(Section):
-    """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`."""
+    """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`.
 
-    bootstrap_servers: Servers = Field(description="The cluster's first addresses.")
+    `cluster` names one of a windrow.yaml, instead of `bootstrap_servers`; what stands under `client` and `tuning` then goes over what that
+    one has: see `ingest.spec.cluster.ClusterSpec.under`.
+    """
+
+    cluster: Annotated[Annotated[Text, AfterValidator(cluster_name)] | None, Values("a name")] = Field(
+        default=None, description="The cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
+    )
+    bootstrap_servers: Servers | None = Field(default=None, description="The cluster's first addresses.")
     topic: Annotated[_TopicList | None, Values("a name, or a list of them")] = Field(
         default=None, description="Reads these topics, with partitions that are added later."
     )
@@ -218,9 +147,10 @@ class SourceSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Exactly one way to say which topics."""
-        chosen = [name for name in _SELECTING if written.get(name) is not None]
+        """Exactly one way to say which cluster, and which topics."""
         meant = {nearest(str(name), tuple(cls.model_fields)) for name in written if name not in cls.model_fields}
+        yield from _which_cluster(written, meant)
+        chosen = [name for name in _SELECTING if written.get(name) is not None]
         if not chosen and not meant & {*_SELECTING}:
             yield (), "Either 'topic', 'topic_pattern' or 'partitions' must be set: nothing says which topics are read"
         for name in chosen[1:]:
@@ -250,6 +180,16 @@ class SourceSpec(Section):
         start = self.start or ("earliest" if grid == BATCH else "label")
         initializer = WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
         return Source(self.selection(), initializer, self.on_removed, self.on_loss)
+
+
+def _which_cluster(written: Mapping[str, Any], meant: Collection[str | None]) -> Iterator[tuple[Place, str]]:
+    named = [name for name in _CLUSTER if name in written]
+    if not named and not {*meant} & {*_CLUSTER}:
+        yield ("bootstrap_servers",), "is missing, and so is cluster: one of them says which cluster is read"
+    if named and all(written[name] is None for name in named):
+        yield (named[0],), "must not be empty"
+    if all(written.get(name) is not None for name in _CLUSTER):
+        yield ("bootstrap_servers",), "'cluster' and 'bootstrap_servers' must not be set together: exactly one says which cluster is read"
 
 
 def _selection(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, Tag, ValidationInfo, field_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from ingest.config.document import Place
-from ingest.config.values import Count, CountOrNone, Duration, Instant, LeftOut, Section, Values, Written, told
-from ingest.errors import SpecError
-from ingest.model.label import Label
+from ingest.config.values import Count, CountOrNone, Duration, Instant, Section, Values, Written, told
+from ingest.errors import GridError, SpecError
 from ingest.windows.grid import BATCH, cron
 
 _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
-_TIMED = ("start", "delay", "max_wait", "idle")
-_BATCHED = ("every", "max_records", "min_records")
 
 
 def _grid(value: str) -> str:
@@ -31,6 +30,12 @@ def _every(value: str) -> str:
     return value
 
 
+def _there(value: object) -> object:
+    if value is None:
+        raise told("is missing")
+    return value
+
+
 def is_cron(text: str) -> bool:
     """Whether a text is a grid of windows in time."""
     try:
@@ -40,42 +45,45 @@ def is_cron(text: str) -> bool:
     return True
 
 
-class WindowSpec(Section):
-    """The grid of windows, in UTC, or `batch`. A window in time can be run once its end lies `delay` in the past."""
+class TimeWindows(Section):
+    """Windows in time, on a grid in UTC. One can be run once its end lies `delay` in the past."""
 
-    grid: Annotated[Written, AfterValidator(_grid), Values("`hourly`, `daily`, a cron expression of five fields, `batch`")] = Field(
-        description="Where windows begin and end, in UTC; `batch`: micro-batches, which are numbered."
+    is_batch: ClassVar[bool] = False
+    grid: Annotated[Written, AfterValidator(_grid), Values("`hourly`, `daily`, a cron expression of five fields")] = Field(
+        description="Where windows begin and end, in UTC."
     )
-    start: Annotated[Instant | None, LeftOut("required, but for micro-batches")] = Field(
-        default=None, description="Where the first window begins: an instant of the grid. Micro-batches have none."
-    )
-    delay: Duration = Field(
-        default=timedelta(minutes=5), description="How long after its end a window is closed and may be run. Not for micro-batches."
-    )
+    start: Annotated[Instant, BeforeValidator(_there)] = Field(description="Where the first window begins: an instant of the grid.")
+    delay: Duration = Field(default=timedelta(minutes=5), description="How long after its end a window is closed and may be run.")
     max_wait: Duration = Field(
         default=timedelta(minutes=5),
-        description="How much longer an open transaction is waited for that may hold messages of a window. Not for micro-batches.",
+        description="How much longer an open transaction is waited for that may hold messages of a window.",
     )
     idle: Literal["wait", "exempt"] = Field(
-        default="wait",
-        description="Whether a topic-partition without newer messages keeps a window from being complete. Not for micro-batches.",
+        default="wait", description="Whether a topic-partition without newer messages keeps a window from being complete."
     )
-    every: Annotated[Written, AfterValidator(_every), Values("a cron expression of five fields")] = Field(
-        default="* * * * *", description="When the schedule asks for the next micro-batch. Micro-batches only."
-    )
-    max_records: CountOrNone = Field(default=None, description="The most offsets in one micro-batch. Micro-batches only.")
-    min_records: Count = Field(default=1, description="With fewer new offsets no micro-batch is cut. Micro-batches only.")
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Each kind of window has options of its own."""
-        grid = written.get("grid")
-        if grid == BATCH:
-            yield from (((name,), "is for windows in time; micro-batches don't have it") for name in _TIMED if name in written)
-        elif isinstance(grid, str) and is_cron(grid):
-            yield from (((name,), f"is for micro-batches (grid: {BATCH}) only") for name in _BATCHED if name in written)
-            if written.get("start") is None:
-                yield ("start",), "is missing"
+        if _kind_of(written) == _TIME:
+            yield from (((name,), f"is for micro-batches (grid: {BATCH}) only") for name in _only(MicroBatches) if name in written)
+
+
+class MicroBatches(Section):
+    """Windows between two sequence numbers: whatever is waiting when one is cut."""
+
+    is_batch: ClassVar[bool] = True
+    grid: Literal["batch"] = Field(description="Windows are numbered micro-batches.")
+    every: Annotated[Written, AfterValidator(_every), Values("a cron expression of five fields")] = Field(
+        default="* * * * *", description="When the schedule asks for the next micro-batch."
+    )
+    max_records: CountOrNone = Field(default=None, description="The most offsets in one micro-batch.")
+    min_records: Count = Field(default=1, description="With fewer new offsets no micro-batch is cut.")
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Each kind of window has options of its own."""
+        yield from (((name,), "is for windows in time; micro-batches don't have it") for name in _only(TimeWindows) if name in written)
 
     @field_validator("min_records")
     @classmethod
@@ -85,12 +93,58 @@ class WindowSpec(Section):
             raise told(f"must not be more than max_records, {most}: no micro-batch would ever be cut")
         return least
 
-    @property
-    def is_batch(self) -> bool:
-        """Whether these are micro-batches."""
-        return self.grid == BATCH
 
-    @property
-    def first(self) -> Label:
-        """The first window's label."""
-        return self.start or 0
+class Undecided(TimeWindows):
+    """What has no grid, or one that isn't any: whichever kind was meant, all its other mistakes are told beside that. Never valid."""
+
+    start: Instant | None = None  # type: ignore[assignment]  # nobody can say whether it is missing
+    every: Annotated[Written, AfterValidator(_every)] | None = None
+    max_records: CountOrNone = None
+    min_records: Count | None = None
+
+
+def _only(kind: type[Section]) -> list[str]:
+    return [name for name in kind.model_fields if name != "grid"]
+
+
+_TIME, _BATCH, _UNDECIDED = "~time", "~batch", "~undecided"
+
+
+def _kind_of(written: object) -> str:
+    """Which kind of windows a section says."""
+    if not isinstance(written, Mapping):
+        return _BATCH if isinstance(written, MicroBatches) else _TIME
+    grid = written.get("grid")
+    return _BATCH if grid == BATCH else _TIME if isinstance(grid, str) and is_cron(grid) else _UNDECIDED
+
+
+class _ByGrid:
+    """The JSON schema of either kind: the grid says which."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """In place of alternatives, of which an error could only say that none fits."""
+        in_time, batches, undecided = handler(schema)["oneOf"]
+        return {
+            "if": {"properties": {"grid": {"const": BATCH}}, "required": ["grid"]}, "then": batches,
+            "else": {"if": {"properties": {"grid": {"pattern": r"\{\{"}}, "required": ["grid"]}, "then": undecided, "else": in_time},
+        }  # fmt: skip
+
+
+WindowSpec = Annotated[
+    Annotated[TimeWindows, Tag(_TIME)] | Annotated[MicroBatches, Tag(_BATCH)] | Annotated[Undecided, Tag(_UNDECIDED)],
+    Discriminator(_kind_of),
+    _ByGrid,
+]
+"""What a pipeline's windows are: in time, or micro-batches."""
+
+
+def in_time(window: WindowSpec) -> TimeWindows:
+    """Windows that are in time, for who has no use for others.
+
+    Raises:
+        GridError: they are micro-batches.
+    """
+    if not isinstance(window, TimeWindows):
+        raise GridError("These are micro-batches, not windows in time", "plan", "Name micro-batches by their numbers.")
+    return window

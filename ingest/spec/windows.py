@@ -6,6 +6,7 @@ from ingest.errors import GridError, SpecError
 from ingest.model.label import label_text
 from ingest.model.window import Window
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import TimeWindows
 from ingest.windows.grid import parse_windows
 
 
@@ -24,8 +25,8 @@ def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
         windows = parse_windows(spec.id, spec.window.grid, text)
     except GridError as error:
         raise SpecError(error.what, "spec", error.do) from None
-    span, begin = windows[0].span, spec.window.start
-    if span is not None and begin is not None and span[0] < begin:
-        what = f"Window {windows[0].key} lies before the pipeline's start, {label_text(begin)}"
-        raise SpecError(what, "spec", f"Choose {label_text(begin)} or a later one.")
+    span, grid = windows[0].span, spec.window
+    if span is not None and isinstance(grid, TimeWindows) and span[0] < grid.start:
+        what = f"Window {windows[0].key} lies before the pipeline's start, {label_text(grid.start)}"
+        raise SpecError(what, "spec", f"Choose {label_text(grid.start)} or a later one.")
     return windows

@@ -13,18 +13,16 @@ import pyarrow as pa
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError
 from ingest.model.binding import Binding, refuse_other_binding
-from ingest.model.codec import to_json
 from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged
 from ingest.model.window import Window
-from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
-from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks.audit import PlainAudit
+from ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown
+from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_LETTERS
 from ingest.sinks.decision import Seen, decide
-from ingest.sinks.inline import InlineStagerFactory, tables
-from ingest.sinks.staging import DeadLetterLayout, RowLayout
+from ingest.sinks.inline import InlineSink, InlineStagerFactory, tables
+from ingest.sinks.staging import DeadLetterLayout
 
 Fault = Literal["conflict", "unknown", "lost"]
 """The next commit: loses against another one first; arrives and isn't answered; neither arrives nor is answered."""
@@ -39,31 +37,15 @@ class _State(msgspec.Struct, frozen=True):
     committed: dict[Window, Committed] = {}
 
 
-class MemorySink:
+class MemorySink(InlineSink):
     """A table in this process; `fault` is what happens to the next commit. Safe under threads."""
 
-    promises = Promises(atomic="window", replaces=True, mode="append")
-
     def __init__(self, name: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
-        refuse_wrong(schema.names, metadata)
-        self.schema, self.metadata = schema, dict(metadata)
+        super().__init__(f"memory:{name}", schema, metadata)
         self.fault: Fault | None = None
         self.conflicts = 0
-        self._name = name
         self._state = _State()
         self._lock = threading.Lock()
-
-    @property
-    def identity(self) -> str:
-        """Which table this is."""
-        return f"memory:{self._name}"
-
-    def is_at(self, identity: str) -> bool:
-        """See `ports.sink.Sink.is_at`; it has one name."""
-        return identity == self.identity
-
-    def refuse_unwritable(self) -> None:
-        """See `ports.sink.Sink.refuse_unwritable`: it always can."""
 
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
@@ -85,14 +67,9 @@ class MemorySink:
         committed = self._state.committed
         return iter([committed[w] for w in sorted(committed)])
 
-    def receipt_text(self, receipt: Receipt) -> str:
-        """See `ports.sink.Sink.receipt_text`."""
-        return to_json(receipt)
-
-    def stager(self, plan: Plan, generation: int, attempt: str) -> InlineStagerFactory:
-        """See `ports.sink.Sink.stager`."""
-        del generation
-        return InlineStagerFactory(RowLayout(self.schema, self.metadata, attempt), plan.window.key)
+    def kept_rows(self) -> Mapping[str, Sequence[pa.Table]]:
+        """See `sinks.inline.InlineSink.kept_rows`."""
+        return self._state.rows
 
     def pieces(self) -> list[pa.Table]:
         """All rows that are visible, one table per staged piece, in the order in which they were staged."""
@@ -117,15 +94,6 @@ class MemorySink:
                 return Unknown("the memory sink was told not to answer")
             if fault is None:
                 return Done(done)
-
-    def audit(self) -> Audit:
-        """See `ports.sink.Sink.audit`."""
-        return PlainAudit(self, self.metadata, lambda: self._state.rows)
-
-    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        """See `ports.sink.Sink.sweep`: what is staged lies nowhere."""
-        del older_than, dry_run
-        return []
 
     def _swap(self, seen: _State, new: _State) -> Fault | None:
         """Put the new state in the place of the one that was looked at, if it still is there."""

@@ -20,11 +20,10 @@ from assets.factory import kafka_table
 from assets.names import topic_key
 from assets.topic import topic_assets
 from ingest.errors import SpecError
-from ingest.model.source import Selection
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
-from resources.kafka import Snapshot, snapshot
-from tests.assets.world import TOPIC, World
+from ingest.spec.window import MicroBatches
+from tests.assets.world import TOPIC, MemorySource, World
 from tests.spec.test_settings import FIELDS
 
 PROJECT = Path(__file__).parents[2]
@@ -181,6 +180,8 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         ]
         section = attributes
         *above, last = name.split(".")
+        if above == ["window"] and last in MicroBatches.model_fields:
+            attributes["window"] = {"grid": "batch"}
         for part in above:
             section = section.setdefault(part, {})
         section[last] = value
@@ -212,7 +213,7 @@ def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
 def test_client_properties_never_reach_the_ui(world: World) -> None:
     """Resources are shown without configuration: a password may be among a client's properties."""
     secret = world.spec.model_copy(update={"source": world.spec.source.model_copy(update={"client": {"sasl.password": "tell-no-one"}})})
-    loaded = kafka_table(secret, world.assemble)
+    loaded = kafka_table(secret)
     resources = loaded.resources or {}
     shown = [repr(getattr(r, "config_schema", None)) + repr(getattr(r, "description", "")) for r in resources.values()]
     assert "tell-no-one" not in "".join(shown) + repr([s.metadata for s in loaded.resolve_all_asset_specs()])
@@ -221,7 +222,7 @@ def test_client_properties_never_reach_the_ui(world: World) -> None:
 def test_topic_is_observable(world: World) -> None:
     """An observation says which topic it is (its data version) and what it holds; more messages don't make it another one."""
     seen, key = [], topic_key(TOPIC)
-    observed = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": Source(world)})
+    observed = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": MemorySource(world)})
     job = observed.resolve_implicit_global_asset_job_def()
     for hours in (2, 1):
         world.fill(hours, first=len(seen) * 2)
@@ -234,16 +235,6 @@ def test_topic_is_observable(world: World) -> None:
     assert seen[0].metadata["partitions"].value == 2
 
 
-class Source:
-    """A KafkaSource on the broker in memory."""
-
-    def __init__(self, world: World) -> None:
-        self.broker = world.broker
-
-    def snapshot(self, selection: Selection) -> Snapshot:
-        return snapshot(self.broker, selection)
-
-
 def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
     """A password of the cluster is in no event, metadata, tag, config or snapshot of a run, good or refused."""
     secret = "hunter2-C4nary"
@@ -252,7 +243,7 @@ def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
     other.fill(2)
     other.send(1, 59, b"poison")
     other.relax(max_dead_ratio=0.0)
-    other.defs = kafka_table(other.spec, other.assemble)
+    other.load()
     assert other.run(0).success
     assert not other.run(1).success
     runs = world.instance.get_runs()

@@ -12,8 +12,7 @@ from assets.partitions import Stretch, partitions_of
 from assets.schedule import range_tags
 from assets.topic import topic_assets
 from ingest.model.boundary import TopicPartition
-from tests.assets.test_topics import Source
-from tests.assets.world import TOPIC, World
+from tests.assets.world import TOPIC, MemorySource, World
 
 VERSION, INPUT = "dagster/data_version", f"dagster/input_data_version/kafka/{TOPIC}"
 
@@ -26,7 +25,7 @@ def events(world: World) -> list[dg.AssetMaterialization]:
 
 def observe(world: World) -> str:
     """Observe the topic; which version of it was seen."""
-    defs = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": Source(world)})
+    defs = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": MemorySource(world)})
     job = defs.resolve_implicit_global_asset_job_def()
     [event] = job.execute_in_process(instance=world.instance).get_asset_observation_events()
     return str(event.asset_observation_data.asset_observation.data_version)
@@ -97,4 +96,4 @@ def test_a_table_of_two_topics_names_both(tmp_path: Path, instance: dg.DagsterIn
     assert world.run(0).success
     [event] = events(world)
     assert {name for name in event.tags if name.startswith("dagster/input_data_version/")} == {INPUT, f"{INPUT[: -len(TOPIC)]}shop.others"}
-    assert kafka_table(world.spec, world.assemble) is not None
+    assert kafka_table(world.spec) is not None

@@ -7,13 +7,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.factory import kafka_table
 from assets.names import kafka_key
 from assets.topic import topic_assets
 from ingest.errors import UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.run.task import SplitTask
-from resources.kafka import Snapshot
+from resources.source import Snapshot
 from tests.assets.world import TOPIC, World, hour
 
 SECRET = "secret-payload"
@@ -69,7 +68,7 @@ def test_a_failure_says_what_where_and_what_to_do(world: World) -> None:
 def test_what_can_pass_is_tried_again_and_then_told_alone(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     """Each retry says why in the same sentence, and so does the failure at last: not that the tries are used up."""
     monkeypatch.setattr(world.broker, "stable_ends", away)
-    world.defs = kafka_table(world.spec, world.assemble)
+    world.load()
     world.fill(1)
     world.now = hour(1, 10)
     result = world.run(0)
@@ -85,8 +84,8 @@ def test_what_can_pass_is_tried_again_and_then_told_alone(world: World, monkeypa
 
 def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     """A ledger that can't be reached fails the run in the same words, after the same retries."""
-    monkeypatch.setattr("tests.assets.world.open_ledger", away)
-    world.defs = kafka_table(world.spec, world.assemble)
+    monkeypatch.setattr("resources.ledger.open_ledger", away)
+    world.load()
     data = failure(world.run(0))
     assert world.attempts == 2
     assert "The broker is away" in data.error.message
@@ -100,7 +99,7 @@ def test_a_bug_is_not_tried_again(world: World, monkeypatch: pytest.MonkeyPatch,
         raise KeyError("nobody foresaw this")
 
     monkeypatch.setattr(world.broker, "stable_ends", broken)
-    world.defs = kafka_table(world.spec, world.assemble)
+    world.load()
     world.fill(1)
     data = failure(world.run(0))
     assert world.attempts == 1
@@ -142,7 +141,7 @@ def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
     """An observation of a cluster that doesn't answer fails with the sentence alone."""
 
     class Gone:
-        def snapshot(self, _: object) -> Snapshot:
+        def snapshot(self, *_: object) -> Snapshot:
             raise AWAY
 
     defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Gone()})

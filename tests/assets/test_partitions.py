@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, earlier, key_of, partitions_of, stretches, windows_of
 from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import WindowSpec
+from ingest.spec.window import TimeWindows
 from ingest.windows.grid import after, is_closed, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -31,8 +31,8 @@ def first(grid: str) -> datetime:
     return after(grid, START - timedelta(minutes=1))
 
 
-def window(grid: str = "hourly", delay: timedelta = timedelta(minutes=5)) -> WindowSpec:
-    return WindowSpec.model_validate({"grid": grid, "start": first(grid), "delay": delay})
+def window(grid: str = "hourly", delay: timedelta = timedelta(minutes=5)) -> TimeWindows:
+    return TimeWindows.model_validate({"grid": grid, "start": first(grid), "delay": delay})
 
 
 def spec(grid: str) -> PipelineSpec:

@@ -13,11 +13,10 @@ import dagster as dg
 import pytest
 
 from assets.factory import kafka_table
-from assets.names import job_name
+from assets.names import SPARK_KEY, job_name
 from assets.partitions import Stretch, key_of
 from assets.schedule import range_tags
-from ingest.assemble import assemble
-from ingest.testing.engine import LocalEngine
+from tests.assets.world import LocalTasks
 from tests.integration.harness import Place, hour, judge, millis, version, visible, wait_until_stopped
 from tests.kafka.produce import Put, create_topic, produce
 
@@ -36,7 +35,7 @@ def dagster_run(place: Place, first: int, last: int, crash: str = "") -> BasePro
 def _run(place: Place, first: int, last: int, crash: str) -> None:
     os.environ["WINDROW_CRASH"] = crash
     spec = place.spec()
-    defs = kafka_table(spec, lambda spec, _: assemble(spec, LocalEngine()))
+    defs = kafka_table(spec, {SPARK_KEY: LocalTasks()})
     tags = range_tags(Stretch(key_of(spec.window, hour(first)), key_of(spec.window, hour(last))))
     with dg.DagsterInstance.local_temp(str(place.folder)) as instance:
         done = defs.resolve_job_def(job_name(spec)).execute_in_process(instance=instance, tags=tags, raise_on_error=False)

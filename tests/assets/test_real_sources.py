@@ -6,7 +6,6 @@ import json
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,14 @@ import dagster as dg
 import pytest
 
 from assets.factory import kafka_table
-from assets.names import job_name
+from assets.foundations import Clock
+from assets.names import SPARK_KEY, job_name
 from assets.partitions import Stretch
 from assets.schedule import range_tags
-from ingest.assemble import assemble
 from ingest.model.boundary import TopicPartition
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
-from ingest.testing.engine import LocalEngine
+from tests.assets.world import LocalTasks
 from tests.integration.harness import HERE, Place, judge, millis, visible
 from tests.kafka.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction
 
@@ -43,7 +42,7 @@ def run_of(
 ) -> dg.ExecuteInProcessResult:
     """One run that succeeds; `sleep`: what is done instead of waiting."""
     spec = place.spec()
-    defs = kafka_table(spec, lambda spec, _: replace(assemble(spec, LocalEngine()), sleep=sleep))
+    defs = kafka_table(spec, {SPARK_KEY: LocalTasks()}, Clock(sleep=sleep))
     tags = range_tags(Stretch(*stretch)) if stretch else {}
     result = defs.resolve_job_def(job_name(spec)).execute_in_process(instance=instance, tags=tags, raise_on_error=False)
     assert result.success

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
 
-from assets.schedule import CATCH_UP, REFUSED_TAG
+from assets.schedule import CATCH_UP, REFUSED_TAG, _running
 from ingest.errors import DamagedError
 from ingest.model.binding import Binding
 from ingest.model.boundary import TopicPartition
@@ -142,6 +144,37 @@ def test_one_run_at_a_time(world: World) -> None:
     job = world.defs.resolve_job_def("things_windows")
     world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     assert tick(world, hour(3, 5)) == "The run before is still going; the next tick asks for what it leaves."
+
+
+@pytest.mark.parametrize("status", ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
+def test_a_run_that_is_about_to_start_is_going_too(status: str) -> None:
+    """Whatever is not over is going: one that waits in the queue would take the same windows."""
+    assert going(dg.DagsterRunStatus[status])
+
+
+@pytest.mark.parametrize("status", ["SUCCESS", "FAILURE", "CANCELED"])
+def test_a_run_that_is_over_is_in_nobodys_way(status: str) -> None:
+    """However it ended; nor is a run of another job."""
+    assert not going(dg.DagsterRunStatus[status])
+    assert not going(dg.DagsterRunStatus.STARTED, "other")
+
+
+def going(status: dg.DagsterRunStatus, job: str = "things") -> bool:
+    """What the schedule thinks, where there is one run in this status."""
+
+    def get_run_records(asked: dg.RunsFilter, limit: int) -> list[str]:
+        return ["run"][:limit] if asked.job_name == "things" and status in asked.statuses else []
+
+    instance: Any = SimpleNamespace(get_run_records=get_run_records)
+    return _running(instance, job)
+
+
+def test_what_failed_at_one_tick_is_asked_for_at_the_next(world: World) -> None:
+    """Dagster starts each run key once, so the tick is a part of it; asked twice at one tick it is one run."""
+    first, again, later = (ask(world, "things_closed", at) for at in (hour(3, 5), hour(3, 5), hour(4, 5)))
+    keys = [{request.run_key for request in asked} for asked in (first, again, later) if not isinstance(asked, str)]
+    assert keys[0] == keys[1]
+    assert len(keys[0] | keys[2]) == 2
 
 
 def test_what_it_asks_for_can_be_run(world: World) -> None:

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from assets.checks import gaps
-from assets.factory import kafka_table
 from assets.schedule import REFUSED_TAG
 from ingest.errors import UnreachableError
 from ingest.model.codec import from_json
@@ -152,7 +151,7 @@ def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(world.broker, "stable_ends", once_away)
     monkeypatch.setattr("assets.reporting.RETRY", dg.RetryPolicy(max_retries=1))
-    world.defs = kafka_table(world.spec, world.assemble)
+    world.load()
     assert world.run(0).success
     assert world.attempts > 1
     assert world.green() == {world.key(0)}

@@ -10,27 +10,21 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 from assets.component import KafkaTable
 from assets.factory import kafka_table
-from assets.names import kafka_key, upstream_keys
+from assets.names import SPARK_KEY, kafka_key, upstream_keys
 from assets.topic import topic_assets
+from ingest.errors import SpecError
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.source import Selection, Topics
-from resources.kafka import KafkaSource, Snapshot, snapshot
+from ingest.model.source import Topics
+from ingest.ports.reader import ReadPlan
+from ingest.read.confluent import KafkaReader
+from resources.kafka import KafkaSource
+from resources.source import snapshot
 from tests.assets.ticks import ask
-from tests.assets.world import TOPIC, World, hour
+from tests.assets.world import TOPIC, MemorySource, World, hour
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"
 SERVERS = {"bootstrap_servers": "127.0.0.1:9"}
-
-
-class Source:
-    """A KafkaSource on the broker in memory."""
-
-    def __init__(self, world: World) -> None:
-        self.broker = world.broker
-
-    def snapshot(self, selection: Selection) -> Snapshot:
-        return snapshot(self.broker, selection)
 
 
 def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -> World:
@@ -48,7 +42,7 @@ def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -
 def observed(world: World) -> dict[str, dg.AssetObservation]:
     """What observing all of the pipeline's sources shows, by asset."""
     keys = upstream_keys(world.spec)
-    defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Source(world)})
+    defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): MemorySource(world)})
     job = defs.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=world.instance, asset_selection=keys)
     found = [e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()]
@@ -108,7 +102,7 @@ def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterIn
 def test_two_pipelines_on_one_topic_merge_by_hand(world: World) -> None:
     """Whoever merges two pipelines of one topic gets both tables on one topic asset."""
     other = world.spec.model_copy(update={"id": "others"})
-    merged = dg.Definitions.merge(world.defs, kafka_table(other, world.assemble))
+    merged = dg.Definitions.merge(world.defs, kafka_table(other, {SPARK_KEY: world.tasks}))
     dg.Definitions.validate_loadable(merged)
     keys = [s.key.to_user_string() for s in merged.resolve_all_asset_specs()]
     assert sorted(keys) == [f"kafka/{TOPIC}", "others", "things"]
@@ -151,15 +145,18 @@ def test_splits_are_what_can_be_read(world: World) -> None:
 
 
 def test_the_resource_is_told_all_that_the_spec_says(world: World) -> None:
-    """Isolation, tuning and client properties of a spec reach its KafkaSource, and from there the client."""
+    """Isolation, tuning and client properties of a spec reach its KafkaSource, or go with what is asked of it, and reach the client."""
     told = {**SERVERS, "topic": TOPIC, "isolation": "read_uncommitted", "tuning": {"fetch_wait": "2s", "rack": "a"}}
     spec = World.spec_of(Path("/tmp"), source={**told, "client": {"client.id": "me"}})
-    source = KafkaSource.of(spec.source)
-    assert source.isolation == "read_uncommitted"
+    source = KafkaSource.of(spec.cluster)
     assert dict(source.client) == {"client.id": "me"}
-    assert source.broker() is not None
-    with pytest.raises(Exception, match="read_nothing"):
-        KafkaSource(bootstrap_servers="127.0.0.1:9", isolation="read_nothing").broker()
+    _, reader = source.connect(spec.source.isolation)
+    made = reader(ReadPlan("c", {}, "fail"))
+    assert isinstance(made, KafkaReader)
+    wanted = {"isolation.level": "read_uncommitted", "fetch.wait.max.ms": 2000, "client.rack": "a", "client.id": "me"}
+    assert {name: made.properties[name] for name in wanted} == wanted
+    with pytest.raises(SpecError, match=r"the resource KafkaSource:\n  tuning\.fetch_wait: must be a duration"):
+        KafkaSource(bootstrap_servers="127.0.0.1:9", tuning={"fetch_wait": "soon"}).connect("read_committed")
 
 
 def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -188,7 +185,9 @@ def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInst
     assert isinstance(request, dg.RunRequest)
     assert request.run_key == "2026-01-05T01:00:00Z"
     on_broker = dg.Definitions(
-        world.defs.assets, jobs=world.defs.jobs, resources={kafka_key(world.spec): Source(world), "spark": None, "things_ledger": None}
+        world.defs.assets,
+        jobs=world.defs.jobs,
+        resources={kafka_key(world.spec): MemorySource(world), "spark": None, "things_ledger": None, "things_sink": None},
     )
     result = on_broker.resolve_job_def("things_topics").execute_in_process(instance=world.instance)
     found = {e.asset_observation_data.asset_observation.asset_key.to_user_string() for e in result.get_asset_observation_events()}

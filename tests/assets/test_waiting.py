@@ -26,13 +26,16 @@ class Downstream:
         def hourly_sum(context: dg.AssetExecutionContext) -> None:
             self.summed.append(context.partition_key)
 
-        self.sensor = when_complete(world.spec, [hourly_sum], world.assemble)
+        self.sensor = when_complete(world.spec, [hourly_sum])
         self.defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[hourly_sum], sensors=[self.sensor]))
 
     def tick(self, *, saved: bool = True) -> list[dg.RunRequest]:
         """What a tick asks for; `saved`: whether Dagster got round to keeping the cursor."""
         repository = self.defs.get_repository_def()
-        with dg.build_sensor_context(instance=self.world.instance, cursor=self.cursor, repository_def=repository) as context:
+        resources = {key: repository.get_top_level_resources()[key] for key in self.sensor.required_resource_keys}
+        with dg.build_sensor_context(
+            instance=self.world.instance, cursor=self.cursor, repository_def=repository, resources=resources
+        ) as context:  # as Dagster's daemon does
             data = self.sensor.evaluate_tick(context)
         if saved and data.cursor is not None:
             self.cursor = data.cursor

@@ -50,6 +50,8 @@ GOOD = [
 TEMPLATES = [
     "window: {grid: hourly, start: \"{{ env('X', '2026-01-05T00:00:00Z') }}\", delay: \"{{ env('D') }}\"}",
     "window: {grid: batch, max_records: \"{{ env('X', '5') }}\"}",
+    "window: {grid: \"{{ env('G') }}\", start: 2026-01-05T00:00:00Z}",
+    "window: {grid: \"{{ env('G') }}\", max_records: 5}",
     "limits: {max_dead_ratio: \"{{ env('X', '0.5') }}\"}",
     "source: {bootstrap_servers: \"{{ env('X') }}\", topic: t, isolation: \"{{ env('Y') }}\"}",
 ]
@@ -85,6 +87,9 @@ def test_templates_pass(text: str) -> None:
         (KAFKA + ", tuning: {fetch_max_bytes: lots}}", "source.tuning.fetch_max_bytes", "'lots' does not match"),
         ("window: {grid: weekly, start: 2026-01-05T00:00:00Z}", "window.grid", "'weekly' does not match"),
         ("window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 5 m}", "window.delay", "'5 m' does not match"),
+        ("window: {grid: batch, delay: 5m}", "window", "'delay' was unexpected"),
+        ("window: {grid: daily, start: 2026-01-05T00:00:00Z, max_records: 5}", "window", "'max_records' was unexpected"),
+        ("window: {grid: hourly}", "window", "'start' is a required property"),
         ("window: {grid: batch, max_records: 0}", "window.max_records", "0 is less than the minimum of 1"),
         ("limits: {max_dead_ratio: 2}", "limits.max_dead_ratio", "2 is greater than the maximum of 1"),
         ("decode: {schema: nothing}", "decode.schema", "'nothing' does not match"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,26 +10,30 @@ from typing import Any
 import dagster as dg
 
 from assets.factory import kafka_table
-from assets.names import job_name
+from assets.foundations import Clock
+from assets.names import SPARK_KEY, job_name, kafka_key, sink_key
 from assets.partitions import Stretch, key_of
 from assets.schedule import range_tags
-from ingest.decode.json.decoder import JsonDecoder
+from ingest.assemble import Connection
 from ingest.errors import OpenTransactionError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Split
+from ingest.model.source import Isolation
 from ingest.model.window import Window
-from ingest.ports.engine import Engine
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.run.pipeline import Pipeline
+from ingest.ports.dead_letters import DeadLetters
+from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
+from ingest.ports.sink import Sink
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
+from ingest.sinks.kind import Rows
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
-from ingest.transform.validate import Validate
+from resources.source import Source
 from tests.sinks.beside import MemoryBoth
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -39,6 +44,60 @@ PARTITIONS = 2
 def hour(n: int, minute: int = 0) -> datetime:
     """The n-th hour of the pipeline."""
     return START + timedelta(hours=n, minutes=minute)
+
+
+class NotingReader(MemoryReader):
+    """Remembers which splits it was given."""
+
+    def __init__(self, broker: MemoryBroker, plan: ReadPlan) -> None:
+        super().__init__(broker, plan)
+        self.splits: list[Split] = []
+
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        """See `ports.reader.Reader.read`."""
+        self.splits.append(split)
+        return super().read(split, take)
+
+
+class MemorySource(Source):
+    """A KafkaSource on the broker in memory."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def connect(self, isolation: Isolation) -> Connection:
+        """The broker, and readers that live as long as the world: a task finds its reader by name."""
+        self.world.attempts += 1
+        broker = self.world.broker.at(isolation)
+
+        def reader(plan: ReadPlan) -> Reader:
+            made = NotingReader(broker, plan)
+            self.world.kept.append(made)
+            return made
+
+        return broker, reader
+
+
+class MemoryTable:
+    """A Table in memory: the world's, or another."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.instead: MemoryBoth | None = None
+
+    def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
+        """The world's, whose columns are the same."""
+        del rows, metadata
+        both = self.instead or self.world.sink
+        return both, both.dead_letters
+
+
+class LocalTasks:
+    """An engine that runs its tasks here."""
+
+    def engine(self) -> LocalEngine:
+        """A new one."""
+        return LocalEngine()
 
 
 class World:
@@ -57,8 +116,9 @@ class World:
         self.sent: dict[TopicPartition, dict[int, object]] = {}
         self.attempts = 0
         self.impatient = False
-        self.kept: list[Reader] = []
-        self.defs = kafka_table(self.spec, self.assemble)
+        self.kept: list[NotingReader] = []
+        self.tasks = LocalTasks()
+        self.load()
 
     @staticmethod
     def spec_of(folder: Path, **over: Any) -> PipelineSpec:
@@ -77,23 +137,10 @@ class World:
             Path(__file__).parent,
         )
 
-    def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
-        """What the asset and the check open instead of the real thing."""
-        del engine
-        self.attempts += 1
-
-        def reader(plan: ReadPlan) -> Reader:
-            made = MemoryReader(self.broker, plan)
-            self.kept.append(made)
-            return made
-
-        decoder = JsonDecoder(spec.decode.schema_, spec.folder, on_null=spec.decode.on_null, unknown=spec.decode.unknown)
-        return Pipeline(
-            spec=spec, columns=lambda: self.columns, decoder=lambda: decoder,
-            transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
-            ledger=open_ledger(spec.state_url()), sink=self.sink, dead_letters=self.sink.dead_letters,
-            engine=LocalEngine(), now=lambda: self.now, sleep=self.sleep,
-        )  # fmt: skip
+    def load(self) -> None:
+        """The definitions of the spec as it is now, on resources in memory, but for the ledger, which is the spec's own."""
+        resources = {kafka_key(self.spec): MemorySource(self), sink_key(self.spec): MemoryTable(self), SPARK_KEY: self.tasks}
+        self.defs = kafka_table(self.spec, resources, Clock(lambda: self.now, self.sleep))
 
     def ledger_id(self) -> str:
         """Of the pipeline's ledger."""
@@ -148,7 +195,7 @@ class World:
     def relax(self, **limits: Any) -> None:
         """Other limits from now on."""
         self.spec = self.spec.model_copy(update={"limits": self.spec.limits.model_copy(update=limits)})
-        self.defs = kafka_table(self.spec, self.assemble)
+        self.load()
 
     def batches(self, **config: Any) -> dg.ExecuteInProcessResult:
         """One run of a pipeline of micro-batches."""

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ingest.ports.decoder import Decoded, Decoder
 from tests.contracts.values import dead, valued, verdicts, whole
+from tests.profiles import examples
 
 SECRET = b"hunter2"
 _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]  # one suite, run on one decoder after the other
@@ -65,7 +66,7 @@ class DecoderContract:
         found = self.decoded(decoder, self.BAD)
         assert SECRET.decode() not in str([found.dead_reason.to_pylist(), found.dead_detail.to_pylist()])
 
-    @settings(max_examples=50, deadline=None, suppress_health_check=_SHARED)
+    @settings(max_examples=examples(50), suppress_health_check=_SHARED)
     @given(values=st.lists(st.none() | st.binary(max_size=60), max_size=20))
     def test_no_message_makes_it_raise(self, decoder: Decoder, values: list[bytes | None]) -> None:
         """Whatever bytes come, each message ends in exactly one place."""

@@ -183,6 +183,7 @@ class TruncationContract:
         assert (counts.read, counts.skipped) == (400, 300)
         assert result.committed.receipt.partial
 
+    @pytest.mark.slow
     def test_a_batch_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
         """It is not "nothing is waiting": refused, with the way out; verification says it too."""
         with pytest.raises(CutOffError, match=r"ends at offset 400 now, below 600.*on_loss: skip"):
@@ -192,6 +193,7 @@ class TruncationContract:
         assert "ends at offset 400 now, below 600" in found.what
         assert "on_loss: skip" in found.do
 
+    @pytest.mark.slow
     def test_an_hour_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
         """It must not pass as an hour without messages: refused before its boundary is frozen, or told on its receipt."""
         with pytest.raises(CutOffError, match=r"ends at offset 400 now, below 700"):

@@ -22,12 +22,10 @@ from ingest.errors import SpecError
 from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import RECEIPT_VERSION
 from ingest.model.window import Window
-from ingest.operate.deep import compare_contents
+from ingest.operate.dead_letters import read_dead
 from ingest.operate.verify import verify
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
-from ingest.sinks.delta.contents import delta_contents
-from ingest.sinks.delta.rows import delta_rows
 from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import check
@@ -110,11 +108,10 @@ def test_from_a_spec_to_a_table(tmp_path: Path) -> None:
     assert (receipt.version, receipt.schema) == (RECEIPT_VERSION, (("word", "string not null"), ("letters", "int32 not null")))
     assert dict(receipt.splits[0].reasons) == {"not_ascii": 1, "tombstone": 1, "too_many": 1}
     metadata = made.spec.metadata
-    reading = partial(compare_contents, read=delta_contents(made.spec.sink_path(), metadata))
-    found = verify("words", made.sink, made.ledger, made.broker, delta_rows(made.spec.sink_path(), metadata), deep=reading)
+    found = verify("words", made.sink, made.dead_letters, made.ledger, made.broker, deep=True)
     assert (found.rows, found.findings) == (6, ())
     produced = {TP: {0: ("a", "bc"), 3: ("one",), 4: ("x", "x", "x"), 2: None, 5: None, 6: None}}
-    pieces, dead = delta_pieces(str(tmp_path / "table")), [made.sink.read_dead(HOUR)]
+    pieces, dead = delta_pieces(str(tmp_path / "table")), [read_dead(made.sink, made.dead_letters, HOUR)]
     assert check(produced, pieces, dead, [receipt], "word", metadata).ok
 
 
@@ -126,7 +123,7 @@ def test_the_rules_of_a_schema_hold_for_any_format(tmp_path: Path) -> None:
     counts = run(made, HOUR, Request("r")).committed.receipt.counts
     assert look(tmp_path) == [(1, 0, "d", 1), (1, 1, "e", 1)]
     assert (counts.valid, counts.rows, counts.dead) == (1, 2, 2)
-    dead = made.sink.read_dead(HOUR)
+    dead = read_dead(made.sink, made.dead_letters, HOUR)
     assert (dead["_offset"].to_pylist(), set(dead["stage"].to_pylist())) == ([0, 2], {"validate"})
     assert set(dead["reason"].to_pylist()) == {"check:word:str_matches"}
 

@@ -19,7 +19,8 @@ from ingest.config.kinds import OfItsKind
 from ingest.config.values import LeftOut, Values
 from ingest.schema.metadata import ALWAYS, TYPES
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
-from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
+from ingest.spec.window import Undecided
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
@@ -63,7 +64,7 @@ class Table:
         """Its own settings by their dotted names, without what is a section and nothing else, and without what nobody writes."""
         for name, field in self.model.model_fields.items():
             here = field.alias or name
-            if name != "folder" and OfItsKind.of(field) is None and not (_models(field.annotation) and not _values(field)):
+            if name not in NOT_WRITTEN and OfItsKind.of(field) is None and not (_models(field.annotation) and not _values(field)):
                 yield (f"{self.place}.{here}" if self.place else here), field
 
 
@@ -72,7 +73,7 @@ def tables(model: type[BaseModel] = PipelineSpec, place: str = "", about: str = 
     yield Table(place, about, kind, model)
     for name, field in model.model_fields.items():
         by_kind = OfItsKind.of(field)
-        below = _models(field.annotation) if by_kind is None else [*by_kind.sections().values()]
+        below = [] if name in NOT_WRITTEN else _models(field.annotation) if by_kind is None else [*by_kind.sections().values()]
         for section in below:
             here = f"{place}.{field.alias or name}" if place else field.alias or name
             of = _kind(section) if len(below) > 1 else None
@@ -167,9 +168,9 @@ def _kind(section: type[BaseModel]) -> str | None:
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:
-    """The sections in an annotation, however deep in unions."""
+    """The sections in an annotation, however deep in unions; without the one that only a mistake is taken for."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
+        return [] if annotation is Undecided else [annotation]
     return [model for part in typing.get_args(annotation) for model in _models(part)]
 
 

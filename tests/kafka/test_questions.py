@@ -28,6 +28,7 @@ def nobody() -> KafkaBroker:
     return KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.5)
 
 
+@pytest.mark.slow
 def test_an_unreachable_cluster_is_told_with_the_reason(nobody: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
     """Each question ends by itself as UnreachableError with the address and the client's reason; nothing goes to stderr."""
     for ask in (
@@ -49,6 +50,7 @@ def test_what_can_not_be_published_is_told_and_not_raised(nobody: KafkaBroker) -
     assert all(why is not None and "127.0.0.1:1" in why for why in told.values())
 
 
+@pytest.mark.slow
 def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker) -> None:
     """A leader that moves is asked again; a right that is missing is not."""
     codes = [KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION]
@@ -167,6 +169,7 @@ def test_the_clients_log_does_not_propagate() -> None:
     assert not logging.getLogger("windrow.librdkafka").propagate
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
     """While the news of a topic may be on its way it is asked again without a word of retries; then there is no such topic, at once."""
     told: list[object] = []

@@ -16,6 +16,7 @@ import pytest
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.clients import Clients
 from ingest.kafka.properties import Value
 from ingest.kafka.scan import scan, scanning
 from ingest.model.boundary import TopicPartition
@@ -45,7 +46,9 @@ def threads() -> int:
 
 
 @pytest.fixture
-def broker(kafka: str) -> KafkaBroker:
+def broker(kafka: str, monkeypatch: pytest.MonkeyPatch) -> KafkaBroker:
+    """With a client that no other test has used."""
+    monkeypatch.setattr("ingest.kafka.broker.CLIENTS", Clients())
     return KafkaBroker(kafka, {})
 
 

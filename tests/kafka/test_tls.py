@@ -28,6 +28,7 @@ def client(ca: Path | None) -> dict[str, object]:
     return {"security.protocol": "SSL"} | ({} if ca is None else {"ssl.ca.location": str(ca)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ca", [TLS / "other.pem", None])
 def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
     """Each kind of question ends as the spec's mistake that names the property, not as a cluster that is away, long before its patience."""
@@ -41,6 +42,7 @@ def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
             assert time.monotonic() - began < HANG_SECONDS
 
 
+@pytest.mark.slow
 def test_a_wrong_ca_where_the_task_runs_is_told_at_once() -> None:
     """A reader ends the same way: the file may be another one on an executor."""
     with listening() as bootstrap:
@@ -53,6 +55,7 @@ def test_a_wrong_ca_where_the_task_runs_is_told_at_once() -> None:
         assert time.monotonic() - began < HANG_SECONDS
 
 
+@pytest.mark.slow
 def test_a_broker_that_asks_for_a_certificate_says_so() -> None:
     """Where brokers ask for the client's certificate and there is none, that is what is told."""
     with listening(clients=TLS / "other.pem") as bootstrap:
@@ -68,6 +71,7 @@ def test_the_right_ca_is_no_mistake() -> None:
         KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=1.0).cluster_id()
 
 
+@pytest.mark.slow
 def test_a_connection_that_breaks_in_the_handshake_may_pass() -> None:
     """A port that hangs up looks like a broker that restarts: it is asked again, and the reason names the property."""
     with listening(tls=False) as bootstrap, pytest.raises(UnreachableError, match=r"SSL_HANDSHAKE|PLAINTEXT"):

@@ -10,6 +10,12 @@ FOLDERS = ("ingest/model", "ingest/plan", "ingest/windows")
 ALONE = ("ingest/decode/json/strict.py", "ingest/decode/json/values.py", "ingest/run/accounting.py", "ingest/sinks/decision.py")
 """Pure modules in other folders."""
 
+MORE = {
+    "ingest/plan/ends.py": ("tests/plan/test_witness.py",),
+    "ingest/plan/resolve.py": ("tests/plan/test_begins.py", "tests/plan/test_witness.py"),
+}
+"""Tests beside a module's own that are about it: whole stories, to which it gives the answers."""
+
 EQUIVALENT: dict[str, dict[str, str]] = {}
 """By module: the lines that a mutant changes, and why no test can tell it from the code."""
 
@@ -21,6 +27,6 @@ def modules(root: Path) -> list[str]:
 
 
 def tests_of(module: str) -> tuple[str, ...]:
-    """The test file of a module's own, which lies where the module does."""
+    """The test file of a module's own, which lies where the module does, and those that stand in `MORE`."""
     path = Path("tests", *Path(module).parts[1:])
-    return (str(path.with_name(f"test_{path.name}")),)
+    return (str(path.with_name(f"test_{path.name}")), *MORE.get(module, ()))

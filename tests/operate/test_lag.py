@@ -223,6 +223,17 @@ def test_a_window_s_end_is_published() -> None:
     assert broker.committed("watchers", [tp(0), tp(1), gone.tp]) == {tp(0): 4, tp(1): 5, gone.tp: None}
 
 
+def test_what_is_not_read_any_more_is_not_published() -> None:
+    """A topic that was let go, and is there all the same: its offset stands still, and would look like a lag that grows."""
+    broker = filled(5)
+    let_go = broker.create_topic("let-go")
+    committed = cut(broker, 4)
+    topics = [*committed.topics, TopicSeen("let-go", let_go.topic_id, 1)]
+    committed = Boundary.of(committed.label, "memory", topics, [*committed.marks, Mark("let-go", 0, 0, "removed")])
+    assert publish(broker, "watchers", committed) == Published("watchers", 1, 0, ())
+    assert broker.committed("watchers", [TopicPartition("let-go", 0)]) == {TopicPartition("let-go", 0): None}
+
+
 def test_publishing_tells_what_did_not_work() -> None:
     """Each reason once, with how many and where."""
     broker = filled(5, 5)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model.boundary import TopicPartition
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from ingest.model.source import Earliest, Source, Topics
 from ingest.operate.lag import PartitionLag
-from ingest.operate.retention_margin import of_unread, of_window, oldest_open
+from ingest.operate.retention_margin import of_unread, of_window, oldest_open, retention_margin
 from ingest.ports.broker import TopicInfo
+from ingest.testing.broker import MemoryBroker
 from ingest.windows.grid import labels_between, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -90,3 +94,47 @@ def test_the_message_that_expires_first_counts() -> None:
     found = of_unread([unread(1, 90, name="a"), unread(1, 2, name="b")], {"a": topic(500, "a"), "b": topic(4, "b")})
     assert found.left == 2 * HOUR
     assert "b[0]@0" in found.what
+
+
+# ------------------------------------------------------------------------------------------------------------- what a pipeline is held to
+
+
+def batches(frozen: list[int], committed: set[int], log_start: int) -> Any:
+    """A pipeline of micro-batches of ten offsets each, whose log has 100 messages of 10 hours ago and keeps them for 48 hours."""
+    broker = MemoryBroker(clock=lambda: 0)
+    broker.create_topic("t", retention_ms=48 * 3_600_000)
+    for _ in range(100):
+        broker.produce(TopicPartition("t", 0), b"", timestamp=START - 10 * HOUR)
+    broker.delete_records(TopicPartition("t", 0), log_start)
+    seen = [TopicSeen("t", broker.topic("t").topic_id, 1)]
+    cuts = {n: Boundary.of(n, "memory", seen, [Mark("t", 0, 10 * n, "batch")]) for n in frozen}
+    return SimpleNamespace(
+        spec=SimpleNamespace(
+            id="p",
+            window=SimpleNamespace(is_batch=True, grid="batch"),
+            source=SimpleNamespace(origin=lambda _: Source(Topics(("t",)), Earliest())),
+        ),
+        broker=broker,
+        ledger=SimpleNamespace(newest=lambda _: [cuts[n] for n in frozen], start=lambda _, label: cuts.get(label)),
+        sink=SimpleNamespace(look=lambda window: True if window.start in committed else None),
+        now=lambda: START,
+    )
+
+
+def test_a_batch_that_is_not_committed_is_unread() -> None:
+    """Its boundary is frozen, and what it holds can still get lost: it counts from its beginning, the first one too."""
+    uncommitted, committed = batches([1, 2], {0}, 15), batches([1, 2], {0, 1}, 15)
+    assert "t[0]@20, is there for 38.0 h more" in retention_margin(committed).what
+    assert retention_margin(uncommitted).level == "fail"
+    assert "t[0]" in retention_margin(uncommitted).what
+
+
+def test_the_boundary_0_has_no_batch_before_it() -> None:
+    """Where the pipeline begins nothing is to be committed: unread is what comes after it."""
+    assert "t[0]@0" in retention_margin(batches([0], set(), 0)).what
+
+
+def test_before_anything_was_cut_nothing_is_lost() -> None:
+    """A pipeline that hasn't begun misses nothing that went before it; one that has, does."""
+    assert retention_margin(batches([], set(), 15)).level == "ok"
+    assert retention_margin(batches([0], set(), 15)).level == "fail"

@@ -6,7 +6,6 @@ Three hours of ten rows each. Of the third a poison and a broken rule are dead l
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,45 +14,42 @@ import pytest
 from ingest.ledger.sql import open_ledger
 from ingest.model.codec import from_json, to_json
 from ingest.model.receipt import Counts, Receipt
-from ingest.operate.deep import compare_contents
 from ingest.operate.rebuild import rebuild
 from ingest.operate.verify import verify
-from ingest.sinks.delta.contents import delta_contents
-from ingest.sinks.delta.rows import delta_rows
-from ingest.sinks.delta.sink import DeltaSink
 from tests.operate.test_first_form import ROWS, receipts
 from tests.operate.things import FakeTopic
+from tests.sinks.beside import DeltaBoth
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> DeltaSink:
+def sink(tmp_path: Path) -> DeltaBoth:
     """The table."""
     shutil.copytree(HERE / "second_form", tmp_path, dirs_exist_ok=True)
-    return DeltaSink(str(tmp_path / "table"), ROWS)
+    return DeltaBoth(str(tmp_path / "table"), ROWS)
 
 
-def test_it_is_read_and_written_as_it_was(sink: DeltaSink) -> None:
+def test_it_is_read_and_written_as_it_was(sink: DeltaBoth) -> None:
     """Byte for byte: what is read of each receipt, replaced ones too, is put into JSON again as it lies in its file."""
     texts = [file.read_bytes() for file in (HERE / "second_form" / "table" / "_windrow" / "receipts").iterdir()]
     assert [to_json(from_json(text, Receipt)).encode() for text in texts] == texts
     assert len(texts) == 4
     found = receipts(sink)
     assert [(r.version, r.generation) for r in found] == [(2, 0), (2, 1), (2, 0)]
-    assert {sink.written(r).encode() for r in found} < set(texts)
+    assert {sink.receipt_text(r).encode() for r in found} < set(texts)
 
 
 @pytest.mark.parametrize("form", ["first_form", "second_form"])
 def test_the_text_of_any_form_is_kept(tmp_path: Path, form: str) -> None:
     """What the ledger gets to keep of a receipt is what was committed, byte for byte, whatever this version would write."""
     shutil.copytree(HERE / form, tmp_path, dirs_exist_ok=True)
-    sink = DeltaSink(str(tmp_path / "table"), ROWS)
+    sink = DeltaBoth(str(tmp_path / "table"), ROWS)
     texts = {file.read_bytes() for file in (tmp_path / "table" / "_windrow" / "receipts").iterdir()}
-    assert {sink.written(r).encode() for r in receipts(sink)} <= texts
+    assert {sink.receipt_text(r).encode() for r in receipts(sink)} <= texts
 
 
-def test_its_counts_mean_what_they_meant(sink: DeltaSink) -> None:
+def test_its_counts_mean_what_they_meant(sink: DeltaBoth) -> None:
     """Each valid message is one row, and none was filtered; a sum over old counts says the same in today's form."""
     third = receipts(sink)[2]
     for counts in (third.counts, third.splits[0]):
@@ -63,11 +59,10 @@ def test_its_counts_mean_what_they_meant(sink: DeltaSink) -> None:
     assert (total.rows_, total.filtered_, total.valid) == (10, 0, 10)
 
 
-def test_it_verifies(sink: DeltaSink, tmp_path: Path) -> None:
+def test_it_verifies(sink: DeltaBoth, tmp_path: Path) -> None:
     """Receipts, windows, a rebuilt ledger, rows and dead letters fit, value by value."""
     ledger = open_ledger(str(tmp_path / "state.db"))
     rebuild("things", sink, ledger)
-    reading = partial(compare_contents, read=delta_contents(sink.uri, sink.metadata))
-    verified = verify("things", sink, ledger, FakeTopic(down=True), delta_rows(sink.uri), deep=reading)  # type: ignore[arg-type]
+    verified = verify("things", sink, sink.dead_letters, ledger, FakeTopic(down=True), deep=True)  # type: ignore[arg-type]
     assert (verified.windows, verified.rows) == (3, 30)
     assert [(f.level, f.what) for f in verified.findings if f.about != "topic"] == []

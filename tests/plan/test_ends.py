@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.errors import IdentityError, SpecError
-from ingest.model.boundary import Boundary, TopicPartition
+from ingest.errors import DataLossError, IdentityError, SpecError
+from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
 from ingest.plan.ends import first_boundary, next_batch
 from ingest.testing.broker import MemoryBroker
@@ -126,3 +126,49 @@ def test_a_topic_made_anew_is_refused() -> None:
     broker.recreate_topic("t")
     with pytest.raises(IdentityError, match="now has id"):
         next_batch(broker, ALL, lower, 1, None, 1)
+
+
+def test_one_offset_is_a_batch() -> None:
+    """Where nothing else is asked for; and exactly as many as were asked for."""
+    lower = first_boundary(broker_with(0), ALL, 0)
+    broker = broker_with(1)
+    lower = Boundary.of(0, "memory", [TopicSeen("t", broker.topic("t").topic_id, 1)], lower.marks)
+    assert taken(lower, next_batch(broker, ALL, lower, 1, None, 0)) == {T0: (0, 1)}
+    assert taken(lower, next_batch(broker, ALL, lower, 1, None, 1)) == {T0: (0, 1)}
+    assert next_batch(broker, ALL, lower, 1, None, 2) is None
+
+
+def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
+    """Asked again, `latest` would have another answer; the log's start has the same one, so that can wait."""
+    broker = broker_with(1)
+    lower = first_boundary(broker, Source(ALL.selection, Latest()), 0)
+    broker.create_topic("tt", 1)
+    begun = next_batch(broker, Source(ALL.selection, Latest()), lower, 1, None, 1)
+    assert begun is not None
+    assert [(m.topic, m.offset, m.how) for m in begun.begins] == [("tt", 0, "position")]
+    assert next_batch(broker, ALL, lower, 1, None, 1) is None
+
+
+def test_the_batchs_number_says_whose_turn_it_is() -> None:
+    """Where there is not an offset for each."""
+    broker = broker_with(1, 1)
+    lower = Boundary.of(0, "memory", [TopicSeen("t", broker.topic("t").topic_id, 2)], [Mark("t", p, 0, "position") for p in (0, 1)])
+    assert [taken(lower, next_batch(broker, ALL, lower, n, 1, 1)) for n in (1, 2)] == [{T1: (0, 1)}, {T0: (0, 1)}]
+
+
+def test_a_removed_topic_is_a_loss_or_let_go() -> None:
+    """By what the source says, of what the newest boundary knows."""
+    broker = broker_with(1)
+    lower = first_boundary(broker, ALL, 0)
+    broker.delete_topic("t")
+    with pytest.raises(DataLossError, match="not in the cluster any more"):
+        next_batch(broker, ALL, lower, 1, None, 1)
+    assert next_batch(broker, Source(ALL.selection, Earliest(), on_removed="drop"), lower, 1, None, 1) is None
+
+
+def test_a_mistaken_start_is_told_with_what_to_do() -> None:
+    """In the stage that found it."""
+    with pytest.raises(SpecError) as told:
+        first_boundary(broker_with(1), Source(Topics(("t",)), Given(((TopicPartition("u", 3), 4),), "latest")), 0)
+    assert (told.value.stage, told.value.topic, told.value.partition) == ("plan", "u", 3)
+    assert told.value.do == "Take it out of source.start, or read it."

@@ -78,3 +78,42 @@ def test_where_nothing_has_changed_there_is_nothing_to_rebase(broker: MemoryBrok
     """Also if a start is given: it is no way to move a pipeline that is well."""
     with pytest.raises(SpecError, match="nothing to rebase"):
         opening(broker, SOURCE, newest, Earliest())
+
+
+def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundary) -> None:
+    """And with the position that was chosen."""
+    old = broker.topic("anew").topic_id
+    recreate(broker, 3)
+    now = broker.topic("anew").topic_id
+    found = opening(broker, SOURCE, newest, Latest())
+    assert found.changes == (
+        f'anew had id {old} and has id {now} now: it begins at the position {{"type":"latest"}}.',
+        "gone is not in the cluster any more, and is left out.",
+    )
+    assert found.opening.cluster_id == broker.cluster_id()
+    assert found.opening.by_topic()["anew"] == TopicSeen("anew", now, 2)
+    assert opening(broker, SOURCE, newest, None).opening.by_topic()["anew"] == TopicSeen("anew", now, 0)
+
+
+def test_another_clusters_topics_are_told(newest: Boundary) -> None:
+    """Each with its id there and where it begins."""
+    other = MemoryBroker("other")
+    ids = {name: other.create_topic(name, 1).topic_id for name in ("anew", "kept")}
+    found = opening(other, SOURCE, newest, Earliest())
+    assert found.changes == (
+        "The cluster is other now, and boundary batch-000000004 is of cluster memory.",
+        *(f'{name} has id {ids[name]} there: it begins at the position {{"type":"earliest"}}.' for name in ("anew", "kept")),
+        "gone is not read there, and is left out.",
+    )
+
+
+def test_why_there_is_no_rebase_is_told_with_what_to_do(broker: MemoryBroker, newest: Boundary) -> None:
+    """In the stage that found it."""
+    for cluster, do in (
+        (broker, "Run the windows as they are."),
+        (MemoryBroker("other"), "Give the position to go on from, such as earliest"),
+    ):
+        with pytest.raises(SpecError) as told:
+            opening(cluster, SOURCE, newest, None)
+        assert told.value.stage == "plan"
+        assert told.value.do.startswith(do)

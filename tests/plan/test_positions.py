@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ingest.errors import DataLossError, OpenTransactionError, SpecError, WindrowError
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
-from ingest.plan.positions import positions
+from ingest.model.boundary import Mark, TopicPartition
+from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
+from ingest.plan.positions import position_marks, positions, witnessed
+from ingest.ports.broker import OffsetAndEpoch
 from ingest.testing.broker import MemoryBroker
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -90,3 +91,75 @@ def test_a_position_behind_an_open_transaction_is_too_early(broker: MemoryBroker
     with pytest.raises(OpenTransactionError, match=r"open since offset 10"):
         positions(broker, start, [A, B])
     assert offsets(broker.at("read_uncommitted"), start) == [11, 0]
+
+
+def test_a_position_that_is_not_decided_begins_at_the_stable_end(broker: MemoryBroker) -> None:
+    """Kafka's own answer may lie behind an open transaction: nothing before it may be left out."""
+    broker.produce(A, b"", timestamp=NOON, transaction=broker.transaction())
+    late = broker.at("read_committed")
+    late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(11, 7))  # type: ignore[method-assign]
+    assert positions(late, AtTime(NOON), [A])[A].offset == 10
+    late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(10, 7))  # type: ignore[method-assign]
+    assert positions(late, AtTime(NOON), [A])[A] == OffsetAndEpoch(10, 7)
+
+
+def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroker) -> None:
+    """One before its start is gone, the start itself is there; and the end is where the next message comes."""
+    for offset, expected in ((3, 3), (10, 10), (2, 10), (11, 10)):
+        broker.commit_group("g", {A: offset})
+        assert positions(broker, GroupOffsets("g", "latest"), [A])[A].offset == expected
+
+
+def test_what_is_not_answered_goes_where_it_was_told(broker: MemoryBroker) -> None:
+    """The log's start, or its end."""
+    for reset, expected in (("earliest", 3), ("latest", 10)):
+        assert positions(broker, GroupOffsets("none", reset), [A])[A].offset == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("start", "place", "do"),
+    [
+        (GroupOffsets("none"), ("t", 0, None), "Set reset in source.start to earliest or latest, or begin elsewhere."),
+        (AtTime(NOON, "fail"), ("t", 1, None), "Set no_match in source.start to earliest or latest, or begin elsewhere."),
+        (Given(((A, 5),)), ("t", 1, None), "Set others in source.start to earliest or latest, or begin elsewhere."),
+        (Given(((A, 2),), "latest"), ("t", 0, 2), "Retention has removed what lay before: give 3, or start: earliest."),
+        (Given(((A, 11),), "latest"), ("t", 0, 11), "Give an offset that is there, or start: latest."),
+    ],
+)
+def test_a_refused_start_is_told_with_its_place(broker: MemoryBroker, start: Initializer, place: tuple[object, ...], do: str) -> None:
+    """And with what to do."""
+    with pytest.raises(WindrowError) as told:
+        positions(broker, start, [A, B])
+    assert (told.value.topic, told.value.partition, told.value.offset) == place
+    assert (told.value.stage, told.value.do) == ("plan", do)
+
+
+def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroker) -> None:
+    """The offset is where the transaction is open since."""
+    broker.produce(A, b"", transaction=broker.transaction())
+    with pytest.raises(OpenTransactionError) as told:
+        positions(broker, Given(((A, 11),)), [A])
+    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == ("plan", "t", 0, 10)
+    assert told.value.do == "Run it again when the transaction has ended."
+
+
+def test_only_a_label_says_where_it_cuts(broker: MemoryBroker) -> None:
+    """Whoever asks a position has made a mistake; of nothing there is no position."""
+    with pytest.raises(AssertionError, match=r"^only a label says where it cuts the log$"):
+        positions(broker, AtLabel(), [A])
+    assert positions(broker, AtLabel(), []) == {}
+
+
+def test_an_end_witnesses_what_it_does_not_lie_below() -> None:
+    """Its leader's log reached at least to each offset up to it, and it says nothing of those beyond."""
+    end = OffsetAndEpoch(10, 4)
+    assert [witnessed(offset, end).leader_epoch for offset in (9, 10, 11)] == [4, 4, None]
+    assert witnessed(9, end).offset == 9
+
+
+def test_marks_of_positions() -> None:
+    """With their witnesses."""
+    assert position_marks({A: OffsetAndEpoch(5, 2), B: OffsetAndEpoch(7, None)}) == [
+        Mark("t", 0, 5, "position", 2),
+        Mark("t", 1, 7, "position"),
+    ]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import IdentityError, OpenTransactionError
-from ingest.model.boundary import Boundary, TopicPartition
+from ingest.errors import DataLossError, IdentityError, OpenTransactionError
+from ingest.model.boundary import Boundary, Mark, TopicPartition
+from ingest.model.source import Source, Topics
 from ingest.plan.resolve import resolve
+from ingest.ports.broker import OffsetAndEpoch
 from ingest.testing.broker import MemoryBroker
 from tests.plan.logs import (
     FIRST,
@@ -239,3 +242,101 @@ def test_the_boundary_names_cluster_topic_and_leader_epoch() -> None:
     assert boundary.cluster_id == broker.cluster_id()
     assert [t.topic_id for t in boundary.topics] == [broker.topic(TOPIC).topic_id]
     assert (boundary.marks[0].leader_epoch, alone(broker, LABELS[0]).marks[0].leader_epoch) == (1, 0)
+
+
+# --------------------------------------------------------------------------------------------------------- a cluster that goes on meanwhile
+
+
+class Busy(ShortChunks):
+    """Something happens in the cluster right after the n-th of the questions about a log's ends was answered."""
+
+    def __init__(self, after: int, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.left, self.act = after, act
+
+    def answered(self, answer: Any) -> Any:
+        """Count, and act."""
+        self.left -= 1
+        if self.left == 0:
+            self.act()
+        return answer
+
+    def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """One of them."""
+        return self.answered(super().log_starts(tps))
+
+    def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """One of them."""
+        return self.answered(super().ends(tps))
+
+    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
+        """One of them."""
+        return self.answered(super().stable_ends(tps))
+
+
+def busy(after: int, act: Callable[[MemoryBroker], object]) -> Mark:
+    """The mark of a late label in a log of one message, in which something happens between two questions."""
+    broker = Busy(after, lambda: act(broker))
+    broker.create_topic(TOPIC)
+    write(broker, TP, [(START, "plain")])
+    (mark,) = alone(broker, LABELS[8]).marks
+    return mark
+
+
+def test_log_starts_are_asked_before_ends() -> None:
+    """1 One is asked.  2 Messages come, and all go.  3 The other is asked: a start above the end would make a cut of nothing."""
+
+    def come_and_go(broker: MemoryBroker) -> None:
+        write(broker, TP, [(START, "plain")] * 5)
+        broker.delete_records(TP, 6)
+
+    assert busy(1, come_and_go) == Mark(TOPIC, 0, 6, "end", 0)
+
+
+def test_high_watermarks_are_asked_before_stable_ends() -> None:
+    """1 One is asked.  2 A message comes.  3 The other is asked: only a transaction may make the stable end the lower one."""
+    assert busy(2, lambda broker: write(broker, TP, [(START, "plain")])) == Mark(TOPIC, 0, 2, "end", 0)
+
+
+def test_what_is_clamped_at_an_open_end_is_not_waited_for() -> None:
+    """The upper neighbour was frozen there after all the patience; the label below can't cut beyond it, whatever the transaction brings."""
+    broker, _ = broker_with([(START, "plain")] * 2)
+    broker.produce(TP, b"", timestamp=START, transaction=broker.transaction())
+    upper = alone(broker, LABELS[3])
+    assert [(m.offset, m.how) for m in upper.marks] == [(2, "open")]
+    found = resolve(broker, SOURCE, LABELS[2], "hourly", FIRST, None, upper, lambda _: None, wait_for_open=True)
+    assert [(m.offset, m.how) for m in found[-1].marks] == [(2, "clamped")]
+
+
+def test_an_upper_neighbour_of_another_topic_is_refused() -> None:
+    """As a lower one: before anything is looked for."""
+    broker, _ = broker_with([(START, "plain")])
+    upper = alone(broker, LABELS[3])
+    broker.recreate_topic(TOPIC)
+    with pytest.raises(IdentityError, match="topic id"):
+        alone(broker, LABELS[2], None, upper)
+
+
+def test_topics_that_are_left_out_are_not_asked_for() -> None:
+    """A rebase above has put others in their place."""
+    broker, _ = broker_with([(START, "plain")])
+    found = resolve(broker, SOURCE, LABELS[2], "hourly", FIRST, None, None, lambda _: None, wait_for_open=True, left_out={TOPIC})
+    assert [(b.topics, b.marks) for b in found] == [((), ())]
+
+
+def test_a_topic_that_was_removed_is_refused_or_let_go() -> None:
+    """By what the source says, of what the lower neighbour knows."""
+    broker, _ = broker_with([(START, "plain")])
+    lower = alone(broker, LABELS[1])
+    broker.delete_topic(TOPIC)
+    with pytest.raises(DataLossError, match="not in the cluster any more"):
+        alone(broker, LABELS[2], lower)
+    assert alone(broker, LABELS[2], lower, source=Source(Topics((TOPIC,)), on_removed="drop")).marks == ()
+
+
+def test_a_far_look_answers_the_labels_above_the_lower_neighbour() -> None:
+    """Those below it are frozen, or another run's."""
+    broker, _ = broker_with([(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)])
+    lower = alone(broker, LABELS[3])
+    assert [b.label for b in resolved(broker, LABELS[6], lower)] == LABELS[4:7]
+    assert [b.label for b in resolved(broker, LABELS[2])] == LABELS[:3]

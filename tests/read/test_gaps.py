@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,3 +50,12 @@ def test_what_is_gone_is_no_gap() -> None:
     gaps.add_skipped(10**12 + 4, 10**13)
     gaps.add_end(10**13)
     assert gaps.ranges == [(2, 5), (10**12, 10**12 + 3)]
+
+
+@pytest.mark.parametrize(("end", "found"), [(10, []), (11, []), (12, [(10, 12)])])
+def test_a_gap_at_the_end_is_two_offsets(end: int, found: list[tuple[int, int]]) -> None:
+    """One is a transaction's marker, which needs no look; two may be anything. Between messages it is the same."""
+    gaps, between = Gaps(10), Gaps(10)
+    gaps.add_end(end)
+    between.add_visible(np.array([end], np.int64))
+    assert gaps.ranges == between.ranges == found

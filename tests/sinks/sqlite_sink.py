@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -14,14 +13,11 @@ from ingest.config.values import Text
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.codec import from_json, to_json
 from ingest.model.receipt import Committed, Receipt
-from ingest.ports.sink import AlreadyDone, Done, Outcome, Promises, Unknown
-from ingest.schema.metadata import refuse_wrong
-from ingest.sinks.audit import PlainAudit
+from ingest.ports.sink import AlreadyDone, Done, Unknown
 from ingest.sinks.decision import Seen, decide
 from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.inline import InlineStagerFactory, tables
+from ingest.sinks.inline import InlineSink, tables
 from ingest.sinks.kind import SinkSection
-from ingest.sinks.staging import RowLayout
 
 
 class SqliteSection(SinkSection):
@@ -42,12 +38,10 @@ class Sqlite:
         return DeltaDeadLetters(f"{section.place(folder)}_dead")
 
 
-class SqliteSink:
-    promises = Promises()
-
+class SqliteSink(InlineSink):
     def __init__(self, file, rows, metadata):
-        refuse_wrong(() if callable(rows) else rows.names, metadata)
-        self.file, self.identity, self.rows, self.metadata = file, f"sqlite:{file}", rows, dict(metadata)
+        super().__init__(f"sqlite:{file}", rows, metadata)
+        self.file = file
 
     @contextmanager
     def writing(self):
@@ -57,40 +51,27 @@ class SqliteSink:
             yield database
             database.execute("COMMIT")
 
-    def kept(self) -> Mapping[str, tuple[str, str]]:
+    def kept(self):
         if not Path(self.file).exists():
-            return {}
+            return []
         with closing(sqlite3.connect(self.file)) as database:
-            return {key: rest for key, *rest in database.execute("SELECT * FROM windows ORDER BY key")}
-
-    def is_at(self, identity):
-        return identity == self.identity
-
-    def refuse_unwritable(self):
-        pass
+            return database.execute("SELECT * FROM windows ORDER BY key").fetchall()
 
     def binding(self):
-        return next((from_json(content, Binding) for key, (content, _) in self.kept().items() if not key), None)
+        return next((from_json(content, Binding) for key, content, _ in self.kept() if not key), None)
 
     def prepare(self, binding):
         with self.writing() as database:
             database.execute("INSERT OR IGNORE INTO windows VALUES ('', ?, '[]')", [to_json(binding)])
         refuse_other_binding(self.file, self.binding(), binding)
 
-    def look(self, window):
-        return next((c for c in self.receipts() if c.receipt.window == window), None)
+    def receipts(self):
+        return (Committed(from_json(content, Receipt), None) for key, content, _ in self.kept() if key)
 
-    def receipts(self) -> Iterator[Committed]:
-        return (Committed(from_json(content, Receipt), None) for key, (content, _) in self.kept().items() if key)
+    def kept_rows(self):
+        return {key: tables(json.loads(rows)) for key, _, rows in self.kept() if key}
 
-    def receipt_text(self, receipt):
-        return to_json(receipt)
-
-    def stager(self, plan, generation, attempt):
-        schema = self.rows() if callable(self.rows) else self.rows
-        return InlineStagerFactory(RowLayout(schema, self.metadata, attempt), plan.window.key)
-
-    def commit(self, receipt: Receipt, staged: Sequence) -> Outcome:
+    def commit(self, receipt, staged):
         try:
             with self.writing() as database:  # no other writer from here on: what is seen stays so
                 committed = decide(receipt, Seen.among(receipt, self.file, self.binding(), self.receipts()))
@@ -101,9 +82,3 @@ class SqliteSink:
         except sqlite3.OperationalError as error:
             return Unknown(str(error))
         return Done(Committed(receipt, None))
-
-    def audit(self):
-        return PlainAudit(self, self.metadata, lambda: {key: tables(json.loads(rows)) for key, (_, rows) in self.kept().items() if key})
-
-    def sweep(self, older_than, *, dry_run=False):
-        return []

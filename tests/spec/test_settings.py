@@ -12,9 +12,9 @@ from pydantic import Field
 from ingest.config.values import LeftOut, Section, Text
 from ingest.kafka.properties import DEFAULTS, TUNED
 from ingest.read.confluent import BYTES_MAX, ROWS_MAX, STALL_SECONDS
+from ingest.spec.cluster import TuningSpec
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
 from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.source import TuningSpec
 from tests.docs import settings as generator
 
 FIELDS = generator.settings()
@@ -103,13 +103,14 @@ def test_a_section_of_several_kinds_has_a_table_for_each() -> None:
 def test_editors_get_the_settings() -> None:
     """The JSON schema, which Dagster's component shows, has every setting of source and window, the forms they take, and their purpose."""
     schema = PipelineSpec.model_json_schema()
-    for section, model in (
+    for section, *models in (
         ("source", "SourceSpec"),
-        ("window", "WindowSpec"),
+        ("window", "TimeWindows", "MicroBatches"),
         ("source.tuning", "TuningSpec"),
         ("source.start", "StartSpec"),
     ):
         known = {name.removeprefix(f"{section}.") for name in FIELDS if re.fullmatch(rf"{section}\.[a-z_]+", name)}
-        assert known <= set(schema["$defs"][model]["properties"])
-        assert all(schema["$defs"][model]["properties"][name]["description"] for name in known)
+        properties = {name: node for model in models for name, node in schema["$defs"][model]["properties"].items()}
+        assert known <= set(properties)
+        assert all(properties[name]["description"] for name in known)
     assert set(schema["properties"]["metadata"]["properties"]) == set(METADATA)

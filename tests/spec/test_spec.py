@@ -6,8 +6,10 @@ import ast
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -310,15 +312,23 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
     for name, info in model.model_fields.items():
         found.append((section, name))
         kinds = OfItsKind.of(info)
-        if kinds is not None:
-            found += [field for each in kinds.sections().values() for field in _fields(each, name)]
-        elif isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            found += _fields(info.annotation, name)
+        for below in _models(info.annotation) if kinds is None else kinds.sections().values():
+            found += _fields(below, name)
     return found
 
 
-SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "WindowSpec": "window"}
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """The sections in an annotation, however deep in unions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "StartSpec": "start"}
 SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
+ALIASES = {"in_time": "window", "grid": "window", "batches": "window"}
+"""What production code calls a section where it knows which kind it is."""
 
 
 def _reads(tree: ast.AST) -> set[tuple[str, str]]:
@@ -327,8 +337,10 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             owner = node.value
+            if isinstance(owner, ast.Call):
+                owner = owner.func
             name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
-            found.add((name, node.attr))
+            found.add((ALIASES.get(name, name), node.attr))
     return found
 
 

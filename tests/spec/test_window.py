@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import SpecError
+from ingest.errors import GridError, SpecError
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import MicroBatches, TimeWindows, in_time
 
 START = "2026-01-01T00:00:00Z"
 TIMED = {"start": START, "delay": "5m", "max_wait": "5m", "idle": "wait"}
@@ -40,16 +41,28 @@ def test_windows_in_time(tmp_path: Path, grid: str) -> None:
     """A named grid or a cron expression; the first label is the start."""
     start = {"0 6 * * 1-5": "2026-01-01T06:00:00Z"}.get(grid, START)
     window = spec(tmp_path, grid=grid, start=start).window
-    assert (window.is_batch, window.first) == (False, datetime.fromisoformat(start))
+    assert isinstance(window, TimeWindows)
+    assert (window.is_batch, window.start) == (False, datetime.fromisoformat(start))
     assert (window.delay, window.max_wait, window.idle) == (timedelta(minutes=5), timedelta(minutes=5), "wait")
 
 
 def test_micro_batches(tmp_path: Path) -> None:
     """They begin with number 0, have no start in time, and take what there is, each minute, unless told otherwise."""
     window = spec(tmp_path, grid="batch").window
-    assert (window.is_batch, window.first, window.start) == (True, 0, None)
+    assert isinstance(window, MicroBatches)
+    assert window.is_batch
     assert (window.every, window.max_records, window.min_records) == ("* * * * *", None, 1)
-    assert spec(tmp_path, grid="batch", max_records="none", min_records=7).window.min_records == 7
+    bounded = spec(tmp_path, grid="batch", max_records="none", min_records=7).window
+    assert isinstance(bounded, MicroBatches)
+    assert bounded.min_records == 7
+
+
+def test_no_kind_has_what_only_the_other_has(tmp_path: Path) -> None:
+    """What one kind of windows is asked for can't be asked of the other, also not by its default."""
+    assert not any(hasattr(spec(tmp_path, grid="batch").window, name) for name in TIMED)
+    assert not any(hasattr(spec(tmp_path, grid="daily", start=START).window, name) for name in BATCHED)
+    with pytest.raises(GridError, match="These are micro-batches"):
+        in_time(spec(tmp_path, grid="batch").window)
 
 
 @pytest.mark.parametrize("name", TIMED)
@@ -67,10 +80,23 @@ def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
     assert mistakes(tmp_path, window) == [f"window.{name}: is for micro-batches (grid: batch) only"]
 
 
+def test_whatever_the_grid_was_meant_to_be(tmp_path: Path) -> None:
+    """Beside a grid that is none, the options of either kind are looked at too, and none of them is called strange or missing."""
+    window = {"grid": "weekly", "delay": "x", "max_records": 0, "min_records": 2}
+    assert [m.partition(":")[0] for m in mistakes(tmp_path, window)] == ["window.delay", "window.grid", "window.max_records"]
+
+
 @pytest.mark.parametrize(
     ("window", "said"),
     [
+        ({}, "window.grid: is missing"),
         ({"grid": "hourly"}, "window.start: is missing"),
+        ({"grid": "hourly", "start": None}, "window.start: is missing"),
+        (
+            {"grid": "batch", "foo": 1},
+            "window.foo: unknown key; known are grid, start, delay, max_wait, idle, every, max_records, min_records",
+        ),
+        ({"grid": "hourly", "start": START, "max_recrods": 5}, "window.max_recrods: unknown key; did you mean max_records?"),
         ({"grid": "5/15 * * * *", "start": START}, "window.grid: must be hourly, daily, batch or a cron expression of five fields"),
         ({"grid": "*/15 * * * *", "start": "2026-01-01T00:01:00Z"}, "window.start: 2026-01-01T00:01:00Z is not on the */15 * * * * grid"),
         ({"grid": "batch", "every": "hourly"}, "window.every: must be a cron expression of five fields"),

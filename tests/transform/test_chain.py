@@ -16,6 +16,7 @@ from ingest.assemble import assemble
 from ingest.errors import SpecError
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
+from ingest.operate.dead_letters import read_dead
 from ingest.ports.decoder import Decoded
 from ingest.ports.transform import Transform
 from ingest.run.context import Pipeline, Request
@@ -181,7 +182,7 @@ def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
     counts = receipt.counts
     assert (counts.read, counts.valid, counts.rows, counts.dead, counts.filtered) == (6, 2, 3, 2, 2)
     assert receipt.schema == (("cart", "int64 not null"), ("price", "int64 not null"))
-    dead = made.sink.read_dead(HOUR)
+    dead = read_dead(made.sink, made.dead_letters, HOUR)
     assert (dead["_offset"].to_pylist(), dead["stage"].to_pylist()) == ([3, 4], ["validate", "decode"])
     assert made.columns().columns[1].constraints == ("less_than_or_equal_to(100)",)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JsonSection(FormatSection):
-    """`on_null`: what becomes of a message without a value; `unknown`: of one with fields that the schema doesn't name."""
+    """JSON documents, one a message."""
 
     format: Literal["json"] = Field(default="json", description="What the messages are; the other settings of `decode` are the format's.")
     schema_: SchemaReference = Field(

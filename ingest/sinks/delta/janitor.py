@@ -90,7 +90,7 @@ def refuse_gone(place: Place, files: Iterable[StagedFile], swept: int | None) ->
     """
     wanted = list(files)
     seen = place.seen(f.path for f in wanted)
-    gone = [f.path for f in wanted if (there := seen[f.path]) is None or there.size != f.size]
+    gone = [f.path for f in wanted if (file := seen[f.path]) is None or file.size != f.size]
     if gone:
         what = f"{len(gone)} of {len(wanted)} staged files are gone or cut short, the first is {gone[0]}"
         raise RefusedError(what, "commit", "Did a vacuum with no retention run meanwhile? Nothing was committed; run the window again.")

@@ -125,3 +125,18 @@ def test_crash_points(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, point: s
     with pytest.raises(CrashError):
         staged_split(sink)
     assert len(staged_paths(sink.uri)) + len(staged_paths(f"{sink.uri}_dead")) == files
+
+
+def test_a_file_with_a_nan_has_no_bounds(tmp_path: Path) -> None:
+    """Parquet's bounds leave a NaN out, and readers sort it above all numbers: by those bounds they would skip the file that holds it."""
+    sink = DeltaBoth(str(tmp_path / "orders"), pa.schema([pa.field("ratio", pa.float64())]))
+    sink.prepare()
+    planned = plan(sink, 0)
+    words = []
+    for split, ratios in zip(planned.splits, ([1.5, float("nan")], [1.5, 2.5]), strict=True):
+        made = sink.stager(planned, 0, "a1")(split)
+        for part in (0, 1):  # the NaN is not in the file's last batch only
+            rows = pa.record_batch([pa.array([ratios[1 - part]])], schema=pa.schema([("ratio", pa.float64())]))
+            made.add(rows, messages(split).slice(part, 1))
+        words += [json.loads(word) for word in made.finish().committables]
+    assert ["minValues" in json.loads(word["stats"]) for word in words] == [False, True]

@@ -1,0 +1,92 @@
+"""What a pipeline stands on in Dagster: the resources of its keys, and nothing beside them.
+
+A key is the cluster's where the spec names one and says nothing else of it, so that all pipelines of a cluster share one resource; else it
+is the pipeline's own. Whoever gives another resource under a key changes what runs, what the checks look at, and what is observed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
+from ingest.assemble import Foundations, assemble_on
+from ingest.ports.dead_letters import DeadLetters
+from ingest.ports.engine import Engine
+from ingest.ports.ledger import Ledger
+from ingest.ports.sink import Sink
+from ingest.run.context import Pipeline
+from ingest.sinks.kind import Rows
+from ingest.spec.pipeline import PipelineSpec
+from resources.source import Source
+
+
+class HasLedger(Protocol):
+    """What stands under a ledger's key."""
+
+    def ledger(self) -> Ledger:
+        """Open it."""
+
+
+class HasTable(Protocol):
+    """What stands under a table's key."""
+
+    def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
+        """Open it and its dead letters, told the columns of the rows and of the metadata."""
+
+
+class HasEngine(Protocol):
+    """What stands under Spark's key."""
+
+    def engine(self) -> Engine:
+        """Where tasks run."""
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """What a pipeline goes by."""
+
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], None] = time.sleep
+
+
+SYSTEM = Clock()
+"""The machine's."""
+
+
+def keys_of(spec: PipelineSpec) -> set[str]:
+    """The resources that a pipeline's definitions ask for."""
+    return {kafka_key(spec), ledger_key(spec), sink_key(spec), SPARK_KEY}
+
+
+def source_of(spec: PipelineSpec, resources: Any) -> Source:
+    """What the pipeline reads from."""
+    found: Source = getattr(resources, kafka_key(spec))
+    return found
+
+
+def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
+    """The pipeline on these resources, those of a Dagster context. Asks nothing of them yet, but of the ledger.
+
+    Raises:
+        SpecError: the schema can't be loaded, or a resource makes no sense.
+        UnreachableError: the ledger's database doesn't answer.
+    """
+    ledger: HasLedger = getattr(resources, ledger_key(spec))
+    table: HasTable = getattr(resources, sink_key(spec))
+    spark: HasEngine = getattr(resources, SPARK_KEY)
+    on = Foundations(
+        source_of(spec, resources).connect(spec.source.isolation),
+        ledger.ledger(),
+        lambda rows: table.open(rows, spec.metadata),
+        spark.engine(),
+    )
+    return _at(assemble_on(spec, on), clock)
+
+
+def _at(pipeline: Pipeline, clock: Clock) -> Pipeline:
+    return pipeline if clock is SYSTEM else replace(pipeline, now=clock.now, sleep=clock.sleep)

@@ -1,0 +1,51 @@
+"""A pipeline's table as a Dagster resource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import dagster as dg
+from pydantic import Field
+
+from ingest.assemble import make_table
+from ingest.config.document import Document
+from ingest.config.values import Section
+from ingest.ports.dead_letters import DeadLetters
+from ingest.ports.sink import Sink
+from ingest.sinks.kind import Rows
+from ingest.sinks.kinds import SinkOfItsKind
+from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.reading import refusal, validated
+
+
+class Table(dg.ConfigurableResource[None]):
+    """Where rows go, and receipts with them."""
+
+    settings: Mapping[str, Any] = Field(description="As under a spec's sink")
+    folder: str = Field(description="What a relative path is relative to")
+
+    @classmethod
+    def of(cls, spec: PipelineSpec) -> Self:
+        """The resource of a spec's table."""
+        return cls(settings=spec.sink.model_dump(mode="json"), folder=str(spec.folder))
+
+    def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
+        """The table, and its dead letters; nothing is touched yet.
+
+        Args:
+            rows: the columns of the rows, without the metadata columns.
+            metadata: these, name -> column.
+
+        Raises:
+            SpecError: its fields make no table.
+        """
+        found, wrong = validated(_Settings, {"sink": self.settings})
+        if found is None:
+            raise refusal("the resource Table", wrong, Document())
+        return make_table(found.sink, rows, metadata, Path(self.folder))
+
+
+class _Settings(Section):
+    sink: SinkOfItsKind

@@ -1,0 +1,151 @@
+"""Resources are what runs: whoever gives another one under a key changes what a run reads, writes and keeps; nothing is built beside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.factory import kafka_table, standing_on
+from assets.foundations import Clock
+from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
+from ingest.errors import SpecError
+from ingest.ledger.sql import open_ledger
+from ingest.model.source import Isolation
+from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
+from resources.kafka import KafkaSource
+from resources.ledger import LedgerState
+from tests.assets.world import TOPIC, MemorySource, MemoryTable, World, hour
+from tests.sinks.beside import MemoryBoth
+
+CLUSTERS = """\
+clusters:
+  prod:
+    bootstrap_servers: "127.0.0.1:9"
+    client: {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: hunter2-C4nary}
+  staging: {bootstrap_servers: "127.0.0.1:8"}
+"""
+
+
+def on_cluster(folder: Path, name: str, **source: object) -> PipelineSpec:
+    """A pipeline on a cluster of a windrow.yaml."""
+    (folder / "windrow.yaml").write_text(CLUSTERS)
+    attributes = {
+        "id": name,
+        "source": {"cluster": "prod", "topic": TOPIC, **source},
+        "window": {"grid": "hourly", "start": hour(0), "delay": "5m"},
+        "decode": {"schema": "tests.assets.things:Thing"},
+        "sink": {"path": name},
+        "state": "state.db",
+    }
+    return parse_spec(attributes, folder)
+
+
+class Noted(MemorySource):
+    """Remembers at which isolation level it was asked."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.asked: list[Isolation] = []
+
+    def connect(self, isolation: Isolation) -> Any:
+        self.asked.append(isolation)
+        return super().connect(isolation)
+
+
+def run_of(world: World, defs: dg.Definitions, key: str, job: str = "things_windows") -> dg.ExecuteInProcessResult:
+    """One partition's run of these definitions."""
+    return defs.resolve_job_def(job).execute_in_process(instance=world.instance, partition_key=key, raise_on_error=False)
+
+
+def test_a_run_reads_what_its_source_has(world: World, tmp_path: Path) -> None:
+    """The same definitions on another source have that one's messages in the table, and its offsets in the metadata: those of the plan."""
+    other = World(tmp_path, world.instance)
+    other.fill(2, per_hour=10)
+    world.fill(2)
+    source = Noted(other)
+    defs = standing_on(world.defs, {kafka_key(world.spec): source})
+    assert run_of(world, defs, world.key(0)).success
+    receipt, shown = world.receipt_of(0), world.metadata(0)
+    assert (receipt.counts.read, shown["messages_read"].value) == (10, 10)
+    assert receipt.plan.stop.cluster_id == other.broker.cluster_id()
+    assert shown["offset_ranges"].value == {TOPIC: {str(s.partition): [s.start, s.stop] for s in receipt.plan.splits}}
+    assert [split for reader in other.kept for split in reader.splits] == list(receipt.plan.splits)
+    assert set(source.asked) == {"read_committed"}
+
+
+def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: Path) -> None:
+    """Boundaries, plans and copies go to the ledger that is given, rows to the table that is given, and nowhere else."""
+    world.fill(2)
+    elsewhere = str(tmp_path / "other.db")
+    table = MemoryTable(world)
+    table.instead = MemoryBoth("elsewhere", world.columns.arrow_schema, world.spec.metadata)
+    given = {ledger_key(world.spec): LedgerState(url=elsewhere), sink_key(world.spec): table}
+    assert run_of(world, standing_on(world.defs, given), world.key(0)).success
+    assert [r.counts.read for r in open_ledger(elsewhere).recorded("things", 9)] == [60]
+    assert open_ledger(world.spec.state_url()).recorded("things", 9) == []
+    assert [c.receipt.counts.valid for c in table.instead.receipts()] == [60]
+    assert list(world.sink.receipts()) == []
+
+
+def test_checks_and_observations_stand_on_the_same(world: World, tmp_path: Path) -> None:
+    """The checks of a run look where the run wrote, and the topic that is observed is the source's."""
+    other = World(tmp_path, world.instance)
+    other.fill(1)
+    source = Noted(other)
+    defs = standing_on(world.defs, {kafka_key(world.spec): source})
+    assert {c.check_name: c.passed for c in run_of(world, defs, world.key(0)).get_asset_check_evaluations()}["receipts"]
+    asked = len(source.asked)
+    seen = defs.resolve_job_def("things_topics").execute_in_process(instance=world.instance).get_asset_observation_events()
+    [observed] = [e.asset_observation_data.asset_observation for e in seen]
+    assert observed.metadata["messages"].value == 60
+    assert asked >= 4  # the run, and its checks
+    assert len(source.asked) == asked + 1
+
+
+def test_pipelines_of_a_cluster_share_its_resource(tmp_path: Path) -> None:
+    """One resource per cluster under its name, one of its own for a pipeline that says how it is reached; all of it merges and loads."""
+    specs = [on_cluster(tmp_path, "one"), on_cluster(tmp_path, "two"), on_cluster(tmp_path, "three", tuning={"rack": "a"})]
+    merged = dg.Definitions.merge(*map(kafka_table, specs))
+    dg.Definitions.validate_loadable(merged)
+    assert [kafka_key(spec) for spec in specs] == ["prod_cluster", "prod_cluster", "three_kafka"]
+    assert {key for key in merged.resources or {} if key.endswith(("_cluster", "_kafka"))} == {"prod_cluster", "three_kafka"}
+
+
+def test_a_staging_cluster_is_one_other_resource(world: World, tmp_path: Path) -> None:
+    """All pipelines of a cluster run on what is given under its one key."""
+    world.fill(2)
+    specs = [on_cluster(tmp_path, name) for name in ("one", "two")]
+    merged = dg.Definitions.merge(*(kafka_table(spec, clock=Clock(lambda: world.now, world.sleep)) for spec in specs))
+    staging = {"prod_cluster": MemorySource(world), SPARK_KEY: world.tasks}
+    on_staging = standing_on(merged, staging)
+    for name in ("one", "two"):
+        assert run_of(world, on_staging, world.key(0), f"{name}_windows").success
+        [shown] = world.instance.fetch_materializations(dg.AssetKey([name]), limit=1).records
+        assert shown.asset_materialization is not None
+        assert shown.asset_materialization.metadata["messages_read"].value == 60
+        assert (tmp_path / name / "_delta_log").is_dir()
+
+
+def test_a_resource_that_nothing_asks_for_is_refused(world: World) -> None:
+    """A key that is typed wrongly would leave the real cluster in place."""
+    with pytest.raises(SpecError, match="Nothing asks for a resource thing_kafka") as caught:
+        kafka_table(world.spec, {"thing_kafka": MemorySource(world)})
+    assert "spark, things_kafka, things_ledger, things_sink" in caught.value.do
+
+
+def test_a_cluster_s_password_never_reaches_the_ui(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resources show no configuration, given ones neither; what they take from the environment is filled in when they are made."""
+    spec = on_cluster(tmp_path, "one")
+    monkeypatch.setenv("STAGING", "127.0.0.1:7")
+    given = KafkaSource(bootstrap_servers=dg.EnvVar("STAGING"), client={"client.id": "hunter2-C4nary"})
+    for defs in (kafka_table(spec), kafka_table(spec, {"prod_cluster": given})):
+        resources = defs.get_repository_def().get_top_level_resources()
+        shown = json.dumps([repr(r.config_schema.as_field() if r.config_schema else None) + str(r.description) for r in resources.values()])
+        assert "hunter2" not in shown + repr(resources) + repr(spec)
+    with dg.build_resources({"it": (kafka_table(spec, {"prod_cluster": given}).resources or {})["prod_cluster"]}) as made:
+        assert (made.it.bootstrap_servers, dict(made.it.client)) == ("127.0.0.1:7", {"client.id": "hunter2-C4nary"})

@@ -1,0 +1,133 @@
+"""One client a process for each cluster and way to reach it, counted by those that are made."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from ingest.assemble import connect
+from ingest.errors import UnreachableError
+from ingest.kafka import clients
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.clients import MOST, Clients
+from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
+
+SHARED = """\
+clusters:
+  prod: {bootstrap_servers: "127.0.0.1:1", client: {client.id: us}}
+  other: {bootstrap_servers: "127.0.0.1:2"}
+"""
+
+
+class Fake:
+    """An AdminClient that only notes that it was made."""
+
+    made: list[dict[str, Any]]
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        type(self).made.append(properties)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What each client was made with, in a process that has none yet."""
+    Fake.made = []
+    monkeypatch.setattr(clients, "AdminClient", Fake)
+    monkeypatch.setattr("ingest.kafka.broker.CLIENTS", Clients())
+    return Fake.made
+
+
+def pipeline(folder: Path, name: str, **source: object) -> PipelineSpec:
+    """A pipeline on a cluster that is told once."""
+    (folder / "windrow.yaml").write_text(SHARED)
+    attributes = {"id": name, "window": {"grid": "batch"}, "decode": {"schema": "a.b:C"}, "sink": {"path": name}}
+    return parse_spec({**attributes, "source": {"cluster": "prod", "topic": name, **source}}, folder)
+
+
+def test_fifty_pipelines_have_one_client(tmp_path: Path, made: list[dict[str, Any]]) -> None:
+    """However often each is opened, at whatever isolation level; another cluster, or another login, has its own."""
+    for n in range(50):
+        for isolation in ("read_committed", "read_uncommitted"):
+            connect(pipeline(tmp_path, f"p{n}", isolation=isolation))
+    assert [properties["bootstrap.servers"] for properties in made] == ["127.0.0.1:1"]
+    for _ in range(2):
+        connect(pipeline(tmp_path, "else", cluster="other"))
+        connect(pipeline(tmp_path, "mine", client={"client.id": "me"}))
+    assert [(p["bootstrap.servers"], p["client.id"]) for p in made[1:]] == [("127.0.0.1:2", "windrow"), ("127.0.0.1:1", "me")]
+
+
+def test_threads_that_ask_at_once_get_one(made: list[dict[str, Any]]) -> None:
+    """Ticks of many pipelines run in threads of one process."""
+    every, shared, found = threading.Barrier(8), Clients(), []
+
+    def ask() -> None:
+        every.wait(30)
+        found.append(shared.of({"bootstrap.servers": "a:1"}))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(made) == 1
+    assert len({id(client) for client in found}) == 1
+
+
+def test_those_that_nobody_asked_for_longest_go(made: list[dict[str, Any]]) -> None:
+    """No more than so many are kept, and one that is asked for again stays."""
+    shared = Clients()
+    first = shared.of({"bootstrap.servers": "a:0"})
+    for n in range(1, MOST):
+        shared.of({"bootstrap.servers": f"a:{n}"})
+    assert shared.of({"bootstrap.servers": "a:0"}) is first
+    shared.of({"bootstrap.servers": "a:more"})
+    assert shared.of({"bootstrap.servers": "a:0"}) is first
+    assert len(made) == MOST + 1
+    shared.of({"bootstrap.servers": "a:1"})
+    assert len(made) == MOST + 2
+    shared.close()
+    assert shared.of({"bootstrap.servers": "a:0"}) is not first
+
+
+def test_one_that_failed_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that doesn't answer is asked by a new client next time: librdkafka doesn't say twice why a login was refused."""
+    monkeypatch.setattr("ingest.kafka.broker.CLIENTS", shared := Clients())
+    monkeypatch.setattr("ingest.kafka.questions.CLIENTS", shared)
+    broker = KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.2)
+    assert KafkaBroker("127.0.0.1:1", {})._admin is broker._admin
+    with pytest.raises(UnreachableError):
+        broker.cluster_id()
+    assert KafkaBroker("127.0.0.1:1", {})._admin is not broker._admin
+
+
+def test_a_question_hears_what_was_said_since_it_was_put(made: list[dict[str, Any]]) -> None:
+    """What a client said before, to another pipeline, is no reason of this one's."""
+    client = Clients().of({"bootstrap.servers": "a:1"})
+    made[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "before"))
+    (at, _), *_ = client.said_since(0)
+    made[0]["error_cb"](KafkaError(KafkaError._TRANSPORT, "after"))
+    assert [error.str() for _, error in client.said_since(0)] == ["before", "after"]
+    assert [error.str() for when, error in client.said_since(at) if when > at] == ["after"]
+
+
+def test_a_forked_child_has_its_own(made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another thread held the lock when it was forked."""
+    shared = clients.CLIENTS
+    monkeypatch.setattr(shared, "_kept", {})
+    parents = shared.of({"bootstrap.servers": "a:1"})
+
+    def child() -> None:
+        assert shared.of({"bootstrap.servers": "a:1"}) is not parents
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    with shared._lock:
+        process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert shared.of({"bootstrap.servers": "a:1"}) is parents

@@ -1,0 +1,31 @@
+"""One comparison of a table's binding with who comes, for every sink."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.errors import BindingError, GridError, RefusedError
+from ingest.model.binding import Binding, refuse_other_binding
+
+BOUND = Binding("orders", "ledger-1", "hourly")
+
+
+def test_the_same_binding_passes() -> None:
+    """Who the table is bound to may go on."""
+    refuse_other_binding("t", BOUND, Binding("orders", "ledger-1", "hourly"))
+
+
+@pytest.mark.parametrize(
+    ("mine", "error", "says", "do"),
+    [
+        (Binding("returns", "ledger-2", "daily"), BindingError, "the table t belongs to pipeline 'orders', not 'returns'", "another path"),
+        (Binding("orders", "ledger-2", "daily"), GridError, "the table t was begun with hourly windows, not daily", "Set the grid back"),
+        (Binding("orders", "ledger-2", "hourly"), BindingError, "the table t belongs to ledger ledger-1, not ledger-2", "--rebuild-ledger"),
+    ],
+)
+def test_each_difference_has_its_own_way_out(mine: Binding, error: type[RefusedError], says: str, do: str) -> None:
+    """The pipeline is held against it first, for nothing else matters then; the grid next; the ledger last."""
+    with pytest.raises(error) as refused:
+        refuse_other_binding("t", BOUND, mine)
+    assert refused.value.what == says
+    assert do in refused.value.do

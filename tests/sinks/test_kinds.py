@@ -1,0 +1,106 @@
+"""The table of kinds: a spec's `sink` section is read by the model of its kind, and nothing of another kind is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from assets.component import Attributes
+from ingest.errors import SpecError
+from ingest.sinks.kinds import KINDS, sections, sink_kind
+from ingest.spec.load import parse_spec
+
+ATTRIBUTES = {
+    "id": "orders", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "t"},
+    "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"}, "decode": {"schema": "a.b:C"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second kind, by its one line."""
+    monkeypatch.setitem(KINDS, "sqlite", "tests.sinks.sqlite_sink:Sqlite")
+
+
+def refused(sink: object) -> str:
+    """What is said of a section."""
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**ATTRIBUTES, "sink": sink}, Path("/tmp"))
+    return str(caught.value)
+
+
+def schema_mistakes(sink: object) -> list[str]:
+    """What the schema for editors says of it."""
+    found = Draft202012Validator(Attributes.model_json_schema()).iter_errors({**ATTRIBUTES, "sink": sink})
+    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]
+
+
+@pytest.mark.parametrize("name", ["iceberg", "Delta", "", 7, None, ["delta"]])
+def test_an_unknown_kind_is_refused_with_those_there_are(second: None, name: object) -> None:
+    """Whatever stands there that is no kind, the mistake is told at `sink.kind`, with all kinds."""
+    assert "sink.kind: there is no such kind of sink; known are delta, sqlite" in refused({"kind": name, "path": "lake"})
+
+
+def test_without_a_kind_it_is_delta() -> None:
+    """The kind may be left out, as it always could."""
+    spec = parse_spec({**ATTRIBUTES, "sink": {"path": "lake"}}, Path("/tmp"))
+    assert (spec.sink.kind, spec.sink_path()) == ("delta", "/tmp/lake")
+
+
+def test_options_belong_to_their_kind(second: None) -> None:
+    """Each kind has its own options, known and missing; another's are unknown keys, and near misses find its own."""
+    assert parse_spec({**ATTRIBUTES, "sink": {"kind": "sqlite", "file": "x"}}, Path("/tmp")).sink_path() == "/tmp/x"
+    said = refused({"kind": "sqlite", "path": "x"})
+    assert "sink.path: unknown key; known are kind, file" in said
+    assert "sink.file: is missing" in said
+    assert "sink.paht: unknown key; did you mean path?" in refused({"paht": "x"})
+    assert "sink: must be a mapping" in refused("lake")
+
+
+def test_a_secret_in_a_path_is_not_repeated() -> None:
+    """A table's place is kept for ever: a password in it is refused, and not shown."""
+    said = refused({"path": "s3://user:hunter2@bucket/t"})
+    assert "sink.path: must not hold a user or a password" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    ("sink", "says"),
+    [
+        ({"path": "lake"}, []),
+        ({"kind": "delta", "path": "{{ env.LAKE }}"}, []),
+        ({"kind": "sqlite", "file": "x"}, []),
+        ({"kind": "{{ env.KIND }}", "path": "lake"}, []),
+        ({"kind": "iceberg", "path": "lake"}, ["sink.kind: 'iceberg' is not one of ['delta', 'sqlite']"]),
+        ({"kind": "delta", "paht": "lake"}, ["sink: 'path' is a required property", "sink: Additional properties are not allowed"]),
+        ({"kind": "sqlite", "path": "x"}, ["sink: 'file' is a required property", "sink: Additional properties are not allowed"]),
+    ],
+)
+def test_editors_get_the_options_of_each_kind(second: None, sink: dict[str, Any], says: list[str]) -> None:
+    """The schema of a spec holds a section against its own kind alone."""
+    found = schema_mistakes(sink)
+    assert len(found) == len(says), found
+    assert all(any(mistake.startswith(wanted) for mistake in found) for wanted in says), found
+
+
+def test_every_line_of_the_table_leads_to_a_kind() -> None:
+    """Each entry loads, and its section takes the name under which it stands."""
+    for name, model in sections().items():
+        assert sink_kind(name).section is model
+        assert model.model_fields["kind"].annotation.__args__ == (name,)  # type: ignore[union-attr]
+
+
+def test_a_kind_is_loaded_when_a_spec_names_it() -> None:
+    """Who reads the table of kinds loads none of them, and who reads a spec loads no deltalake."""
+    script = (
+        "import sys, ingest.spec.load; from pathlib import Path; assert 'ingest.sinks.delta.kind' not in sys.modules;"
+        f"ingest.spec.load.parse_spec({ {**ATTRIBUTES, 'sink': {'path': 'x'}}!r}, Path('/tmp'));"
+        "print('ingest.sinks.delta.kind' in sys.modules, {'deltalake', 'duckdb', 'ingest.sinks.delta.sink'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "True set()"
