@@ -13,10 +13,10 @@ from ingest.config.document import Document
 from ingest.model.source import Isolation
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.reading import refusal, validated
-from resources.source import Source
+from resources.source import MessageSource
 
 
-class KafkaSource(dg.ConfigurableResource[None], Source):
+class KafkaSource(dg.ConfigurableResource[None], MessageSource):
     """A Kafka cluster to read from; its fields are those of a cluster in a windrow.yaml.
 
     Whatever reads from it in one process shares one client.
@@ -33,7 +33,7 @@ class KafkaSource(dg.ConfigurableResource[None], Source):
         return cls(bootstrap_servers=cluster.bootstrap_servers, tuning=tuning, client=dict(cluster.client))
 
     def connect(self, isolation: Isolation) -> Connection:
-        """See `Source.connect`.
+        """See `MessageSource.connect`.
 
         Raises:
             SpecError: its fields make no cluster.

@@ -1,7 +1,7 @@
 """What a run reads from, whatever it stands on: the questions that planning asks, and the readers of the splits that come of the answers.
 
 A run's splits are those of its plan: planning asks the source's broker, freezes the answers as boundaries, and cuts what lies between two
-of them; the tasks read these splits with the source's readers. Who replaces a resource by another `Source` replaces what runs.
+of them; the tasks read these splits with the source's readers. Who replaces a resource by another `MessageSource` replaces what runs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def snapshot(broker: Broker, selection: Selection) -> Snapshot:
     return Snapshot(found.topics, Boundary.of(0, found.cluster_id, seen, begins), Boundary.of(1, found.cluster_id, seen, stops))
 
 
-class Source(ABC):
+class MessageSource(ABC):
     """A cluster to read from."""
 
     @abstractmethod
