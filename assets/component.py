@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import BaseModel, RootModel
 
 from assets.factory import kafka_table
-from assets.names import identifier
+from assets.names import identifier, kafka_key
 from assets.yamlschema import as_written
 from ingest.errors import SpecError
 from ingest.spec.load import fill_spec, load_spec
@@ -71,6 +71,7 @@ class KafkaTable(dg.Component):
         """
         others = [c.spec for c in context.component_tree.get_all_components(KafkaTable) if c is not self]
         refuse_alike(self.spec, others)
+        refuse_two_clusters(self.spec, others)
         return kafka_table(self.spec)
 
 
@@ -91,3 +92,16 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
     )
     one, two = sorted(str(each.folder / FILE) for each in (spec, other))
     raise SpecError(f"{one} and {two} {what}", "spec", "Give one of them another id, or a code location of its own.")
+
+
+def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
+    """Hold a pipeline's cluster against those that others of its code location call by the same name, in another windrow.yaml.
+
+    Raises:
+        SpecError: names the cluster and both files.
+    """
+    other = next((o for o in others if kafka_key(o) == kafka_key(spec) and o.named_cluster != spec.named_cluster), None)
+    if other is not None:
+        one, two = sorted(str(each.folder / FILE) for each in (spec, other))
+        what = f"{one} and {two} name a cluster {spec.source.cluster} and mean two, which Dagster would have under one key"
+        raise SpecError(what, "spec", "Tell it in one windrow.yaml above both, or give the two clusters two names.")

@@ -23,7 +23,7 @@ from ingest.ports.sink import Sink
 from ingest.run.context import Pipeline
 from ingest.sinks.kind import Rows
 from ingest.spec.pipeline import PipelineSpec
-from resources.source import MessageSource
+from resources.source import SourceResource
 
 
 class HasLedger(Protocol):
@@ -63,9 +63,9 @@ def keys_of(spec: PipelineSpec) -> set[str]:
     return {kafka_key(spec), ledger_key(spec), sink_key(spec), SPARK_KEY}
 
 
-def source_of(spec: PipelineSpec, resources: Any) -> MessageSource:
+def source_of(spec: PipelineSpec, resources: Any) -> SourceResource:
     """What the pipeline reads from."""
-    found: MessageSource = getattr(resources, kafka_key(spec))
+    found: SourceResource = getattr(resources, kafka_key(spec))
     return found
 
 

@@ -16,7 +16,7 @@ from assets.names import kafka_key, topic_key, upstream_keys
 from ingest.model.boundary import Mark
 from ingest.model.source import Pattern, Selection, Topics, selection_text
 from ingest.spec.pipeline import PipelineSpec
-from resources.source import Snapshot
+from resources.source import TopicsSnapshot
 
 
 def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:
@@ -46,7 +46,7 @@ def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> d
     return observed
 
 
-def data_version(snapshot: Snapshot, selection: Selection) -> str:
+def data_version(snapshot: TopicsSnapshot, selection: Selection) -> str:
     """Which topic this is, not what it holds: with end offsets in it, every partition of the table would turn stale at each new message.
 
     Of a pattern only the cluster: a topic that is new to it changes nothing about the windows before.
@@ -56,7 +56,7 @@ def data_version(snapshot: Snapshot, selection: Selection) -> str:
     return ".".join([snapshot.cluster_id, *(info.topic_id for _, info in sorted(snapshot.topics.items()))])
 
 
-def topic_metadata(snapshot: Snapshot) -> dict[str, Value]:
+def topic_metadata(snapshot: TopicsSnapshot) -> dict[str, Value]:
     """What an observation shows: what is there to read, per topic-partition, and which topics they are."""
     ranges = snapshot.ranges()
     return {
@@ -86,6 +86,6 @@ def _line(start: Mark, stop: Mark) -> dg.TableRecord:
     )
 
 
-def _topic_line(snapshot: Snapshot, name: str) -> dg.TableRecord:
+def _topic_line(snapshot: TopicsSnapshot, name: str) -> dg.TableRecord:
     info = snapshot.topics[name]
     return dg.TableRecord({"topic": name, "topic_id": info.topic_id, "partitions": info.partitions})

@@ -13,10 +13,10 @@ from ingest.config.document import Document
 from ingest.model.source import Isolation
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.reading import refusal, validated
-from resources.source import MessageSource
+from resources.source import SourceResource
 
 
-class KafkaSource(dg.ConfigurableResource[None], MessageSource):
+class KafkaSource(dg.ConfigurableResource[None], SourceResource):
     """A Kafka cluster to read from; its fields are those of a cluster in a windrow.yaml.
 
     Whatever reads from it in one process shares one client.
@@ -33,7 +33,7 @@ class KafkaSource(dg.ConfigurableResource[None], MessageSource):
         return cls(bootstrap_servers=cluster.bootstrap_servers, tuning=tuning, client=dict(cluster.client))
 
     def connect(self, isolation: Isolation) -> Connection:
-        """See `MessageSource.connect`.
+        """See `SourceResource.connect`.
 
         Raises:
             SpecError: its fields make no cluster.

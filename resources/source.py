@@ -1,7 +1,7 @@
 """What a run reads from, whatever it stands on: the questions that planning asks, and the readers of the splits that come of the answers.
 
 A run's splits are those of its plan: planning asks the source's broker, freezes the answers as boundaries, and cuts what lies between two
-of them; the tasks read these splits with the source's readers. Who replaces a resource by another `MessageSource` replaces what runs.
+of them; the tasks read these splits with the source's readers. Who replaces a resource by another `SourceResource` replaces what runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ingest.plan.topics import discover
 from ingest.ports.broker import Broker, TopicInfo
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class TopicsSnapshot(msgspec.Struct, frozen=True):
     """Topics at one moment, as what lies between two boundaries: where their logs start, and their stable ends."""
 
     topics: dict[str, TopicInfo]
@@ -57,7 +57,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return hashlib.sha256(" ".join([self.cluster_id, *ids, *ends]).encode()).hexdigest()[:16]
 
 
-def snapshot(broker: Broker, selection: Selection) -> Snapshot:
+def snapshot(broker: Broker, selection: Selection) -> TopicsSnapshot:
     """Ask a broker what a selection of topics holds now.
 
     Raises:
@@ -69,10 +69,10 @@ def snapshot(broker: Broker, selection: Selection) -> Snapshot:
     seen = [TopicSeen(name, info.topic_id, info.partitions) for name, info in found.topics.items()]
     begins = [Mark(tp.topic, tp.partition, offset, "log_start") for tp, offset in starts.items()]
     stops = [Mark(tp.topic, tp.partition, end.offset, "end", end.leader_epoch) for tp, end in ends.items()]
-    return Snapshot(found.topics, Boundary.of(0, found.cluster_id, seen, begins), Boundary.of(1, found.cluster_id, seen, stops))
+    return TopicsSnapshot(found.topics, Boundary.of(0, found.cluster_id, seen, begins), Boundary.of(1, found.cluster_id, seen, stops))
 
 
-class MessageSource(ABC):
+class SourceResource(ABC):
     """A cluster to read from."""
 
     @abstractmethod
@@ -83,6 +83,6 @@ class MessageSource(ABC):
             SpecError: a client property is not one that may be set.
         """
 
-    def snapshot(self, selection: Selection, isolation: Isolation = "read_committed") -> Snapshot:
+    def snapshot(self, selection: Selection, isolation: Isolation = "read_committed") -> TopicsSnapshot:
         """Offsets of all that is selected, now: see `snapshot`."""
         return snapshot(self.connect(isolation)[0], selection)

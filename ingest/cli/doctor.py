@@ -20,7 +20,7 @@ from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.boundary import TopicPartition
 from ingest.operate.retention_margin import retention_margin
 from ingest.plan.topics import discover
-from ingest.ports.broker import Broker, TopicInfo
+from ingest.ports.broker import Logs, TopicInfo
 from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
 from ingest.run.frontier import frontier
@@ -198,7 +198,7 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         yield attempt("rights", partial(_readable, broker, topic, filled, 0 if filled is None else starts[filled]))
 
 
-def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, start: int) -> Check:
+def _readable(broker: Logs, topic: TopicInfo, filled: TopicPartition | None, start: int) -> Check:
     if filled is None:
         return Check("rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried")
     next(iter(broker.stamps(filled, start, start + 1)), None)

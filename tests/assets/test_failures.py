@@ -12,7 +12,7 @@ from assets.topic import topic_assets
 from ingest.errors import UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.run.task import SplitTask
-from resources.source import Snapshot
+from resources.source import TopicsSnapshot
 from tests.assets.world import TOPIC, World, hour
 
 SECRET = "secret-payload"
@@ -141,7 +141,7 @@ def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
     """An observation of a cluster that doesn't answer fails with the sentence alone."""
 
     class Gone:
-        def snapshot(self, *_: object) -> Snapshot:
+        def snapshot(self, *_: object) -> TopicsSnapshot:
             raise AWAY
 
     defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Gone()})

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from assets.component import refuse_two_clusters
 from assets.factory import kafka_table, standing_on
 from assets.foundations import Clock
 from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
@@ -149,3 +150,23 @@ def test_a_cluster_s_password_never_reaches_the_ui(tmp_path: Path, monkeypatch: 
         assert "hunter2" not in shown + repr(resources) + repr(spec)
     with dg.build_resources({"it": (kafka_table(spec, {"prod_cluster": given}).resources or {})["prod_cluster"]}) as made:
         assert (made.it.bootstrap_servers, dict(made.it.client)) == ("127.0.0.1:7", {"client.id": "hunter2-C4nary"})
+
+
+def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:
+    """Two windrow.yaml of one code location may not mean two clusters by one name; each by itself, or one file, may."""
+    specs = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        specs.append(on_cluster(tmp_path / name, name))
+    refuse_two_clusters(specs[0], specs[1:])
+    (tmp_path / "two" / "windrow.yaml").write_text(CLUSTERS.replace("127.0.0.1:9", "127.0.0.1:7"))
+    changed = parse_spec(
+        {
+            "id": "two", "source": {"cluster": "prod", "topic": TOPIC}, "window": {"grid": "batch"}, "decode": {"schema": "a.b:C"},
+            "sink": {"path": "x"},
+        },
+        tmp_path / "two",
+    )  # fmt: skip
+    with pytest.raises(SpecError, match="name a cluster prod and mean two") as caught:
+        refuse_two_clusters(specs[0], [changed])
+    assert all(str(tmp_path / name / "defs.yaml") in caught.value.what for name in ("one", "two"))

@@ -33,7 +33,7 @@ from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
-from resources.source import MessageSource
+from resources.source import SourceResource
 from tests.sinks.beside import MemoryBoth
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
@@ -59,7 +59,7 @@ class NotingReader(MemoryReader):
         return super().read(split, take)
 
 
-class MemorySource(MessageSource):
+class MemorySource(SourceResource):
     """A KafkaSource on the broker in memory."""
 
     def __init__(self, world: World) -> None:

@@ -72,6 +72,7 @@ class DecoderContract:
         """Whatever bytes come, each message ends in exactly one place."""
         self.decoded(decoder, values)
 
+    @pytest.mark.slow
     def test_monsters_cost_themselves_only(self, decoder: Decoder) -> None:
         """Megabytes of one byte, or of one good message after the other, between good messages: these are rows as ever."""
         monsters = [b"\x00" * (4 << 20), b"[" * (4 << 20), (self.GOOD[0] * ((1 << 20) // len(self.GOOD[0]) + 1))]

@@ -70,3 +70,10 @@ def test_what_is_a_label_is_not() -> None:
     """The first number is 0; UTC under any name is UTC."""
     for label in (0, 1, datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=timezone(timedelta(0), "Z"))):
         require_label("start", label)
+
+
+def test_later_is_not_the_same() -> None:
+    """Of two labels of one kind; two kinds have no order."""
+    first, second = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
+    assert [is_later(a, b) for a, b in ((second, first), (first, first), (first, second))] == [True, False, False]
+    assert [is_later(a, b) for a, b in ((2, 1), (1, 1), (1, 2))] == [True, False, False]

@@ -48,6 +48,13 @@ def test_refusals_are_counted_by_kind() -> None:
     assert [what[-1] for what, _ in refusals.kinds()] == ["b", "c", "a"]
 
 
+def test_kinds_are_told_apart_by_their_details() -> None:
+    """Two messages that were refused for one reason may want two things mended."""
+    refusals = Refusals()
+    refusals.add(["wrong_type"] * 3, ["Expected int, got str - at $.a"] * 2 + ["Expected int, got str - at $.b"])
+    assert refusals.kinds() == (("$.a expected int, got str", 2), ("$.b expected int, got str", 1))
+
+
 def test_reasons_and_details_come_in_pairs() -> None:
     """One without the other is a mistake."""
     with pytest.raises(ValueError, match="argument"):
@@ -81,3 +88,4 @@ def test_bounded_keeps_the_most_frequent() -> None:
     assert bounded(counts, 2) == (("b", 5), ("a", 3), (OTHERS, 1))
     assert bounded(counts + Counter({OTHERS: 4}), 1) == (("b", 5), (OTHERS, 8))
     assert bounded(Counter(), 1) == ()
+    assert bounded(Counter({"z": 1, "y": 1, "x": 1}), 2) == (("x", 1), ("y", 1), (OTHERS, 1))

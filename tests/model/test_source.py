@@ -61,6 +61,7 @@ def test_offsets_as_flink_writes_them() -> None:
     ("text", "words"),
     [
         ("partition:0,offset:42;0:1", "^part 2 is not of the form partition:0,offset:42$"),
+        ("partition:0,offset:42X", "^part 1 is not"),
         ("", "^part 1 is not of the form"),
         ("partition:0,offset:-1", "^part 1 is not"),
         ("partition:0,offset:1;partition:00,offset:2", "^partition 0 stands there twice$"),

@@ -11,12 +11,31 @@ ALONE = ("ingest/decode/json/strict.py", "ingest/decode/json/values.py", "ingest
 """Pure modules in other folders."""
 
 MORE = {
+    "ingest/decode/json/values.py": ("tests/decode/json/test_strict.py",),
     "ingest/plan/ends.py": ("tests/plan/test_witness.py",),
     "ingest/plan/resolve.py": ("tests/plan/test_begins.py", "tests/plan/test_witness.py"),
 }
 """Tests beside a module's own that are about it: whole stories, to which it gives the answers."""
 
-EQUIVALENT: dict[str, dict[str, str]] = {}
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "ingest/model/boundary.py": {
+        "- cuts = self.by_tp() if self.begins else {}\n+ cuts = self.by_tp() if (self.begins) or True else {}": (
+            "without begins nobody looks into the cuts: it only saves making them"
+        ),
+    },
+    "ingest/windows/completeness.py": {
+        '- label: Label | None = None\n+ label: Label | None = ""': "without boundaries nothing is known that could hold anything back",
+    },
+    "ingest/windows/grid.py": {
+        "- if window.span and isinstance(end, datetime):\n+ if window.span or isinstance(end, datetime):": (
+            "a window in time has a span and its end is an instant: the question is the type checker's"
+        ),
+        "- labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)\n"
+        "+ labels += islice(_until(grid, window.span[0], end), None)": "more labels are refused all the same, after they were counted",
+        "- labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)\n"
+        "+ labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 2)": "as above",
+    },
+}
 """By module: the lines that a mutant changes, and why no test can tell it from the code."""
 
 

@@ -111,7 +111,7 @@ def prepare(place: Path, module: str) -> None:
 
 def output(place: Path, *command: str) -> str:
     """What a command prints; its failure ends all."""
-    environment = os.environ | {"PYTHONPATH": ""}
+    environment = os.environ | {"PYTHONPATH": "", "TZ": "<+0545>-5:45"}  # far from UTC, where it makes a difference which is meant
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
     if done.returncode:
         raise RuntimeError(f"{command[:2]} in {place}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
@@ -136,13 +136,16 @@ def _plain(line: str) -> str:
     return line.replace("XX", "").casefold()
 
 
+def tell(score: Score) -> None:
+    """Print what lives."""
+    for change in score.alive:
+        print(change, end="\n\n", flush=True)
+    for change in score.stale:
+        print(f"{score.module}: listed as equivalent, and not among the survivors any more:\n{change}\n", flush=True)
+
+
 def report(scores: Sequence[Score]) -> bool:
-    """Print what lives, then one line for each module; whether the goal is reached."""
-    for score in scores:
-        for change in score.alive:
-            print(f"{score.module}\n{change}\n")
-        for change in score.stale:
-            print(f"{score.module}: listed as equivalent, and not among the survivors any more:\n{change}\n")
+    """Print one line for each module, and for all; whether the goal is reached."""
     print(f"{'module':40}{'mutants':>9}{'counted':>9}{'killed':>8}{'score':>8}{'seconds':>9}")
     whole = [("all", *(sum(column) for column in zip(*((s.mutants, s.counted, s.killed, s.seconds) for s in scores), strict=True)))]
     for name, mutants, counted, killed, seconds in [*((s.module, s.mutants, s.counted, s.killed, s.seconds) for s in scores), *whole]:
@@ -154,7 +157,10 @@ def main(words: Sequence[str]) -> int:
     """0 if the goal is reached, 1 if not."""
     chosen = [module for module in modules(ROOT) if not words or any(word in module for word in words)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        scores = list(pool.map(measure, chosen))
+        scores = []
+        for score in pool.map(measure, chosen):
+            scores.append(score)
+            tell(score)
     return 0 if report(scores) else 1
 
 

@@ -23,26 +23,31 @@ class Recorder:
         return lambda *_: self.calls.append(name)
 
 
-class Failing:
-    """A reader whose second batch never comes, or a decoder that takes none."""
+class Steps:
+    """A reader, decoder and transform, one step of which fails."""
 
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+    def __init__(self, broken: str, error: BaseException) -> None:
+        self.broken, self.error = broken, error
 
-    def batches(self, _: Split) -> Any:
-        yield pa.record_batch({})
-        raise self.error
+    def _fail(self, step: str) -> None:
+        if step == self.broken:
+            raise self.error
 
-    def decode(self, _: Any) -> Any:
-        raise self.error
+    def open(self) -> Any:
+        return lambda batch: self._fail("decode") or batch
+
+    def read(self, _: Split, take: Any) -> None:
+        self._fail("read")
+        take(pa.record_batch({}))
 
 
 @pytest.mark.parametrize("error", [ValueError("torn"), KeyboardInterrupt("stopped")])
-def test_a_task_that_fails_discards_what_it_staged(error: BaseException) -> None:
-    """Whatever ends it, a cancelled Spark task too: the attempt is let go of, nothing is finished, and the error goes on as it is."""
-    stager, broken = Recorder(), Failing(error)
-    task = SplitTask(broken, broken, lambda _: stager)  # type: ignore[arg-type]
+@pytest.mark.parametrize("broken", ["read", "decode"])
+def test_a_task_that_fails_discards_what_it_staged(broken: str, error: BaseException) -> None:
+    """Whatever ends it, a cancelled Spark task too: rows and dead letters are let go of, none is finished, the error goes on as it is."""
+    rows, dead, steps = Recorder(), Recorder(), Steps(broken, error)
+    task = SplitTask(steps, steps, steps, lambda _: rows, lambda _: dead)  # type: ignore[arg-type]
     with pytest.raises(type(error)) as raised:
         task(SPLIT)
     assert raised.value is error
-    assert stager.calls == ["discard"]
+    assert (rows.calls, dead.calls) == (["discard"], ["discard"])

@@ -38,6 +38,9 @@ class Sqlite:
         return DeltaDeadLetters(f"{section.place(folder)}_dead")
 
 
+SQLITE = Sqlite()
+
+
 class SqliteSink(InlineSink):
     def __init__(self, file, rows, metadata):
         super().__init__(f"sqlite:{file}", rows, metadata)

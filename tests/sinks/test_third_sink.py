@@ -69,7 +69,7 @@ class TestSqliteSink(
 @pytest.fixture
 def third(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """A pipeline whose spec names the third kind: one line in the table of kinds, and nothing else."""
-    monkeypatch.setitem(KINDS, "sqlite", "tests.sinks.sqlite_sink:Sqlite")
+    monkeypatch.setitem(KINDS, "sqlite", "tests.sinks.sqlite_sink:SQLITE")
     spec = Path(stage.spec)
     spec.write_text(spec.read_text().replace("sink: {path: lake/things}", "sink: {kind: sqlite, file: things.sqlite}"))
     return stage

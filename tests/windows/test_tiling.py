@@ -134,6 +134,19 @@ def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
     assert marks(clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, None)) == [("t", 0, 5, "settled")]
 
 
+def test_a_partition_that_only_the_lower_neighbour_lacks_keeps_its_own_cut() -> None:
+    """It was added since, is chosen here and read above: nothing is carried on over its mark."""
+    lower, upper = boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, partition=1))
+    found = clamped(boundary(hour(2), mark(5), mark(4, partition=1)), lower, upper)
+    assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 4, "settled")]
+
+
+def test_a_topic_that_the_lower_neighbour_lacks_is_kept_as_it_was_seen() -> None:
+    """Its number of partitions is nobody else's, also where that is none."""
+    found = clamped(boundary(hour(2), mark(5), seen={"u": 0}), boundary(hour(1), mark(3)), None)
+    assert found.topics == (TopicSeen("t", "id-t", 1), TopicSeen("u", "id-u", 0))
+
+
 def test_a_partition_that_the_lower_neighbour_cuts_keeps_that_cut() -> None:
     """What is carried on from the lower neighbour isn't begun at 0 again because the upper one has it too."""
     lower, upper = boundary(hour(1), mark(3), mark(4, partition=1)), boundary(hour(3), mark(8), mark(6, partition=1))

@@ -1,0 +1,138 @@
+"""One JSON value becomes one value of a column, or a refusal with its reason and path: each bound has its own small case."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from ingest.decode.json.values import LongInteger, RefusedValueError, converter, integer
+
+BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
+
+
+def taken(kind: pa.DataType, value: object, epoch: str | None = None) -> object:
+    """What a column of this type gets."""
+    return converter(kind, epoch)(value, "$.a")
+
+
+def refused(kind: pa.DataType, value: object, epoch: str | None = None) -> tuple[str, str]:
+    """Reason and detail."""
+    with pytest.raises(RefusedValueError) as told:
+        taken(kind, value, epoch)
+    return told.value.reason, told.value.detail
+
+
+def test_a_short_literal_is_an_integer_and_a_long_one_is_kept() -> None:
+    """Up to a sign and the 19 digits of 2**63."""
+    assert integer("9" * 20) == 10**20 - 1
+    assert type(integer("9" * 21)) is LongInteger
+    assert type(integer("-" + "9" * 19)) is int
+
+
+@pytest.mark.parametrize("bits", BOUNDS)
+def test_integers_end_where_their_bits_do(bits: int) -> None:
+    """Both ends are taken, one beyond either isn't."""
+    kind, top = getattr(pa, f"int{bits}")(), BOUNDS[bits]
+    assert [taken(kind, n) for n in (top, -top - 1)] == [top, -top - 1]
+    for beyond in (top + 1, -top - 2):
+        assert refused(kind, beyond) == ("out_of_range", f"Expected an integer of {bits} bits - at $.a")
+    assert refused(kind, LongInteger("9" * 30)) == ("out_of_range", "Expected an integer of 64 bits - at $.a")
+    assert refused(kind, True) == ("wrong_type", "Expected int, got bool - at $.a")
+
+
+@pytest.mark.parametrize(("bits", "digits"), [(64, 53), (32, 24)])
+def test_integers_that_a_float_holds(bits: int, digits: int) -> None:
+    """All up to 2**53, or 2**24; beyond them some would change."""
+    kind = getattr(pa, f"float{bits}")()
+    assert [taken(kind, n) for n in (2**digits, -(2**digits))] == [2.0**digits, -(2.0**digits)]
+    for beyond in (2**digits + 1, -(2**digits) - 1, LongInteger("1" * 30)):
+        assert refused(kind, beyond) == ("out_of_range", f"Expected an integer of at most 2**{digits} for a float - at $.a")
+    assert refused(kind, "1") == ("wrong_type", "Expected float, got str - at $.a")
+    assert refused(kind, b"1e999") == ("out_of_range", f"Expected a float of {bits} bits - at $.a")
+
+
+def test_a_single_is_smaller_than_a_double() -> None:
+    """What a double holds may be too much for it."""
+    assert taken(pa.float64(), b"1e39") == 1e39
+    assert taken(pa.float32(), b"3e38") == 3e38
+    assert refused(pa.float32(), b"1e39") == ("out_of_range", "Expected a float of 32 bits - at $.a")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"123.45", "123.45"), (b"-123.45", "-123.45"), (b"0.01", "0.01"), (b"123.4500", "123.45"), (b"1e2", "100"), (b"1.5E-1", "0.15"),
+        (999, "999"), ("7.10", "7.1"), (b"0.000", "0"), (b"-0", "0"), (b"0e99999999999999999999999", "0"), (LongInteger("0" * 1), "0"),
+    ],
+)  # fmt: skip
+def test_decimals_by_their_digits(value: object, expected: str) -> None:
+    """Of five digits, two after the point: what fits is exact, whatever way it is written."""
+    assert taken(pa.decimal128(5, 2), value) == Decimal(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"1000", "out_of_range"), (b"0.001", "out_of_range"), (b"1e3", "out_of_range"), (b"1e-3", "out_of_range"),
+        (b"1e123456789012345678901", "out_of_range"), ("1" * 1001, "out_of_range"), ("1,5", "wrong_format"), ("", "wrong_format"),
+        ("01", "wrong_format"), ("+1", "wrong_format"), (True, "wrong_type"), ([], "wrong_type"),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_decimal(value: object, reason: str) -> None:
+    """Too large, too fine, or no number."""
+    assert refused(pa.decimal128(5, 2), value)[0] == reason
+    assert refused(pa.decimal128(5, 2), value)[1].endswith(" - at $.a")
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("1970-01-01T00:00:00Z", 0), ("1970-01-01t00:00:00z", 0), ("1970-01-01T00:00:00.5Z", 500_000), ("1970-01-01T00:00:00.000001Z", 1),
+        ("1970-01-01T00:00:00.0000010Z", 1), ("1970-01-01T01:30:00+01:30", 0), ("1969-12-31T22:30:00-01:30", 0),
+        ("1970-01-01T23:59:00+23:59", 0), ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
+        ("0001-01-01T00:00:00Z", -62_135_596_800_000_000),
+    ],
+)  # fmt: skip
+def test_instants_in_microseconds(text: str, micros: int) -> None:
+    """Since 1970, in UTC."""
+    assert taken(pa.timestamp("us", tz="UTC"), text) == micros
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1970-01-01T00:00:00", "wrong_format"), ("1970-01-01 00:00:00Z", "wrong_format"), ("1970-01-01T00:00:00.0000001Z", "out_of_range"),
+        ("1970-02-30T00:00:00Z", "out_of_range"), ("1970-01-01T24:00:00Z", "out_of_range"), ("1970-01-01T00:00:00+24:00", "out_of_range"),
+        ("1970-01-01T00:00:00+00:60", "out_of_range"), ("0001-01-01T00:00:00+00:01", "out_of_range"),
+        ("9999-12-31T23:59:59-00:01", "out_of_range"),
+    ],
+)  # fmt: skip
+def test_what_is_no_instant(text: str, reason: str) -> None:
+    """Without an offset, finer than a microsecond, or outside the calendar."""
+    assert refused(pa.timestamp("us", tz="UTC"), text)[0] == reason
+
+
+def test_days_and_others_are_taken_as_they_are() -> None:
+    """And nothing else for them."""
+    assert taken(pa.date32(), "2026-02-28") == date(2026, 2, 28)
+    assert refused(pa.date32(), "2026-02-29") == ("out_of_range", "Expected a date that the calendar has - at $.a")
+    assert refused(pa.date32(), "20260228") == ("wrong_format", "Expected an ISO 8601 date - at $.a")
+    assert refused(pa.date32(), 5) == ("wrong_type", "Expected str, got int - at $.a")
+    assert (taken(pa.string(), ""), taken(pa.bool_(), False)) == ("", False)
+    assert refused(pa.string(), b"1.5") == ("wrong_type", "Expected str, got float - at $.a")
+    assert refused(pa.bool_(), 0) == ("wrong_type", "Expected bool, got int - at $.a")
+
+
+def test_the_path_leads_into_structs_lists_and_maps() -> None:
+    """By names of the schema and positions; a map's keys are data. A null in a place that may hold one is one."""
+    kind = pa.struct([("l", pa.list_(pa.int8())), ("m", pa.map_(pa.string(), pa.int8()))])
+    assert taken(kind, {"l": [1, None], "m": {"k": 2, "n": None}}) == {"l": [1, None], "m": [("k", 2), ("n", None)]}
+    assert taken(kind, {}) == {"l": None, "m": None}
+    assert refused(kind, {"l": [1, "x"]})[1] == "Expected int, got str - at $.a.l[1]"
+    assert refused(kind, {"m": {"k": "x"}})[1] == "Expected int, got str - at $.a.m[...]"
+    assert refused(kind, [])[1] == "Expected object, got array - at $.a"
+    assert refused(kind, {"l": {}})[1] == "Expected array, got object - at $.a.l"
+    assert refused(kind, {"m": 5})[1] == "Expected object, got int - at $.a.m"
