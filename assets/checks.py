@@ -40,7 +40,7 @@ def receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
             pipeline = pipeline_of(spec, context.resources)
             receipts = newest(c.receipt for c in pipeline.sink.receipts())
             copies = pipeline.ledger.recorded(spec.id, NEWEST)
-        seen = shown(context.instance, spec, receipts)
+        seen = shown_receipts(context.instance, spec, receipts)
         wrong = [*differences("Dagster", receipts, seen), *differences("the ledger", receipts, copies_of(copies)), *gaps(receipts)]
         yield from evaluated(
             spec, "receipts", not wrong, _why(wrong, len(receipts)), {"windows": len(receipts), "wrong": "\n".join(wrong) or "nothing"}
@@ -69,7 +69,7 @@ def copies_of(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     return {r.window.key: ShownReceipt(r.digest, r.generation, r.attempt) for r in receipts}
 
 
-def shown(instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
+def shown_receipts(instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     """What Dagster shows of windows, by window; those it doesn't know are missing."""
     return _shown_batches(instance, spec) if spec.window.is_batch else _shown_windows(instance, spec, receipts)
 
