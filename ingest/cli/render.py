@@ -201,7 +201,7 @@ def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
 
 
 def refused_lines(refused: Mapping[str, str], spec: Path, *, above: bool) -> list[Text]:
-    """What is to be known of windows (key -> newest attempt) with dead letters that aren't committed; `above`: whether those stand above."""
+    """What a person should know of windows (key -> newest attempt) whose dead letters aren't committed; `above`: those stand above."""
     if above:
         return [Text(f"{key} is not committed; these are of its newest attempt, {attempt}.") for key, attempt in sorted(refused.items())]
     return [Text(f"{key} is not committed; see what was refused: windrow show {spec} --dead --window {key}") for key in sorted(refused)]
