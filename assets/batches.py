@@ -17,7 +17,7 @@ from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
 from assets.foundations import Clock, keys_of, pipeline_of
 from assets.names import table_key, upstream_keys
-from assets.reporting import definition_metadata, reported, request_id, told
+from assets.reporting import definition_metadata, errors_reported, reported, request_id
 from ingest.errors import SpecError
 from ingest.run.context import Pipeline, Request, Result
 from ingest.run.micro_batches import run_batch, run_batches
@@ -81,7 +81,7 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
     def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
         what, refused = ("A micro-batch", REFUSED) if config.replay is None else (f"The replay of {config.replay}", None)
         batches = 0
-        with told(context, spec, what, refused):
+        with errors_reported(context, spec, what, refused):
             pipeline = pipeline_of(spec, context.resources, clock)
             upstream = upstream_versions(context, spec)
             for result in config.results(pipeline, request_id(context)):

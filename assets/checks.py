@@ -38,12 +38,12 @@ def receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
     def receipts(context: dg.AssetCheckExecutionContext) -> Any:
         with failing(f"The receipts of {spec.id}"):
             pipeline = pipeline_of(spec, context.resources)
-            held = newest(c.receipt for c in pipeline.sink.receipts())
+            receipts = newest(c.receipt for c in pipeline.sink.receipts())
             copies = pipeline.ledger.recorded(spec.id, NEWEST)
-        seen = shown(context.instance, spec, held)
-        wrong = [*differences("Dagster", held, seen), *differences("the ledger", held, copies_of(copies)), *gaps(held)]
+        seen = shown_receipts(context.instance, spec, receipts)
+        wrong = [*differences("Dagster", receipts, seen), *differences("the ledger", receipts, copies_of(copies)), *gaps(receipts)]
         yield from evaluated(
-            spec, "receipts", not wrong, _why(wrong, len(held)), {"windows": len(held), "wrong": "\n".join(wrong) or "nothing"}
+            spec, "receipts", not wrong, _why(wrong, len(receipts)), {"windows": len(receipts), "wrong": "\n".join(wrong) or "nothing"}
         )
 
     return receipts
@@ -69,15 +69,15 @@ def copies_of(receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     return {r.window.key: ShownReceipt(r.digest, r.generation, r.attempt) for r in receipts}
 
 
-def shown(instance: dg.DagsterInstance, spec: PipelineSpec, held: Iterable[Receipt]) -> dict[str, ShownReceipt]:
+def shown_receipts(instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     """What Dagster shows of windows, by window; those it doesn't know are missing."""
-    return _shown_batches(instance, spec) if spec.window.is_batch else _shown_windows(instance, spec, held)
+    return _shown_batches(instance, spec) if spec.window.is_batch else _shown_windows(instance, spec, receipts)
 
 
-def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, held: Iterable[Receipt]) -> dict[str, ShownReceipt]:
+def _shown_windows(instance: dg.DagsterInstance, spec: PipelineSpec, receipts: Iterable[Receipt]) -> dict[str, ShownReceipt]:
     """One look-up in Dagster's event log each."""
     found = {}
-    for receipt in held:
+    for receipt in receipts:
         if receipt.window.span is not None:
             key = key_of(in_time(spec.window), receipt.window.span[0])
             for _, event in _materializations(instance, dg.AssetRecordsFilter(table_key(spec), asset_partitions=[key]), 1):
@@ -102,19 +102,19 @@ def _materializations(instance: dg.DagsterInstance, wanted: dg.AssetRecordsFilte
             yield "" if window is None else str(window.value), msgspec.convert(event.metadata["receipt"].value, ShownReceipt)
 
 
-def differences(who: str, held: Iterable[Receipt], copies: Mapping[str, ShownReceipt]) -> list[str]:
+def differences(who: str, receipts: Iterable[Receipt], copies: Mapping[str, ShownReceipt]) -> list[str]:
     """Where copies disagree. A missing one is no disagreement: the command may have committed the window, a ledger can be rebuilt."""
     return [
         f"{key}: {who} has generation {copies[key].generation}, the table generation {here.generation}"
-        for key, here in copies_of(held).items()
+        for key, here in copies_of(receipts).items()
         if key in copies and copies[key] != here
     ]
 
 
-def gaps(held: Sequence[Receipt]) -> list[str]:
+def gaps(receipts: Sequence[Receipt]) -> list[str]:
     """Where neighbouring windows don't share their boundary: messages between them would be lost, or read twice. A rebase is a seam."""
     return [
         f"{one.window.key} stops elsewhere than {other.window.key} starts: {unlike}"
-        for one, other in pairwise(held)
+        for one, other in pairwise(receipts)
         if one.window.end == other.window.start and (unlike := torn(one.plan.stop, other.plan.start))
     ]

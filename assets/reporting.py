@@ -73,7 +73,7 @@ def _state(pipeline: Pipeline, receipt: Receipt) -> WindowState | None:
 
 
 @contextmanager
-def told(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refused: str | None) -> Iterator[None]:
+def errors_reported(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refused: str | None) -> Iterator[None]:
     """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry, never a bug.
 
     `refused`: what the schedule is to leave alone if its data is refused. A window that isn't closed yet is not, nor one that was refused

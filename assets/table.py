@@ -13,7 +13,7 @@ from assets.events import made_already, show, upstream_versions
 from assets.foundations import Clock, keys_of, pipeline_of
 from assets.names import table_key, upstream_keys
 from assets.partitions import partitions_of, windows_of
-from assets.reporting import definition_metadata, reported, request_id, told
+from assets.reporting import definition_metadata, errors_reported, reported, request_id
 from assets.schedule import hours_tags
 from ingest.run.context import Request
 from ingest.run.pipeline import run
@@ -52,11 +52,11 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         request = config.request(context)
         windows = windows_of(spec, context.partition_keys)
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
-        with told(context, spec, f"Window {windows[0][0]}", None):
+        with errors_reported(context, spec, f"Window {windows[0][0]}", None):
             pipeline = pipeline_of(spec, context.resources, clock)
         upstream = upstream_versions(context, spec)
         for key, window in windows:
-            with told(context, spec, f"Window {key}", key):
+            with errors_reported(context, spec, f"Window {key}", key):
                 result = run(pipeline, window, request)
             show(context, result.committed.receipt, reported(context, pipeline, result), upstream, key)
         return made_already()

@@ -39,32 +39,32 @@ def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> d
     )
     def observed(context: dg.AssetExecutionContext) -> dg.ObserveResult:
         with failing(f"{what} {selection_text(selection)}"):
-            found = source_of(spec, context.resources).snapshot(selection, spec.source.isolation)
+            snapshot = source_of(spec, context.resources).snapshot(selection, spec.source.isolation)
         context.log.info("Observed %s", selection_text(selection))
-        return dg.ObserveResult(data_version=dg.DataVersion(data_version(found, selection)), metadata=topic_metadata(found))
+        return dg.ObserveResult(data_version=dg.DataVersion(data_version(snapshot, selection)), metadata=topic_metadata(snapshot))
 
     return observed
 
 
-def data_version(found: TopicsSnapshot, selection: Selection) -> str:
+def data_version(snapshot: TopicsSnapshot, selection: Selection) -> str:
     """Which topic this is, not what it holds: with end offsets in it, every partition of the table would turn stale at each new message.
 
     Of a pattern only the cluster: a topic that is new to it changes nothing about the windows before.
     """
     if isinstance(selection, Pattern):
-        return found.cluster_id
-    return ".".join([found.cluster_id, *(info.topic_id for _, info in sorted(found.topics.items()))])
+        return snapshot.cluster_id
+    return ".".join([snapshot.cluster_id, *(info.topic_id for _, info in sorted(snapshot.topics.items()))])
 
 
-def topic_metadata(found: TopicsSnapshot) -> dict[str, Value]:
+def topic_metadata(snapshot: TopicsSnapshot) -> dict[str, Value]:
     """What an observation shows: what is there to read, per topic-partition, and which topics they are."""
-    ranges = found.ranges()
+    ranges = snapshot.ranges()
     return {
-        "cluster_id": found.cluster_id, "partitions": len(ranges),
+        "cluster_id": snapshot.cluster_id, "partitions": len(ranges),
         "messages": sum(stop.offset - start.offset for start, stop in ranges.values()),
         "end_offsets": dg.MetadataValue.table([_line(start, stop) for start, stop in ranges.values()], schema=_OFFSETS),
-        "end_offsets_digest": found.digest,
-        "topics": dg.MetadataValue.table([_topic_line(found, name) for name in sorted(found.topics)], schema=_TOPICS),
+        "end_offsets_digest": snapshot.digest,
+        "topics": dg.MetadataValue.table([_topic_line(snapshot, name) for name in sorted(snapshot.topics)], schema=_TOPICS),
     }  # fmt: skip
 
 
@@ -86,6 +86,6 @@ def _line(start: Mark, stop: Mark) -> dg.TableRecord:
     )
 
 
-def _topic_line(found: TopicsSnapshot, name: str) -> dg.TableRecord:
-    info = found.topics[name]
+def _topic_line(snapshot: TopicsSnapshot, name: str) -> dg.TableRecord:
+    info = snapshot.topics[name]
     return dg.TableRecord({"topic": name, "topic_id": info.topic_id, "partitions": info.partitions})

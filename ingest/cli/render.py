@@ -200,9 +200,9 @@ def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
     return table
 
 
-def refused_lines(refused: Mapping[str, str], spec: Path, *, shown: bool) -> list[Text]:
-    """What is to be known of windows (key -> newest attempt) that aren't committed and have dead letters; `shown`: they stand above."""
-    if shown:
+def refused_lines(refused: Mapping[str, str], spec: Path, *, above: bool) -> list[Text]:
+    """What a person should know of windows (key -> newest attempt) whose dead letters aren't committed; `above`: those stand above."""
+    if above:
         return [Text(f"{key} is not committed; these are of its newest attempt, {attempt}.") for key, attempt in sorted(refused.items())]
     return [Text(f"{key} is not committed; see what was refused: windrow show {spec} --dead --window {key}") for key in sorted(refused)]
 

@@ -21,7 +21,7 @@ from ingest.spec.load import load_spec
 from ingest.spec.windows import windows_named
 
 
-class Shown(msgspec.Struct):
+class ShownWindows(msgspec.Struct):
     """The document of `show`. `left_out`: whether there are older ones beyond the limit."""
 
     pipeline: str
@@ -61,7 +61,7 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     older = len(committed) - len(shown)
     left = [Text(f"{older} older ones are not shown (--limit)")] if older else []
     table = render.window_table(shown) if shown else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
-    output.show(Shown(spec.id, shown, left_out=older > 0), table, *left)
+    output.show(ShownWindows(spec.id, shown, left_out=older > 0), table, *left)
 
 
 def show_dead(output: Output, path: Path, text: str | None, attempt: str | None, limit: int, *, payload: bool) -> None:
@@ -80,7 +80,7 @@ def show_dead(output: Output, path: Path, text: str | None, attempt: str | None,
     found = list(islice(_letters(rows, payload=payload), limit + 1))
     letters, more = found[:limit], len(found) > limit
     lines = [Text("There are more, which are not shown (--limit)")] if more else []
-    lines += render.refused_lines(refused, path, shown=asked is not None)
+    lines += render.refused_lines(refused, path, above=asked is not None)
     table = render.dead_table(letters, payload=payload) if letters else Text(_no_dead(text, attempt))
     of = [RefusedAttempt(*one) for one in sorted(refused.items())]
     output.show(ShownDead(spec.id, letters, more, of), table, *lines)

@@ -18,7 +18,7 @@ Place = tuple[str | int, ...]
 ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_vars_module")
 """The keys of Dagster's component file; all but `attributes` are for Dagster alone."""
 
-TOLD = "told"
+SENTENCE = "sentence"
 """The type of a mistake whose sentence is whole: nothing is added to it."""
 
 SECRET: tuple[Place, ...] = (("source", "client"), ("state",), ("sink", "path"), ("clusters", "*", "client"))
@@ -78,7 +78,7 @@ class Document:
         """Whether the value at a place, or around it, could not be made out."""
         return any(place[: len(m.place)] == m.place for m in self.mistakes if m.line is None or not m.place)
 
-    def told(self, mistake: Mistake) -> str:
+    def sentence(self, mistake: Mistake) -> str:
         """The mistake's text. What came from the environment is told as the template that asked for it: it may be a secret."""
         text = mistake.text
         for place, given in self.given.items():
@@ -232,7 +232,7 @@ def mistake_of(error: ErrorDetails, siblings: Sequence[str]) -> Mistake:
     """Pydantic's finding in our words. `siblings`: the keys that the section around the place knows."""
     place = tuple(part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part))
     kind = error["type"]
-    if kind == TOLD:
+    if kind == SENTENCE:
         value = error["ctx"].get("value")
         return Mistake(place, error["ctx"]["what"] + ("" if value is None else _shown(place, value)))
     if kind == "extra_forbidden":

@@ -14,7 +14,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
-from ingest.config.values import Section, told
+from ingest.config.values import Section, sentence
 
 
 def kind_at(place: str) -> Any:
@@ -66,10 +66,10 @@ class OfItsKind:
         if isinstance(value, Section):
             return value
         if not isinstance(value, Mapping):
-            raise told("must be a mapping")
+            raise sentence("must be a mapping")
         name = value.get(self.option, self.default)
         if not isinstance(name, str) or name not in self.kinds:
             known = " or ".join(map(repr, self.kinds))
-            wrong = InitErrorDetails(type=told(f"must be {known}", name), loc=(self.option,), input=None)
+            wrong = InitErrorDetails(type=sentence(f"must be {known}", name), loc=(self.option,), input=None)
             raise ValidationError.from_exception_data("spec", [wrong], hide_input=True)
         return self.model(value).model_validate(value)

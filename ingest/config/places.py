@@ -36,7 +36,7 @@ def secret_part(place: str) -> str | None:
     return "options behind a ? or #" if "?" in rest or "#" in rest else None
 
 
-def shown(place: str) -> str:
+def without_secrets(place: str) -> str:
     """A place without what may be secret in it."""
     if not is_url(place) or secret_part(place) is None:
         return place

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ingest.config.document import TOLD, Place
+from ingest.config.document import SENTENCE, Place
 from ingest.config.places import home, is_url
 from ingest.errors import GridError
 from ingest.model.instants import parse_instant, to_utc
@@ -96,13 +96,13 @@ def refuse(mistakes: Iterable[tuple[Place, str]]) -> NoReturn:
     raise _error(_details(mistakes))
 
 
-def told(what: str, value: object = None) -> PydanticCustomError:
-    """One mistake in a sentence of our own. `value`: what was written, told behind it where it can't be a secret."""
-    return PydanticCustomError(TOLD, "{what}", {"what": what, "value": value})
+def sentence(what: str, value: object = None) -> PydanticCustomError:
+    """One mistake, in a whole sentence of our own. `value`: what was written, which is said behind it where it can't be a secret."""
+    return PydanticCustomError(SENTENCE, "{what}", {"what": what, "value": value})
 
 
 def _details(mistakes: Iterable[tuple[Place, str]]) -> list[InitErrorDetails]:
-    return [InitErrorDetails(type=told(what), loc=place, input=None) for place, what in mistakes]
+    return [InitErrorDetails(type=sentence(what), loc=place, input=None) for place, what in mistakes]
 
 
 def _error(details: list[InitErrorDetails]) -> ValidationError:
@@ -110,7 +110,7 @@ def _error(details: list[InitErrorDetails]) -> ValidationError:
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:
-    kind = told(error["ctx"]["what"], error["ctx"].get("value")) if error["type"] == TOLD else error["type"]
+    kind = sentence(error["ctx"]["what"], error["ctx"].get("value")) if error["type"] == SENTENCE else error["type"]
     return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))
 
 
@@ -205,7 +205,7 @@ def _written(value: object) -> object:
 
 def _servers(value: str) -> str:
     if "@" in value:
-        raise told("must not hold a user or a password: they are source.client's, as sasl.username and sasl.password")
+        raise sentence("must not hold a user or a password: they are source.client's, as sasl.username and sasl.password")
     if not all(_SERVER.fullmatch(part.strip()) for part in value.split(",")):
         raise ValueError("must be host:port, several separated by commas")
     return value
@@ -219,9 +219,9 @@ def place(value: str) -> str:
     """
     if is_url(value):
         if not value.partition("://")[2]:
-            raise told("names no place behind the ://")
+            raise sentence("names no place behind the ://")
     elif meant := _ONE_SLASH.match(value):
-        raise told(f"has one slash where a URL has two: write {meant[1]}://")
+        raise sentence(f"has one slash where a URL has two: write {meant[1]}://")
     else:
         home(value)
     return value

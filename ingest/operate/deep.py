@@ -60,10 +60,10 @@ def _compared(receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLett
     return [Finding("wrong", "table", what, f"Something changed the table. {again}", key) for what in differences(receipt, kind, back)]
 
 
-def differences(receipt: Receipt, kind: Kind, found: Summed) -> list[str]:
+def differences(receipt: Receipt, kind: Kind, read_back: Summed) -> list[str]:
     """Where rows, or dead letters, are not those that were committed, one sentence per split. Pure."""
     problems = []
-    for split, count, checksum in zip(receipt.splits, found.counts, found.checksums, strict=True):
+    for split, count, checksum in zip(receipt.splits, read_back.counts, read_back.checksums, strict=True):
         where = f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop} (exclusive)"
         wanted = split.rows if kind == "rows" else split.dead
         sums = split.checksums if isinstance(split.checksums, Checksums) else None
@@ -72,7 +72,7 @@ def differences(receipt: Receipt, kind: Kind, found: Summed) -> list[str]:
             problems.append(f"{where}: {count} {kind} were read back, {wanted} are in the receipt")
         elif checksum != known:
             problems.append(f"{where}: the {kind} are not those that were committed (checksum {checksum}, in the receipt {known})")
-    return problems + ([f"{found.outside} {kind} lie in none of its splits"] if found.outside else [])
+    return problems + ([f"{read_back.outside} {kind} lie in none of its splits"] if read_back.outside else [])
 
 
 def summed(

@@ -205,16 +205,16 @@ def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
     return [Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key) for key in strange]
 
 
-def compare_rows(receipt: Receipt, held: Iterable[RowsHeld]) -> list[Finding]:
+def compare_rows(receipt: Receipt, rows: Iterable[RowsHeld]) -> list[Finding]:
     """The rows of one window against its receipt, per topic-partition. Pure."""
-    found = {TopicPartition(h.topic, h.partition): h for h in held}
+    by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
         wanted[TopicPartition(s.topic, s.partition)] += s.rows
         messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems = []
-    for tp in sorted({*found, *wanted}):
-        has = found.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
+    for tp in sorted({*by_tp, *wanted}):
+        has = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
         if has.rows != wanted[tp]:
             problems.append(f"{tp}: {has.rows} rows in the table, {wanted[tp]} in the receipt")
         if wanted[tp] == messages[tp] and has.rows != has.offsets:
@@ -228,11 +228,11 @@ def compare_rows(receipt: Receipt, held: Iterable[RowsHeld]) -> list[Finding]:
     return [Finding("wrong", "table", p, do, receipt.window.key) for p in problems]
 
 
-def compare_dead(receipt: Receipt, there: int) -> list[Finding]:
+def compare_dead(receipt: Receipt, count: int) -> list[Finding]:
     """The dead letters of one window, of the attempt that was committed, against its receipt. Pure."""
-    if there == receipt.counts.dead:
+    if count == receipt.counts.dead:
         return []
-    what = f"{there} dead letters in their table, {receipt.counts.dead} in the receipt"
+    what = f"{count} dead letters in their table, {receipt.counts.dead} in the receipt"
     do = "Their table was changed by something else. windrow replay reads the window again from the same offsets."
     return [Finding("wrong", "table", what, do, receipt.window.key)]
 

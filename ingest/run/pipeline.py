@@ -188,10 +188,10 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
 def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss: OnLoss) -> SplitTask:
     reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, on_loss)
     rows, dead = pipeline.sink.stager(plan, generation, attempt), pipeline.dead_letters.stager(plan, generation, attempt)
-    return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), rows, dead, _hours(pipeline, plan.window))
+    return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), rows, dead, _late_bins(pipeline, plan.window))
 
 
-def _hours(pipeline: Pipeline, window: Window) -> LateBins | None:
+def _late_bins(pipeline: Pipeline, window: Window) -> LateBins | None:
     grid = pipeline.spec.window
     if window.span is None or not isinstance(grid, TimeWindows):
         return None

@@ -42,7 +42,7 @@ class LateBins:
 class SplitTask:
     """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names.
 
-    `hours`: what the messages' timestamps are held against; None for a micro-batch, which has none.
+    `late_bins`: what the messages' timestamps are held against; None for a micro-batch, which has none.
     """
 
     reader: Reader
@@ -50,13 +50,13 @@ class SplitTask:
     transform: Transform
     rows: StagerFactory
     dead: StagerFactory
-    hours: LateBins | None = None
+    late_bins: LateBins | None = None
 
     def __call__(self, split: Split) -> Staged:
         """Take one split through all steps in batches, so that memory doesn't grow with the window."""
         decode, transform = self.decoder.open(), self.transform.open()
         rows, dead = self.rows(split), self.dead(split)
-        tally = _Tally(split, self.hours)
+        tally = _Tally(split, self.late_bins)
 
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
@@ -90,7 +90,7 @@ class _Tally:
     """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after."""
 
     split: Split
-    hours: LateBins | None
+    late_bins: LateBins | None
     stamped: npt.NDArray[np.int64] = field(init=False)
     rows: int = 0
     valid: int = 0
@@ -104,7 +104,7 @@ class _Tally:
     latest: datetime | None = None
 
     def __post_init__(self) -> None:
-        edges = () if self.hours is None else self.hours.edges
+        edges = () if self.late_bins is None else self.late_bins.edges
         self.stamped = np.zeros(len(edges) + 1, np.int64)
 
     def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
@@ -129,20 +129,20 @@ class _Tally:
             self.earliest = least
         if most is not None and (self.latest is None or most > self.latest):
             self.latest = most
-        if self.hours is not None:
+        if self.late_bins is not None:
             millis = stamps.drop_null().cast(pa.int64()).to_numpy()
-            bins = np.searchsorted(np.asarray(self.hours.edges, np.int64), millis, side="right")
+            bins = np.searchsorted(np.asarray(self.late_bins.edges, np.int64), millis, side="right")
             self.stamped += np.bincount(bins, minlength=len(self.stamped))
 
     def _outside(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
         """Late, early, and late by the window whose hours they are stamped in; what is older than all of them counts to the first."""
-        if self.hours is None:
+        if self.late_bins is None:
             return 0, 0, ()
         before = self.stamped[:-2].copy()  # [older than the first edge, in the first window, ..., in the window right before]
         late = int(before.sum())
         if len(before) > 1:
             before[1] += before[0]
-        by = [(key, int(n)) for key, n in zip(self.hours.keys[:-1], before[1:], strict=True) if n]
+        by = [(key, int(n)) for key, n in zip(self.late_bins.keys[:-1], before[1:], strict=True) if n]
         return late, int(self.stamped[-1]), tuple(by)
 
     def counts(self, summary: ReadSummary, rows: Staging, dead: Staging) -> SplitCounts:

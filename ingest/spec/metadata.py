@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ingest.config.document import Place, suggest
-from ingest.config.values import refuse, told
+from ingest.config.values import refuse, sentence
 
 METADATA = (
     "topic", "partition", "offset", "ordinal", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size",
@@ -52,7 +52,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 def checked_metadata(value: object) -> Mapping[str, str]:
     """The mapping with the defaults filled in, in the order of `METADATA`."""
     if not isinstance(value, Mapping):
-        raise told("must be a mapping")
+        raise sentence("must be a mapping")
     wrong: list[tuple[Place, str]] = [
         ((str(name),), f"unknown key{suggest(str(name), METADATA)}") for name in value if name not in METADATA
     ]

@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
-from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of, told
+from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of, sentence
 from ingest.decode.formats import DecodeSection
 from ingest.errors import GridError, SpecError
 from ingest.sinks.kinds import SinkOfItsKind
@@ -86,7 +86,7 @@ class PipelineSpec(Section):
     def _names_it(cls, found: ClusterSpec | None, info: ValidationInfo) -> ClusterSpec | None:
         """There exactly if the source names one. `info.data` has no source if that is wrong itself."""
         if "source" in info.data and (info.data["source"].cluster is None) != (found is None):
-            raise told("goes with source.cluster: ingest.spec.load looks it up")
+            raise sentence("goes with source.cluster: ingest.spec.load looks it up")
         return found
 
     @classmethod

@@ -45,7 +45,7 @@ def text_of(path: Path, name: str, do: str) -> str:
 
 def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMistakesError:
     """All that is wrong with a file, each mistake with its line. `name`: the file's."""
-    lines = list(dict.fromkeys(sorted((document.line(m), document.told(m)) for m in mistakes)))
+    lines = list(dict.fromkeys(sorted((document.line(m), document.sentence(m)) for m in mistakes)))
     head = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     listed = [f"  line {line}: {text}" if line else f"  {text}" for line, text in lines[:_TOLD_MAX]]
     if len(lines) > _TOLD_MAX:

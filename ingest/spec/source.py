@@ -21,7 +21,7 @@ from ingest.config.values import (
     TopicName,
     Values,
     refuse,
-    told,
+    sentence,
     topic_name,
 )
 from ingest.model.boundary import TopicPartition
@@ -43,10 +43,10 @@ def _topics(value: object) -> str | tuple[str, ...]:
         return _name(value)
     names = tuple(_name(name) for name in value)
     if not names:
-        raise told("must name at least one topic")
+        raise sentence("must name at least one topic")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise told(f"names {', '.join(twice)} twice")
+        raise sentence(f"names {', '.join(twice)} twice")
     return names
 
 
@@ -56,7 +56,7 @@ def _name(value: object) -> str:
     try:
         return topic_name(str(value))
     except ValueError as error:
-        raise told(str(error), value) from None
+        raise sentence(str(error), value) from None
 
 
 def _pattern(value: str) -> str:
@@ -70,16 +70,16 @@ def _pattern(value: str) -> str:
 
 def _partitions(value: tuple[int, ...]) -> tuple[int, ...]:
     if not value:
-        raise told("must name at least one partition")
+        raise sentence("must name at least one partition")
     twice = sorted({p for p in value if value.count(p) > 1})
     if twice:
-        raise told(f"names partition {', '.join(map(str, twice))} twice")
+        raise sentence(f"names partition {', '.join(map(str, twice))} twice")
     return tuple(sorted(value))
 
 
 def _some(value: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
     if not value:
-        raise told("must name at least one topic with its partitions")
+        raise sentence("must name at least one topic with its partitions")
     return value
 
 

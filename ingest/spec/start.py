@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from ingest.config.document import Place
-from ingest.config.values import PARTITION_MAX, Section, Text, Values, as_instant, refuse, told, topic_name
+from ingest.config.values import PARTITION_MAX, Section, Text, Values, as_instant, refuse, sentence, topic_name
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset, flink_offsets, moment
 
@@ -41,7 +41,7 @@ def _offsets(value: object) -> ByTopic:
         try:
             return {None: _in_range(flink_offsets(value))}
         except ValueError as error:
-            raise told(str(error), value) from None
+            raise sentence(str(error), value) from None
     if not isinstance(value, Mapping) or not value:
         raise ValueError(
             "must be offsets by topic and partition, by partition, or a text like partition:0,offset:42;partition:1,offset:300"

@@ -11,7 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from ingest.config.document import Place
-from ingest.config.values import Count, CountOrNone, Duration, Instant, Section, Values, Written, told
+from ingest.config.values import Count, CountOrNone, Duration, Instant, Section, Values, Written, sentence
 from ingest.errors import GridError, SpecError
 from ingest.windows.grid import BATCH, cron
 
@@ -32,7 +32,7 @@ def _every(value: str) -> str:
 
 def _there(value: object) -> object:
     if value is None:
-        raise told("is missing")
+        raise sentence("is missing")
     return value
 
 
@@ -90,7 +90,7 @@ class MicroBatches(Section):
     def _not_above_max(cls, least: int, info: ValidationInfo) -> int:
         most = info.data.get("max_records")
         if most is not None and least > most:
-            raise told(f"must not be more than max_records, {most}: no micro-batch would ever be cut")
+            raise sentence(f"must not be more than max_records, {most}: no micro-batch would ever be cut")
         return least
 
 

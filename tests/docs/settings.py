@@ -7,7 +7,7 @@ a `Literal`); its default is the field's, unless `LeftOut` says it better. Where
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from ingest.config.kinds import OfItsKind
 from ingest.config.values import LeftOut, Values
 from ingest.schema.metadata import ALWAYS, TYPES
+from ingest.spec.cluster import ClusterSpec
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
 from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
 from ingest.spec.window import Undecided
@@ -42,6 +43,25 @@ of a file are told at once, each with its line.
 - **A size** is `16MiB`, `512KiB` or a number of bytes.
 - **A name** that YAML would take for something else (`010`, `0x10`, `on`) needs quotes, and the error says so.
 - **A file** has at most 256 KiB, 20 levels and 20,000 values.
+"""
+
+SHARED = """\
+## `windrow.yaml`
+
+What is told once for many pipelines lies in a `windrow.yaml`, in a pipeline's folder or in one above it; the nearest one counts, alone. The
+search ends at a repository's root, at the user's home, and below a folder that everybody may write to. `source.cluster: prod` names the
+entry `prod` of its `clusters`. What the pipeline says itself under `source.client` and `source.tuning` wins, property by property.
+
+```yaml
+clusters:
+  prod:
+    bootstrap_servers: "kafka-1.example:9093,kafka-2.example:9093"
+    client:
+      security.protocol: SASL_SSL
+      sasl.mechanism: SCRAM-SHA-512
+      sasl.username: windrow
+      sasl.password: "{{ env.KAFKA_PASSWORD }}"
+```
 """
 
 
@@ -91,12 +111,14 @@ def settings(model: type[BaseModel] = PipelineSpec) -> dict[str, FieldInfo]:
 
 def page() -> str:
     """The whole page."""
-    parts = [INTRODUCTION]
-    for table in tables():
+    return "\n".join([INTRODUCTION, *_tables(tables()), _metadata(), SHARED, *_tables(tables(ClusterSpec, "clusters.NAME"))])
+
+
+def _tables(of: Iterable[Table]) -> Iterator[str]:
+    for table in of:
         rows = [_row(name, field) for name, field in table.settings()]
         if rows:
-            parts.append(f"## {table.heading}\n\n" + (f"{table.about}\n\n" if table.about else "") + "\n".join([HEAD, *rows]) + "\n")
-    return "\n".join([*parts, _metadata()])
+            yield f"## {table.heading}\n\n" + (f"{table.about}\n\n" if table.about else "") + "\n".join([HEAD, *rows]) + "\n"
 
 
 def _metadata() -> str:

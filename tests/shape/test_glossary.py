@@ -1,7 +1,8 @@
 """One word, one meaning: the glossary of DESIGN.md holds in the code.
 
-Three rules. A class's name is there once. A class that is called like a word of the glossary is the one that the word means, and stands
-where the glossary says. What stands in code formatting under "never for" names no class, field, function or parameter.
+Four rules. A class's name is there once. A class that is called like a word of the glossary is the one that the word means, and stands
+where the glossary says. What stands in code formatting under "never for" names no class, field, function or parameter. And what other
+modules call or pass has a name that says what it is.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def spans(text: str) -> tuple[str, ...]:
 
 
 WORDS = glossary()
+
+EMPTY = {"found", "there", "here", "held", "told", "said", "shown", "hours"}
+"""Names that say nothing of a value; the last one is a span of any length."""
 
 
 def class_name(word: str) -> str:
@@ -114,3 +118,11 @@ def test_what_a_word_is_never_for_names_nothing() -> None:
     never = {name for word in WORDS for name in word.never}
     assert never, "the glossary rules nothing out"
     assert sorted({f"{place}: {name}" for name, place in names() if name in never}) == []
+
+
+def test_names_say_what_they_are() -> None:
+    """No public function, and none of its parameters, is called by a word that would fit any value."""
+    functions = [node for _, node in definitions(ast.FunctionDef, ast.AsyncFunctionDef)]
+    public = [node for node in functions if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")]
+    named = [(node.name, [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]) for node in public]
+    assert [(function, parameters) for function, parameters in named if {function, *parameters} & EMPTY] == []

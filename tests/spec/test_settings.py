@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -12,14 +13,15 @@ from pydantic import Field
 from ingest.config.values import LeftOut, Section, Text
 from ingest.kafka.properties import DEFAULTS, TUNED
 from ingest.read.confluent import BYTES_MAX, ROWS_MAX, STALL_SECONDS
-from ingest.spec.cluster import TuningSpec
+from ingest.spec.cluster import ClusterSpec, TuningSpec
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
 from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.shared import named_cluster
 from tests.docs import settings as generator
 
 FIELDS = generator.settings()
 PAGE = generator.PAGE.read_text(encoding="utf-8")
-ROWS = {name: cells.split(" | ") for name, cells in re.findall(r"^\| `([a-z_.]+)` \| (.+) \|$", PAGE, re.MULTILINE)}
+ROWS = {name: cells.split(" | ") for name, cells in re.findall(r"^\| `([a-zA-Z_.]+)` \| (.+) \|$", PAGE, re.MULTILINE)}
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -28,8 +30,18 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_setting_is_in_the_table() -> None:
-    """What can be written is described, and what is described can be written."""
-    assert sorted(name for name in ROWS if name not in METADATA) == sorted(FIELDS)
+    """What can be written is described, and what is described can be written: in a spec, and for a cluster in a windrow.yaml."""
+    shared = {name for table in generator.tables(ClusterSpec, "clusters.NAME") for name, _ in table.settings()}
+    assert sorted(name for name in ROWS if name not in METADATA) == sorted({*FIELDS, *shared})
+
+
+def test_the_pages_windrow_yaml_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who copies the page's clusters has one that a spec can name."""
+    (tmp_path / "windrow.yaml").write_text(re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[-1])
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    cluster = named_cluster("prod", tmp_path)
+    assert isinstance(cluster, ClusterSpec)
+    assert cluster.client["sasl.password"] == "hunter2"
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -21,13 +21,13 @@ from functools import partial
 from ingest.errors import RefusedError, UnreachableError
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import COMMITS_APP, STAGED, SWEPT_APP
-from ingest.sinks.delta.place import Found, Place, millis
+from ingest.sinks.delta.place import ListedFile, Place, millis
 from ingest.sinks.delta.stage import StagedFile
 
 _LEAST = timedelta(hours=1)
 
 
-def orphans(staged: Iterable[Found], named: frozenset[str], cutoff: int) -> list[str]:
+def orphans(staged: Iterable[ListedFile], named: frozenset[str], cutoff: int) -> list[str]:
     """Which staged files may go: no commit names them, and they were last written until the cutoff, in epoch milliseconds. Pure."""
     return sorted(f.path for f in staged if f.path not in named and millis(f.modified) <= cutoff)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from ingest.config.places import WAY_OUT, absolute, secret_part
-from ingest.config.values import Values, Written, place, told
+from ingest.config.values import Values, Written, place, sentence
 from ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def _path(value: str) -> str:
     secret = secret_part(value)
     if secret is not None:
-        raise told(f"must not hold {secret}: {WAY_OUT}")
+        raise sentence(f"must not hold {secret}: {WAY_OUT}")
     return place(value)
 
 

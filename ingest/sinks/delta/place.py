@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from ingest.config.places import WAY_OUT, home, is_url, secret_part, shown
+from ingest.config.places import WAY_OUT, home, is_url, secret_part, without_secrets
 from ingest.errors import SpecError, UnreachableError
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
@@ -24,7 +24,7 @@ _RENAME = "Delta would take it for an escape and look under another name: give t
 _CHECK = "Check the storage: that it answers, that it has room and that you may write there; then run this again."
 
 
-class Found(msgspec.Struct, frozen=True):
+class ListedFile(msgspec.Struct, frozen=True):
     """A file under the place: its relative path, its size in bytes, when it was last written."""
 
     path: str
@@ -40,7 +40,7 @@ def normal(uri: str) -> str:
     """
     secret = secret_part(uri)
     if secret is not None:
-        raise SpecError(f"sink.path is {shown(uri)}, and holds {secret}", "spec", f"Leave it out: {WAY_OUT}.")
+        raise SpecError(f"sink.path is {without_secrets(uri)}, and holds {secret}", "spec", f"Leave it out: {WAY_OUT}.")
     scheme, _, remote = uri.partition("://")
     if remote and scheme != "file":
         if scheme not in _STORES:
@@ -146,18 +146,18 @@ class Place:
         """The names of the files in a folder; none if it isn't there."""
         return {f.base_name for f in self._below(folder, recursive=False)}
 
-    def walk(self, folder: str) -> Iterator[Found]:
+    def walk(self, folder: str) -> Iterator[ListedFile]:
         """All files below a folder."""
         for f in self._below(folder, recursive=True):
             if f.mtime is not None:
-                yield Found(f.path[len(self._root) :].lstrip("/"), f.size, f.mtime)
+                yield ListedFile(f.path[len(self._root) :].lstrip("/"), f.size, f.mtime)
 
-    def seen(self, paths: Iterable[str]) -> dict[str, Found | None]:
+    def seen(self, paths: Iterable[str]) -> dict[str, ListedFile | None]:
         """Each file as it is now; None for one that isn't there."""
         asked = list(paths)
         with self._explained(""):
             infos = self._fs.get_file_info([self._full(p) for p in asked])
-        return {p: Found(p, i.size, i.mtime) if i.type == fs.FileType.File else None for p, i in zip(asked, infos, strict=True)}
+        return {p: ListedFile(p, i.size, i.mtime) if i.type == fs.FileType.File else None for p, i in zip(asked, infos, strict=True)}
 
     def remove(self, path: str) -> None:
         """Delete one file; it may be gone already."""
@@ -190,7 +190,7 @@ class Place:
     @contextmanager
     def _explained(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
         """Arrow's and the system's errors in our words; with `or_missing`, a file that isn't there stays FileNotFoundError."""
-        where = f"{shown(self._uri)}/{path}".rstrip("/")
+        where = f"{without_secrets(self._uri)}/{path}".rstrip("/")
         try:
             yield
         except pa.ArrowInvalid as error:
@@ -201,7 +201,7 @@ class Place:
             raise UnreachableError(f"{where} can't be read or written: {self._reason(error)}", "setup", _CHECK) from error
 
     def _reason(self, error: Exception) -> str:
-        return str(error).strip().partition("\n")[0].replace(self._uri, shown(self._uri)).rstrip(".")[:300]
+        return str(error).strip().partition("\n")[0].replace(self._uri, without_secrets(self._uri)).rstrip(".")[:300]
 
     def _full(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}"
