@@ -146,9 +146,9 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
         if whole in {"earliest", "latest"}:
             return Earliest() if whole == "earliest" else Latest()
         if kind == "timestamp":
-            return msgspec.convert({"type": kind, "moment": moment(value), **more}, AtTime)
+            return msgspec.convert({"moment": moment(value), **more}, AtTime)
         if kind == "committed" and value:
-            return msgspec.convert({"type": kind, "group": value, **more}, GroupOffsets)
+            return msgspec.convert({"group": value, **more}, GroupOffsets)
         if kind == "partition":
             return msgspec.structs.replace(given(flink_offsets(whole), topics), **more)
     except ValueError as error:

@@ -12,6 +12,7 @@ import pytest
 from ingest.ledger.sql import open_ledger
 from ingest.model.window import Window
 from ingest.run.freezing import foreseen, freeze_boundary
+from ingest.spec.window import TimeWindows
 from tests.windows.things import boundary, hour, mark
 
 CUTS = [boundary(hour(n), mark(10 * n)) for n in range(3)]
@@ -21,7 +22,7 @@ def beside(path: Path, committed: int) -> Any:
     """A pipeline with an empty ledger, of which one window is in the table; a cluster that can't be asked."""
     window = Window("p", hour(committed), hour(committed + 1))
     held = SimpleNamespace(receipt=SimpleNamespace(plan=SimpleNamespace(start=CUTS[committed], stop=CUTS[committed + 1])))
-    grid = SimpleNamespace(grid="hourly", start=hour(0), delay=timedelta(0), max_wait=timedelta(0))
+    grid = TimeWindows.model_construct(grid="hourly", start=hour(0), delay=timedelta(0), max_wait=timedelta(0))
     return SimpleNamespace(
         spec=SimpleNamespace(id="p", window=grid),
         sink=SimpleNamespace(look=lambda asked: held if asked == window else None),
