@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pickle
 import pkgutil
@@ -59,6 +60,13 @@ def test_no_error_advises_what_is_not_there(path: Path) -> None:
     """Every command that a text sends a person to is one."""
     advised = set(re.findall(r"windrow (\w+) SPEC", path.read_text(encoding="utf-8")))
     assert advised <= {(c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands}
+
+
+@pytest.mark.parametrize("path", sorted(Path(ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem)
+def test_the_root_is_never_raised(path: Path) -> None:
+    """An error of no branch would say neither who must act nor whether to try again."""
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    assert "WindrowError" not in {ast.unparse(called) for called in calls}
 
 
 EXIT_CODES = {
