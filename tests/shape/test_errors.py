@@ -41,6 +41,13 @@ def test_error_comes_back_from_a_worker(kind: type[errors.WindrowError]) -> None
     assert (vars(back), str(back)) == (vars(error), str(error))
 
 
+def test_an_error_of_somebody_elses_kind_comes_back() -> None:
+    """One that a transform made for itself is raised as windrow's own that it is, not as a bug in bringing it back."""
+    kind = type("NoRateError", (errors.SpecError,), {})
+    back = from_json(to_json(ErrorData.of(kind("no rate for a currency", "validate", "Mend the rates."))), ErrorData).error()
+    assert (type(back), str(back)) == (errors.SpecError, "no rate for a currency (validate). Mend the rates.")
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_error_survives_pickling(kind: type[errors.WindrowError]) -> None:
     """An error comes back of the same class, with all its fields and the same paragraph."""
