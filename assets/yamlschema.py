@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ingest.windows.grid import BATCH, NAMED
+
 Node = dict[str, Any]
 
 TEMPLATE: Node = {"type": "string", "pattern": r"\{\{"}
@@ -20,7 +22,7 @@ _COUNT = r"^([0-9]+|none)$"
 _NUMBER = r"^[0-9]*\.?[0-9]+$"
 _TEXTS = {
     "id": r"^[a-zA-Z0-9._-]{1,100}$",
-    "grid": r"^(hourly|daily|batch|[-0-9*,/]+( [-0-9*,/]+){4})$",
+    "grid": rf"^({'|'.join([*NAMED, BATCH])}|[-0-9*,/]+( [-0-9*,/]+){{4}})$",
     "schema": r"^[^:]+:[^:]+$",
     "bootstrap_servers": r":[0-9]{1,5}\s*(,|$)",
 }

@@ -31,9 +31,10 @@ class ErrorData(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: WindrowError) -> ErrorData:
-        """The error as it is."""
+        """The error as it is; one of a kind that a transform or a format made for itself, as the nearest of windrow's own."""
+        kind = next(kind.__name__ for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind)
         notes = tuple(getattr(error, "__notes__", ()))
-        return cls(type(error).__name__, error.what, error.stage, error.do, error.topic, error.partition, error.offset, notes)
+        return cls(kind, error.what, error.stage, error.do, error.topic, error.partition, error.offset, notes)
 
     def error(self) -> WindrowError:
         """The error again."""

@@ -39,7 +39,7 @@ class Stager(Protocol):
         """Stage rows beside the messages that they came from, equal in length and order.
 
         Raises:
-            WindrowError: they are not the columns that were agreed, or don't fit them.
+            BugError: they are not the columns that were agreed, or don't fit them.
         """
 
     def finish(self) -> Staging:

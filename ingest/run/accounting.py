@@ -24,6 +24,32 @@ SHOWN = 20
 """How many dead letters' coordinates a receipt keeps per split."""
 
 
+def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int:
+    """Each message lies in the split, behind all that was read before: one that is given twice, and another never, add up as well.
+
+    Args:
+        split: what is read.
+        messages: the next batch of it.
+        position: behind the last message before it; where the split starts, if there is none.
+
+    Returns:
+        The position behind the batch.
+
+    Raises:
+        AccountingError: says what is wrong, and where.
+    """
+    offsets = messages.column("offset").to_numpy()
+    if not len(offsets):
+        return position
+    wrong = np.flatnonzero((np.diff(offsets, prepend=position - 1) < 1) | (offsets >= split.stop))
+    if len(wrong):
+        raise AccountingError(
+            f"The reader gave offset {offsets[wrong[0]]} out of turn: what lies from {split.start} to {split.stop} is due once, in order",
+            "check", "Nothing was committed. Report a bug in the reader.", split.topic, split.partition, int(offsets[wrong[0]]),
+        )  # fmt: skip
+    return int(offsets[-1]) + 1
+
+
 def refuse_unplaced(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> None:
     """Each message of a batch is in exactly one place, and each row is some message's, in order: decoder and transforms against the reader.
 

@@ -22,7 +22,7 @@ from ingest.ports.decoder import Decoded, Decoder
 from ingest.ports.reader import Reader, ReadSummary
 from ingest.ports.sink import Stager, StagerFactory
 from ingest.ports.transform import Transform
-from ingest.run.accounting import SHOWN, refuse_unplaced
+from ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
 from ingest.schema.messages import in_calendar
 
 
@@ -87,11 +87,15 @@ def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decode
 
 @dataclass
 class _Tally:
-    """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after."""
+    """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after.
+
+    `position`: behind the last message that was given.
+    """
 
     split: Split
     late_bins: LateBins | None
     stamped: npt.NDArray[np.int64] = field(init=False)
+    position: int = field(init=False)
     rows: int = 0
     valid: int = 0
     dead: int = 0
@@ -105,9 +109,11 @@ class _Tally:
 
     def __post_init__(self) -> None:
         edges = () if self.late_bins is None else self.late_bins.edges
+        self.position = self.split.start
         self.stamped = np.zeros(len(edges) + 1, np.int64)
 
     def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
+        self.position = refuse_misread(self.split, messages, self.position)
         refuse_unplaced(self.split, messages, decoded)
         self.rows += decoded.rows.num_rows
         self.valid += decoded.valid

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import WindrowError
+from ingest.errors import BugError
 from ingest.model.plan import Split
 from ingest.ports.dead_letters import REASONS
 from ingest.schema.metadata import DEFAULT
@@ -31,7 +31,7 @@ class RowLayout(msgspec.Struct, frozen=True):
         """Rows with what their metadata columns say of the messages.
 
         Raises:
-            WindrowError: they are not the table's columns, not as many as the messages, or hold what the table can't; names no value.
+            BugError: they are not the table's columns, not as many as the messages, or hold what the table can't; names no value.
         """
         _refuse_unlike(rows, messages, self.rows, split)
         return _fitted([*rows.columns, *columns(in_files(self.metadata), messages, self.attempt)], self.schema, split)
@@ -58,7 +58,7 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
         """Messages with what refused them.
 
         Raises:
-            WindrowError: the reasons are not those of the messages.
+            BugError: the reasons are not those of the messages.
         """
         _refuse_unlike(rows, messages, REASONS, split)
         stage, reason, detail = rows.columns
@@ -92,6 +92,6 @@ def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
         raise _misfit(f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split) from None
 
 
-def _misfit(what: str, split: Split) -> WindrowError:
-    do = "The schema and the transform disagree: the rows must be exactly the table's columns."
-    return WindrowError(what, "stage", do, split.topic, split.partition, split.start)
+def _misfit(what: str, split: Split) -> BugError:
+    do = "Nothing was committed. Report a bug in the format or the transform: the rows must be exactly the table's columns."
+    return BugError(what, "stage", do, split.topic, split.partition, split.start)

@@ -13,14 +13,14 @@ from pydantic_core import CoreSchema
 from ingest.config.document import Place
 from ingest.config.values import Count, CountOrNone, Duration, Instant, Section, Values, Written, sentence
 from ingest.errors import GridError, SpecError
-from ingest.windows.grid import BATCH, cron
+from ingest.windows.grid import BATCH, NAMED, cron
 
 _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
 
 
 def _grid(value: str) -> str:
     if value != BATCH and not is_cron(value):
-        raise ValueError(f"must be hourly, daily, {BATCH} or {_CRON_FORM}")
+        raise ValueError(f"must be {', '.join(NAMED)}, {BATCH} or {_CRON_FORM}")
     return value
 
 
@@ -49,9 +49,9 @@ class TimeWindows(Section):
     """Windows in time, on a grid in UTC. One can be run once its end lies `delay` in the past."""
 
     is_batch: ClassVar[bool] = False
-    grid: Annotated[Written, AfterValidator(_grid), Values("`hourly`, `daily`, a cron expression of five fields")] = Field(
-        description="Where windows begin and end, in UTC."
-    )
+    grid: Annotated[
+        Written, AfterValidator(_grid), Values(", ".join([*(f"`{name}`" for name in NAMED), "a cron expression of five fields"]))
+    ] = Field(description="Where windows begin and end, in UTC.")
     start: Annotated[Instant, BeforeValidator(_there)] = Field(description="Where the first window begins: an instant of the grid.")
     delay: Duration = Field(default=timedelta(minutes=5), description="How long after its end a window is closed and may be run.")
     max_wait: Duration = Field(

@@ -22,7 +22,9 @@ from ingest.model.window import Window
 BATCH = "batch"
 """The grid of micro-batches."""
 
-_NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
+NAMED = {"hourly": "0 * * * *", "daily": "0 0 * * *"}
+"""The grids that have a name: what each is as a cron expression."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(9000, 1, 1, tzinfo=UTC)
 """Python's calendar ends a thousand years later: there is room for neighbours and delays."""
@@ -40,11 +42,11 @@ def cron(grid: str) -> str:
     Raises:
         SpecError: there is no such grid, or it has no ticks in time.
     """
-    expression = _NAMED.get(grid, grid)
+    expression = NAMED.get(grid, grid)
     if grid == BATCH or not _valid(expression):
         raise SpecError(
             f"There is no grid {grid!r} of windows in time", "plan",
-            "Use hourly, daily or a cron expression of five fields of digits, * , - and /, such as '*/15 * * * *'.",
+            f"Use {', '.join(NAMED)} or a cron expression of five fields of digits, * , - and /, such as '*/15 * * * *'.",
         )  # fmt: skip
     return expression
 

@@ -12,7 +12,10 @@ from dagster_shared.yaml_utils import parse_yaml_with_source_position
 from jsonschema import Draft202012Validator
 
 from assets.component import Attributes
+from assets.partitions import partitions_of, windows_of
 from ingest.spec.load import parse_spec
+from ingest.spec.window import in_time
+from ingest.windows.grid import NAMED
 
 USUAL = """
 id: a
@@ -69,6 +72,16 @@ def test_what_a_spec_takes_the_schema_takes(text: str) -> None:
     """Each form in which a setting may be written passes, as it does when the pipeline is loaded."""
     assert mistakes(text) == []
     parse_spec({**parse_yaml_with_source_position(USUAL).value, **parse_yaml_with_source_position(text).value}, Path("/tmp"))
+
+
+@pytest.mark.parametrize("grid", NAMED)
+def test_each_named_grid_is_known_everywhere(grid: str) -> None:
+    """Who adds one adds a line: the schema takes it, the spec too, and its windows are partitions."""
+    text = f"window: {{grid: {grid}, start: 2026-01-05T00:00:00Z}}"
+    assert mistakes(text) == []
+    spec = parse_spec({**parse_yaml_with_source_position(USUAL).value, **parse_yaml_with_source_position(text).value}, Path("/tmp"))
+    key = partitions_of(spec.window).get_first_partition_key()
+    assert [window.span[0] for _, window in windows_of(spec, [str(key)]) if window.span] == [in_time(spec.window).start]
 
 
 @pytest.mark.parametrize("text", TEMPLATES)

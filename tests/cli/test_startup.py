@@ -54,7 +54,7 @@ finally:
 
 FRAME = {
     "typer", "rich", "msgspec", "typing_extensions", "shellingham", "pygments", "markdown_it", "mdurl", "annotated_doc", "attr",
-    "_distutils_hack",
+    "_distutils_hack", "linkify_it",
 }  # fmt: skip
 """The frame of the command, and what it brings or looks for."""
 

@@ -132,6 +132,24 @@ class LyingReader:
         return msgspec.structs.replace(self._honest.read(split, take), **self._lies)
 
 
+@dataclass(frozen=True)
+class StumblingReader:
+    """Gives as many messages as there are, but not those, in as many batches as are told."""
+
+    honest: Reader
+    given: tuple[tuple[int, ...], ...]
+
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        batches: list[pa.RecordBatch] = []
+        summary = self.honest.read(split, batches.append)
+        column = batches[0].schema.get_field_index("offset")
+        rest = batches[0]
+        for offsets in self.given:
+            batch, rest = rest.slice(0, len(offsets)), rest.slice(len(offsets))
+            take(batch.set_column(column, batch.schema.field(column), pa.array(offsets, pa.int64())))
+        return summary
+
+
 Lie = Callable[[Decoded], Decoded]
 
 
@@ -258,6 +276,27 @@ def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
     assert "disagree" in refused(bank, replace(honest, reader=lambda asked: LyingReader(honest.reader(asked), **lies)))
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (((0, 1, 1),), 1),
+        (((0, 2, 1),), 1),
+        (((0, 1), (1,)), 1),
+        (((0,), (2, 1)), 1),
+        (((1, 2), (0,)), 0),
+        (((-1, 1, 2),), -1),
+        (((0, 1, 3),), 3),
+    ],
+)
+def test_a_reader_that_stumbles_commits_nothing(bank: Bank, given: tuple[tuple[int, ...], ...], wrong: int) -> None:
+    """A message twice and another never, or one of another window, add up to what was wanted: the window is refused all the same."""
+    bank.produce(*[b'{"amount": 1}'] * 3)
+    honest = bank.pipeline()
+    text = refused(bank, replace(honest, reader=lambda asked: StumblingReader(honest.reader(asked), given)))
+    assert f"gave offset {wrong} out of turn" in text
+    assert "bug in the reader" in text
 
 
 @pytest.mark.parametrize("lies", [{"sink": 1}, {"sink": -1}, {"dead_letters": 1}, {"dead_letters": -1}])

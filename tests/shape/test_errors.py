@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pickle
 import pkgutil
@@ -40,6 +41,13 @@ def test_error_comes_back_from_a_worker(kind: type[errors.WindrowError]) -> None
     assert (vars(back), str(back)) == (vars(error), str(error))
 
 
+def test_an_error_of_somebody_elses_kind_comes_back() -> None:
+    """One that a transform made for itself is raised as windrow's own that it is, not as a bug in bringing it back."""
+    kind = type("NoRateError", (errors.SpecError,), {})
+    back = from_json(to_json(ErrorData.of(kind("no rate for a currency", "validate", "Mend the rates."))), ErrorData).error()
+    assert (type(back), str(back)) == (errors.SpecError, "no rate for a currency (validate). Mend the rates.")
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_error_survives_pickling(kind: type[errors.WindrowError]) -> None:
     """An error comes back of the same class, with all its fields and the same paragraph."""
@@ -59,6 +67,13 @@ def test_no_error_advises_what_is_not_there(path: Path) -> None:
     """Every command that a text sends a person to is one."""
     advised = set(re.findall(r"windrow (\w+) SPEC", path.read_text(encoding="utf-8")))
     assert advised <= {(c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands}
+
+
+@pytest.mark.parametrize("path", sorted(Path(ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem)
+def test_the_root_is_never_raised(path: Path) -> None:
+    """An error of no branch would say neither who must act nor whether to try again."""
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    assert "WindrowError" not in {ast.unparse(called) for called in calls}
 
 
 EXIT_CODES = {

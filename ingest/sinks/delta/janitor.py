@@ -4,12 +4,15 @@ An attempt may be slower than any grace period (a process that was stopped for a
 waits for it any more. Neither may find its files gone:
 
     1 A loads version 7, sees its staged files, is stopped.     2 The sweep looks at version 7: no commit names A's files.
-    3 It commits version 8: what was last written until the cutoff is given up.     4 It removes A's files.
-    5 A wakes. Its commit is made on version 7, and fails.     6 A loads version 8, sees the cutoff, and is refused.
+    3 It commits version 8: what was written up to the youngest of them is given up.     4 It removes A's files.
+    5 A wakes. Its commit is made on version 7, and fails.     6 A loads version 8, sees what was given up, and is refused.
 
 Without step 3, A's commit would arrive in step 5 and name files that aren't there. Were A first in step 3, the sweep's own commit would
 fail, and its next look would find A's files named. So every outcome is known before a file is removed, whatever the grace period; that
 only keeps attempts that are still at work from being given up.
+
+What is given up is told by the files' own times, never by the sweep's clock: with one that is far ahead, it would give up what attempts
+have yet to stage, and no window could be committed until that time has come.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ from ingest.sinks.delta.stage import StagedFile
 _LEAST = timedelta(hours=1)
 
 
-def orphans(staged: Iterable[ListedFile], named: frozenset[str], cutoff: int) -> list[str]:
-    """Which staged files may go: no commit names them, and they were last written until the cutoff, in epoch milliseconds. Pure."""
-    return sorted(f.path for f in staged if f.path not in named and millis(f.modified) <= cutoff)
+def orphans(staged: Iterable[ListedFile], named: frozenset[str], cutoff: int) -> dict[str, int]:
+    """Which staged files may go, and when each was last written, in epoch milliseconds: until the cutoff, and no commit names it. Pure."""
+    return {f.path: at for f in sorted(staged, key=lambda f: f.path) if f.path not in named and (at := millis(f.modified)) <= cutoff}
 
 
 def sweep(uri: str, older_than: timedelta, *, dry_run: bool) -> list[str]:
@@ -50,23 +53,23 @@ def sweep(uri: str, older_than: timedelta, *, dry_run: bool) -> list[str]:
     return [f"{uri}/{path}" for path in gone]
 
 
-def _looked_for(uri: str, place: Place, cutoff: int) -> list[str]:
+def _looked_for(uri: str, place: Place, cutoff: int) -> dict[str, int]:
     staged = list(place.walk(STAGED))
     table = tables.load(uri)
-    return [] if table is None else orphans(staged, tables.needed(table), cutoff)
+    return {} if table is None else orphans(staged, tables.needed(table), cutoff)
 
 
-def _given_up(uri: str, place: Place, cutoff: int) -> list[str]:
+def _given_up(uri: str, place: Place, cutoff: int) -> dict[str, int]:
     """The orphans, once the table says that nobody may commit them any more: on exactly the state in which no commit names them."""
     waits = list(tables.WAITS)
     while True:
         staged = list(place.walk(STAGED))
         table = tables.load(uri)
-        gone = [] if table is None else orphans(staged, tables.needed(table), cutoff)
+        gone = {} if table is None else orphans(staged, tables.needed(table), cutoff)
         if table is None or not gone:
-            return []
+            return {}
         version = tables.versions(uri, table)
-        apps = {SWEPT_APP: max(cutoff, version(SWEPT_APP) or 0), COMMITS_APP: (version(COMMITS_APP) or 0) + 1}
+        apps = {SWEPT_APP: max(*gone.values(), version(SWEPT_APP) or 0), COMMITS_APP: (version(COMMITS_APP) or 0) + 1}
         why = tables.attempt(partial(tables.append, table, [], tables.once(apps, {"windrow": SWEPT_APP})))
         if why is None:
             return gone

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingest.crashpoints import CrashError
-from ingest.errors import WindrowError
+from ingest.errors import BugError
 from ingest.model.staged import Staged, Staging
 from ingest.sinks.delta import stage
 from ingest.sinks.delta.stage import DeltaStager
@@ -112,7 +112,7 @@ def test_a_discarded_attempt_leaves_its_files(sink: DeltaBoth) -> None:
 )
 def test_rows_that_do_not_fit_are_refused(sink: DeltaBoth, columns: pa.RecordBatch, says: str) -> None:
     """Other columns, other numbers of rows, nulls where none may be, values of another type: an error that names the split and no value."""
-    with pytest.raises(WindrowError, match=says) as refused:
+    with pytest.raises(BugError, match=says) as refused:
         stager(sink).add(columns, messages(plan(sink, 0).splits[0]))
     assert (refused.value.topic, refused.value.partition) == ("shop.orders", 0)
     assert "secret" not in str(refused.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,33 @@ def test_younger_files_are_not_given_up(sink: DeltaBoth) -> None:
     assert len(sink.sweep(GRACE)) == 2
     assert isinstance(sink.commit(receipt, staged), Done)
     assert lost(sink.uri) == []
+
+
+class Ahead(datetime):
+    """A clock that is ten years ahead."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:
+        return datetime.now(tz) + timedelta(days=3650)
+
+
+def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a sweep takes the files of attempts that are at work, which are refused; whoever stages after it commits."""
+    receipt, staged = staged_receipt(sink, 1, attempt="at work")
+    with monkeypatch.context() as patch:
+        patch.setattr(janitor, "datetime", Ahead)
+        assert len(sink.sweep(GRACE)) == 2
+    with pytest.raises(RefusedError, match="gone"):
+        sink.commit(receipt, staged)
+    assert isinstance(sink.commit(*later(staged_receipt(sink, 1, attempt="again"), sink)), Done)
+    assert lost(sink.uri) == []
+
+
+def later(made: Any, sink: DeltaBoth) -> Any:
+    """The same, staged a second later than all that was staged before."""
+    for path in staged_paths(sink.uri):
+        os.utime(path, (Path(path).stat().st_mtime + 1,) * 2)
+    return made
 
 
 def test_a_cutoff_never_goes_back(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
