@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -100,8 +100,9 @@ def _hidden(resource: Any) -> Any:
     if not isinstance(resource, KafkaSource | LedgerState | Table):
         return resource
 
-    def made(_: dg.InitResourceContext) -> Any:
-        """With what it takes from the environment (`dg.EnvVar`) filled in."""
-        return resource.process_config_and_initialize()
+    def made(_: dg.InitResourceContext) -> Iterator[Any]:
+        """With what it takes from the environment (`dg.EnvVar`) filled in; what it sets up is there until the run ends."""
+        with resource.process_config_and_initialize_cm() as initialized:
+            yield initialized
 
     return dg.ResourceDefinition(made, description=type(resource).__doc__)

@@ -16,6 +16,7 @@ import msgspec
 
 from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from ingest.assemble import Foundations, assemble_on
+from ingest.errors import SpecError
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
@@ -64,8 +65,12 @@ def keys_of(spec: PipelineSpec) -> set[str]:
 
 
 def source_of(spec: PipelineSpec, resources: Any) -> SourceResource:
-    """What the pipeline reads from."""
-    found: SourceResource = getattr(resources, kafka_key(spec))
+    """What the pipeline reads from.
+
+    Raises:
+        SpecError: what stands under its key is no source.
+    """
+    found: SourceResource = _under(kafka_key(spec), resources, "connect")
     return found
 
 
@@ -76,9 +81,9 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
         SpecError: the schema can't be loaded, or a resource makes no sense.
         UnreachableError: the ledger's database doesn't answer.
     """
-    ledger: HasLedger = getattr(resources, ledger_key(spec))
-    table: HasTable = getattr(resources, sink_key(spec))
-    spark: HasEngine = getattr(resources, SPARK_KEY)
+    ledger: HasLedger = _under(ledger_key(spec), resources, "ledger")
+    table: HasTable = _under(sink_key(spec), resources, "open")
+    spark: HasEngine = _under(SPARK_KEY, resources, "engine")
     on = Foundations(
         source_of(spec, resources).connect(spec.source.isolation),
         ledger.ledger(),
@@ -86,6 +91,15 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
         spark.engine(),
     )
     return _at(assemble_on(spec, on), clock)
+
+
+def _under(key: str, resources: Any, method: str) -> Any:
+    """The resource of a key: one that can be asked for what stands there."""
+    found = getattr(resources, key)
+    if not callable(getattr(found, method, None)):
+        do = f"Give one that has a method {method}(), as the one of its spec has."
+        raise SpecError(f"Under the key {key} stands a {type(found).__name__}, which is no such resource", "spec", do)
+    return found
 
 
 def _at(pipeline: Pipeline, clock: Clock) -> Pipeline:

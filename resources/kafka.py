@@ -24,7 +24,7 @@ class KafkaSource(dg.ConfigurableResource[None], SourceResource):
 
     bootstrap_servers: str
     tuning: Mapping[str, Any] = Field(default_factory=dict, description="As under a cluster's tuning, or a spec's source.tuning")
-    client: Mapping[str, Any] = Field(default_factory=dict, description="librdkafka properties, as under a cluster's client")
+    client: Mapping[str, Any] = Field(default_factory=dict, repr=False, description="librdkafka properties, as under a cluster's client")
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Self:

@@ -12,7 +12,7 @@ from ingest.ports.ledger import Ledger
 class LedgerState(dg.ConfigurableResource[None]):
     """Where boundaries, plans and copies of receipts are kept: a database URL, SQLite or PostgreSQL."""
 
-    url: str = Field(description="A path, sqlite:///path or postgresql+psycopg://...")
+    url: str = Field(repr=False, description="A path, sqlite:///path or postgresql+psycopg://...")
 
     def ledger(self) -> Ledger:
         """Open it; the tables are made if they aren't there.

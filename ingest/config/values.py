@@ -205,7 +205,7 @@ def _written(value: object) -> object:
 
 def _servers(value: str) -> str:
     if "@" in value:
-        raise sentence("must not hold a user or a password: they are source.client's, as sasl.username and sasl.password")
+        raise sentence("must not hold a user or a password: they belong under client, as sasl.username and sasl.password")
     if not all(_SERVER.fullmatch(part.strip()) for part in value.split(",")):
         raise ValueError("must be host:port, several separated by commas")
     return value

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ingest.errors import SpecError
-from ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
+from ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, PLACE, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
 from ingest.model.source import Isolation
 
 _QUEUE = TUNED["queue_bytes"]
@@ -58,7 +58,7 @@ def scrubbed(text: str, properties: Mapping[str, Value]) -> str:
 def _parsed(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value]:
     found = problems(user, tuning)
     if found:
-        do = "Mend them under source.client and source.tuning."
+        do = f"Mend them {PLACE}, and those that tuning sets beside it."
         raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", do)
     return {name: ALLOWED[name].parse(value) for name, value in (*user.items(), *((n, v) for _, n, v in _tuned(tuning)))}
 

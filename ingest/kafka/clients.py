@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from ingest.errors import SpecError
 from ingest.kafka.client import scrubbed
 from ingest.kafka.consumers import Consumers
-from ingest.kafka.properties import Value
+from ingest.kafka.properties import PLACE, Value
 
 T = TypeVar("T")
 Key = frozenset[tuple[str, Value]]
@@ -128,4 +128,4 @@ def _made(client: Callable[[Any], T], properties: Mapping[str, Value], listen: C
         return client(dict(properties) | {"error_cb": listen, "logger": _log})
     except KafkaException as why:
         text = scrubbed(why.args[0].str(), properties)
-        raise SpecError(f"The client properties can't be used: {text}", "spec", "Mend them under source.client.") from None
+        raise SpecError(f"The client properties can't be used: {text}", "spec", f"Mend them {PLACE}.") from None

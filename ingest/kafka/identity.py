@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from ingest.errors import IdentityError, SpecError, UnreachableError, WindrowError
 from ingest.kafka.codes import DENIED, GONE, untrusted
+from ingest.kafka.properties import PLACE
 from ingest.model.plan import Split
 
 _DO = (
@@ -45,7 +46,7 @@ def check_identity(properties: Mapping[str, Any], split: Split, cluster_id: str,
         admin = AdminClient(settings)  # stays referenced while its futures run, or they fail
     except KafkaException as failure:
         what = f"the client properties can't be used where the task runs: {client_words(failure.args[0], properties)}"
-        raise SpecError(what, "read", "Mend them under source.client; files that they name must be there too.") from None
+        raise SpecError(what, "read", f"Mend them {PLACE}; files that they name must be there too.") from None
     cluster = admin.describe_cluster(request_timeout=seconds)
     topics = admin.describe_topics(TopicCollection([split.topic]), request_timeout=seconds)
     try:
@@ -96,7 +97,7 @@ def denied(split: Split, why: str) -> SpecError:
     do = "Check the credentials, and the client's rights to describe and read the topic."
     if untrusted(why):
         what = f"the TLS certificate is not accepted where the task runs: {why}"
-        do = "See that ssl.ca.location (or ssl.ca.pem) under source.client names the CA of the brokers' certificates there too."
+        do = "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers' certificates there too."
     return SpecError(what, "read", do, split.topic, split.partition)
 
 

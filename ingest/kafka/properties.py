@@ -16,6 +16,10 @@ Parse = Callable[[object], Value]
 """The value in its own type, or a ValueError whose text says what it must be and never what it was: it may be a secret."""
 
 
+PLACE = "under client, in the spec's source or in windrow.yaml"
+"""Where a user writes properties, for what an error says to do: here nobody knows which of the two it was."""
+
+
 class Property(msgspec.Struct, frozen=True):
     """One property that a user may set. `consumer`: only consumers know it."""
 

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from ingest.errors import SpecError, UnreachableError
 from ingest.kafka.clients import CLIENTS, Client
 from ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
+from ingest.kafka.properties import PLACE
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -122,7 +123,7 @@ class Questions:
         """What an error of the client means to a user."""
         code = error.code()
         if code in UNKNOWN:
-            do = "Check source.topic and source.bootstrap_servers, or create the topic."
+            do = "Check source.topic and bootstrap_servers, or create the topic."
             return SpecError(f"There is no such topic or partition on {self._bootstrap}", "plan", do, topic)
         if code in FORBIDDEN:
             group = code == KafkaError.GROUP_AUTHORIZATION_FAILED
@@ -133,13 +134,13 @@ class Questions:
         if code in LOGIN or self._login is not None:
             CLIENTS.leave(self._client)
             text = self._login or self.scrub(error.str())
-            do = "Check the sasl.* and ssl.* properties under source.client."
+            do = f"Check the sasl.* and ssl.* properties {PLACE}."
             return SpecError(f"The cluster refused the login: {text}", "plan", do, topic)
         rejected = self._untrusted
         if rejected is not None:
             CLIENTS.leave(self._client)
             do = (
-                "See that ssl.ca.location (or ssl.ca.pem) under source.client names the CA of the brokers' certificates, these are for "
+                "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers' certificates, these are for "
                 "the host names that clients use and have not expired, and that the brokers accept the client's own, if they want one."
             )
             return SpecError(f"The TLS certificate is not accepted: {rejected[1]}", "plan", do, topic)
@@ -149,7 +150,7 @@ class Questions:
         """No answer, and the reason as far as it is known."""
         CLIENTS.leave(self._client)
         text = f"{self._bootstrap} did not tell {what} within {self.patience:.0f} s: {why}"
-        do = "Check that the broker runs, can be reached, and speaks source.client's security.protocol (else PLAINTEXT); then try again."
+        do = "Check that the broker runs, can be reached, and speaks the client's security.protocol (else PLAINTEXT); then try again."
         return UnreachableError(text, "plan", do, topic)
 
     def scrub(self, text: str) -> str:

@@ -75,7 +75,7 @@ def refuse_other_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, s
     if plan.splits and plan.stop.cluster_id != cluster_id:
         raise IdentityError(
             f"Window {plan.window.key} was planned on cluster {plan.stop.cluster_id}, and this is cluster {cluster_id}", "plan",
-            "Point source.bootstrap_servers at the cluster that was planned on; a window of the old cluster can't be read from a new one.",
+            "Point bootstrap_servers at the cluster that was planned on; a window of the old cluster can't be read from a new one.",
         )  # fmt: skip
     planned = {t.topic: t.topic_id for t in plan.stop.topics}
     for topic in sorted({s.topic for s in plan.splits}):

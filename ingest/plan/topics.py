@@ -145,7 +145,7 @@ def _unknown(broker: ClusterTopics, missing: Sequence[str]) -> SpecError:
     near = [close for name in missing for close in difflib.get_close_matches(name, names, n=2)]
     meant = f"Is {' or '.join(dict.fromkeys(near))} meant? " if near else ""
     do = (
-        f"{meant}Mend source.topic or source.bootstrap_servers, or create the topic (windrow doesn't, and reading makes none "
+        f"{meant}Mend source.topic or bootstrap_servers, or create the topic (windrow doesn't, and reading makes none "
         "whatever the broker's auto.create.topics.enable says)."
     )
     return SpecError(f"There is no topic {', '.join(missing)}, or the client may not see it", "plan", do, missing[0])

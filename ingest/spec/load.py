@@ -90,7 +90,7 @@ def _named(source: Mapping[str, Any], folder: Path) -> ClusterSpec | Mistake | N
     """The cluster that the source names; None if it names none, or none that can be a name, which its setting tells."""
     name = source.get("cluster")
     try:
-        return named_cluster(cluster_name(str(name)), folder) if isinstance(name, str | int) else None
+        return named_cluster(cluster_name(str(name)), folder) if isinstance(name, str | int) and not isinstance(name, bool) else None
     except ValueError:
         return None
 

@@ -33,7 +33,7 @@ def find_shared(folder: Path) -> tuple[Path | None, Path]:
     """The windrow.yaml of a folder, None if there is none, and the last folder that was looked into."""
     here, home = Path(os.path.realpath(folder)), Path(os.path.realpath(Path("~").expanduser()))
     for folder_ in chain([here], here.parents):
-        if (folder_ / FILE).is_file():
+        if os.path.lexists(folder_ / FILE):  # whatever it is: passed over, the next one above could mean another cluster by that name
             return folder_ / FILE, folder_
         if folder_ == home or (folder_ / ".git").exists() or _anybodys(folder_.parent):
             return None, folder_
@@ -56,6 +56,8 @@ def named_cluster(name: str, folder: Path) -> ClusterSpec | Mistake:
     if file is None:
         where = f"{folder}" if last == folder else f"{folder} and in the folders above it, up to {last}"
         return Mistake(place, f"there is no {FILE}, which would say what cluster {name} is: it was looked for in {where}")
+    if not file.is_file():
+        return Mistake(place, f"{file} is no file that can be read: it would say what cluster {name} is")
     document = read_document(text_of(file, f"The file {file}", "See that it can be read, and is a YAML file."), envelope=False)
     attributes = document.attributes if isinstance(document.attributes, Mapping) else {}
     clusters = section_of(attributes, "clusters")

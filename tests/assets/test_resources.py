@@ -139,6 +139,39 @@ def test_a_resource_that_nothing_asks_for_is_refused(world: World) -> None:
     assert "spark, things_kafka, things_ledger, things_sink" in caught.value.do
 
 
+def test_a_resource_of_another_kind_is_refused(world: World) -> None:
+    """What stands under a key and can't be asked for its thing is the mistake of who gave it: the error says so, and is no bug."""
+    for key, made in ((kafka_key(world.spec), LedgerState(url="x")), (ledger_key(world.spec), "state.db"), (SPARK_KEY, None)):
+        failed = run_of(world, standing_on(world.defs, {key: made}), world.key(0))
+        [why] = [e.step_failure_data.error.message for e in failed.all_events if e.is_step_failure and e.step_failure_data.error]
+        assert f"Under the key {key} stands a {type(made).__name__}, which is no such resource" in why
+
+
+def test_what_a_given_resource_sets_up_is_there_until_the_end(world: World) -> None:
+    """A KafkaSource of the user's own may set something up and tear it down."""
+    seen = []
+
+    class Tunnelled(KafkaSource):
+        def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+            seen.append("set up")
+
+        def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+            seen.append("torn down")
+
+    key = kafka_key(world.spec)
+    given = kafka_table(world.spec, {key: Tunnelled(bootstrap_servers="127.0.0.1:9")}).resources or {}
+    with dg.build_resources({"it": given[key]}) as made:
+        assert (made.it.bootstrap_servers, seen) == ("127.0.0.1:9", ["set up"])
+    assert seen == ["set up", "torn down"]
+
+
+def test_a_resource_s_repr_holds_no_secret() -> None:
+    """Whoever prints or logs one shows where it points to at most."""
+    shown = repr([KafkaSource(bootstrap_servers="a:1", client={"sasl.password": "hunter2"}), LedgerState(url="postgresql://me:hunter2@db")])
+    assert "a:1" in shown
+    assert "hunter2" not in shown
+
+
 def test_a_cluster_s_password_never_reaches_the_ui(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Resources show no configuration, given ones neither; what they take from the environment is filled in when they are made."""
     spec = on_cluster(tmp_path, "one")

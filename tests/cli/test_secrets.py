@@ -88,7 +88,7 @@ def test_the_way_out_is_told(stage: Stage) -> None:
     Path(stage.spec).write_text(yaml.safe_dump(with_setting("sink.path", "s3://a:b@c/d")))
     assert "by the environment (AWS_ACCESS_KEY_ID" in stage.call("plan", stage.spec, "--window", hour(0)).output
     Path(stage.spec).write_text(yaml.safe_dump(with_setting("source.bootstrap_servers", "a:b@c:1")))
-    assert "source.client's, as sasl.username and sasl.password" in stage.call("plan", stage.spec, "--window", hour(0)).output
+    assert "under client, as sasl.username and sasl.password" in stage.call("plan", stage.spec, "--window", hour(0)).output
 
 
 @pytest.mark.parametrize("place", FIELDS)

@@ -171,3 +171,10 @@ def test_all_typed_settings_have_a_default() -> None:
 def test_secrets_are_scrubbed_from_texts() -> None:
     """A text of the client that quotes a secret loses it; other values stay."""
     assert scrubbed(f"bad {CANARY} for bob", {"sasl.password": CANARY, "sasl.username": "bob"}) == "bad *** for bob"
+
+
+def test_where_to_mend_them() -> None:
+    """Properties stand in a spec or in a windrow.yaml; which of them it was isn't known here, so the error names both."""
+    with pytest.raises(SpecError) as caught:
+        consumer_properties("a:1", {"debug": "all"})
+    assert "under client, in the spec's source or in windrow.yaml" in caught.value.do

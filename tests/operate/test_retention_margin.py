@@ -52,7 +52,8 @@ def test_oldest_open_is_the_lowest_gap(committed: set[int], grid: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "age", "level"), [(None, 1000, "ok"), (48, 10, "ok"), (12, 10, "warn"), (48, 40, "warn"), (9, 10, "warn")]
+    ("kept", "age", "level"),
+    [(None, 1000, "ok"), (48, 10, "ok"), (12, 10, "warn"), (48, 36, "ok"), (48, 37, "warn"), (48, 40, "warn"), (9, 10, "warn")],
 )
 def test_windows(kept: int | None, age: int, level: str) -> None:
     """It warns before the oldest open window begins to expire, when a quarter of the retention or two windows are left, and after."""

@@ -131,6 +131,7 @@ def test_no_property_is_set_twice(
         ("cluster: [prod]", "line 4: source.cluster: "),
         ("cluster: a b", "line 4: source.cluster: must be a cluster's name: 1 to 60 of a-z A-Z 0-9 _ -, not 'a b'"),
         ("cluster: prd", "has no cluster prd: there are prod, staging; did you mean prod?"),
+        ("cluster: true", "line 4: source.cluster: must be a text: put it in quotes, not True"),
         ("cluster: elsewhere", "/windrow.yaml has no cluster elsewhere: there are prod, staging"),
         ('cluster: "{{ env.NOT_SET_HERE }}"', "line 4: source.cluster: the environment variable NOT_SET_HERE is not set"),
         ("cluster: staging\n  client: {sasl.mechanism: PLAIN}", "source.client.sasl.mechanism: would be ignored"),
@@ -195,6 +196,17 @@ def test_the_nearest_file_counts_alone(folder: Path) -> None:
     (folder.parent / "windrow.yaml").write_text('clusters: {here: {bootstrap_servers: "a:1"}}')
     assert load(folder, "cluster: here").cluster.bootstrap_servers == "a:1"
     assert "has no cluster prod: there are here" in refused(folder)
+
+
+@pytest.mark.parametrize("what", ["a folder", "a link to nowhere"])
+def test_the_nearest_counts_whatever_it_is(folder: Path, what: str) -> None:
+    """One that is no file is not passed over: the one above may mean another cluster by the same name."""
+    near = folder / "windrow.yaml"
+    if what == "a folder":
+        near.mkdir()
+    else:
+        near.symlink_to(folder / "nowhere")
+    assert f"line 4: source.cluster: {near} is no file that can be read: it would say what cluster prod is" in refused(folder)
 
 
 @pytest.mark.parametrize("root", [".git", "home", "anybody's"])
