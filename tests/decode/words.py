@@ -36,8 +36,8 @@ class WordsDecoder:
                 dead.append(i)
                 why.append("tombstone" if value is None else "too_many" if value.isascii() else "not_ascii")
                 continue
-            words += value.decode().split()
-            index += [i] * len(value.split())
+            words += (found := value.decode().split())
+            index += [i] * len(found)
         rows = pa.RecordBatch.from_arrays(
             [pa.array(words, pa.string()), pa.array(map(len, words), pa.int32())], schema=self.columns.arrow_schema
         )
