@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from traceback import TracebackException
+from traceback import TracebackException, format_tb
 
 import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError  # not among the public names; dagster is pinned to 1.13
@@ -81,14 +81,14 @@ def _told(what: str, error: Exception) -> SerializableErrorInfo:
         return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__, cause=_stack(error))
     if isinstance(error, WindrowError):
         return SerializableErrorInfo(f"{what}: {error}\n", [], type(error).__name__)
-    return SerializableErrorInfo(
-        f"{what}: a bug in windrow: {type(error).__name__}: {error}\n", [], type(error).__name__, cause=_stack(error)
-    )
+    return SerializableErrorInfo(f"{what}: a bug in windrow: {type(error).__name__}\n", [], type(error).__name__, cause=_stack(error))
 
 
 def _stack(error: Exception) -> SerializableErrorInfo:
-    """How it came to a bug, in the worker too."""
-    return SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
+    """How it came to a bug, in the worker too. Of what nobody foresaw without its text: libraries quote values and addresses in theirs."""
+    if isinstance(error, BugError):
+        return SerializableErrorInfo.from_traceback(TracebackException.from_exception(error))
+    return SerializableErrorInfo(f"{type(error).__name__}\n", format_tb(error.__traceback__), type(error).__name__)
 
 
 def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
@@ -98,7 +98,7 @@ def _parts(what: str, error: Exception) -> Mapping[str, str | int]:
     do = "Report it with the stack trace. What the window's receipt says holds; without one nothing of it is visible."
     return {
         "window": what.removeprefix("Window "),
-        "what": str(error),
+        "what": f"{type(error).__name__}, which nobody foresaw",
         "do": do,
         "kind": type(error).__name__,
         "exit_code": BugError.exit_code,
