@@ -198,8 +198,10 @@ def test_a_topic_that_has_changed_since_the_last_scan(kafka: str, broker: KafkaB
         seen(broker, TopicPartition(topic, 1), 0, 10)
 
 
-def test_a_broker_that_is_gone_leaves_no_thread(kafka: str) -> None:
-    """Nor does a scan that was still open."""
+def test_clients_that_are_closed_leave_no_thread(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once their last broker is gone; nor does a scan that was still open."""
+    clients = Clients()
+    monkeypatch.setattr("ingest.kafka.broker.CLIENTS", clients)
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(100))
     gc.collect()
@@ -209,6 +211,7 @@ def test_a_broker_that_is_gone_leaves_no_thread(kafka: str) -> None:
     left = broker.stamps(tp, 0, 100)
     next(left)
     assert threads() > before
+    clients.close()
     del broker, left
     gc.collect()
     assert threads() <= before
