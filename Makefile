@@ -29,7 +29,7 @@ stop: setup ## end what demo and ui started
 test: setup lint ## all that CI checks: lint, types, layers and every test, with real Kafka and real Spark
 	@$(IN_ENV) python -m pytest $(PARALLEL) --durations=10
 
-test-fast: setup ## half a minute: the tests that need neither Kafka nor Spark and take no second
+test-fast: setup ## about a minute: the tests that need neither Kafka nor Spark and take no second
 	@$(IN_ENV) python -m pytest $(PARALLEL) --hypothesis-profile=fast -m "not broker and not spark and not slow"
 
 soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=10
