@@ -65,7 +65,6 @@ def _text(value: object) -> Value:
 
 
 _BYTES_MAX = 1_000_000_000
-_MS_MAX = 900_000
 
 ALLOWED: Mapping[str, Property] = MappingProxyType({
     # who we are

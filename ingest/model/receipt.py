@@ -25,7 +25,26 @@ class Checksums(msgspec.Struct, frozen=True):
     dead: Checksum = "0" * 16
 
 
-class SplitCounts(msgspec.Struct, frozen=True):
+class _OfAnyForm:
+    """How counts of rows and filtered messages are read, whether their receipt's form has them or not."""
+
+    __slots__ = ()
+    valid: int
+    rows_: int | msgspec.UnsetType
+    filtered_: int | msgspec.UnsetType
+
+    @property
+    def rows(self) -> int:
+        """Rows that the valid messages became."""
+        return self.rows_ if isinstance(self.rows_, int) else self.valid
+
+    @property
+    def filtered(self) -> int:
+        """Messages that became no row, and were neither refused nor dropped."""
+        return self.filtered_ if isinstance(self.filtered_, int) else 0
+
+
+class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     """What one task counted, by independent hands: the reader messages and bytes, the task verdicts and rows, the stager what it staged.
 
     Each message that was `read` is counted once: `valid` messages became `rows`, at least one each; `dead` ones were refused; `dropped`
@@ -69,22 +88,12 @@ class SplitCounts(msgspec.Struct, frozen=True):
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
 
     @property
-    def rows(self) -> int:
-        """Rows that the valid messages became."""
-        return self.rows_ if isinstance(self.rows_, int) else self.valid
-
-    @property
-    def filtered(self) -> int:
-        """Messages that became no row, and were neither refused nor dropped."""
-        return self.filtered_ if isinstance(self.filtered_, int) else 0
-
-    @property
     def missing(self) -> int:
         """Offsets of the range that were there and held no visible message."""
         return self.stop - self.start - self.read - self.skipped
 
 
-class Counts(msgspec.Struct, frozen=True):
+class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
     """The window's totals, as in `SplitCounts`.
 
     `read = valid + dead + dropped + filtered`, and `read + invisible + skipped` is the length of the ranges.
@@ -102,16 +111,6 @@ class Counts(msgspec.Struct, frozen=True):
     early: int = 0
     rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
-
-    @property
-    def rows(self) -> int:
-        """Rows that the valid messages became."""
-        return self.rows_ if isinstance(self.rows_, int) else self.valid
-
-    @property
-    def filtered(self) -> int:
-        """Messages that became no row, and were neither refused nor dropped."""
-        return self.filtered_ if isinstance(self.filtered_, int) else 0
 
     @classmethod
     def total(cls, splits: Iterable[SplitCounts]) -> Counts:

@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from deltalake import DeltaTable
+
 from ingest.errors import RefusedError, UnreachableError
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import COMMITS_APP, STAGED, SWEPT_APP
@@ -46,26 +48,25 @@ def sweep(uri: str, older_than: timedelta, *, dry_run: bool) -> list[str]:
         msg = f"a grace period of {older_than} would take the files of runs that are still staging; the least is {_LEAST}"
         raise ValueError(msg)
     place, cutoff = Place(uri), millis(datetime.now(UTC) - older_than)
-    gone = _looked_for(uri, place, cutoff) if dry_run else _given_up(uri, place, cutoff)
+    gone = _look(uri, place, cutoff)[1] if dry_run else _given_up(uri, place, cutoff)
     if not dry_run:
         for path in gone:
             place.remove(path)
     return [f"{uri}/{path}" for path in gone]
 
 
-def _looked_for(uri: str, place: Place, cutoff: int) -> dict[str, int]:
+def _look(uri: str, place: Place, cutoff: int) -> tuple[DeltaTable | None, dict[str, int]]:
+    """The table, and its orphans. Files are listed first: what is staged and committed after that is in neither list."""
     staged = list(place.walk(STAGED))
     table = tables.load(uri)
-    return {} if table is None else orphans(staged, tables.needed(table), cutoff)
+    return table, {} if table is None else orphans(staged, tables.needed(table), cutoff)
 
 
 def _given_up(uri: str, place: Place, cutoff: int) -> dict[str, int]:
     """The orphans, once the table says that nobody may commit them any more: on exactly the state in which no commit names them."""
     waits = list(tables.WAITS)
     while True:
-        staged = list(place.walk(STAGED))
-        table = tables.load(uri)
-        gone = {} if table is None else orphans(staged, tables.needed(table), cutoff)
+        table, gone = _look(uri, place, cutoff)
         if table is None or not gone:
             return {}
         version = tables.versions(uri, table)
