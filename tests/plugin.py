@@ -20,7 +20,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 LONG = ("spark", "broker", "slow")
 """Markers, what takes longest first."""
 
-DEAR = {"instance", "postgres", "scene", "stage"}
+DEAR = {"desk", "instance", "postgres", "scene", "stage"}
 """Fixtures that stand on a database, Dagster's or a ledger's, or on a table on disk: who asks for one is slow."""
 TABLES = Path(__file__).parent / "sinks" / "delta"
 """Where each test makes tables."""
