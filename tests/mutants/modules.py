@@ -33,6 +33,14 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "without begins nobody looks into the cuts: it only saves making them"
         ),
     },
+    "ingest/plan/ends.py": {
+        "- discovered = discover(broker, source.selection, None, source.on_removed)\n"
+        "+ discovered = discover(broker, source.selection, None, None)": "without a lower boundary nothing was removed",
+    },
+    "ingest/plan/opening.py": {
+        "- discovered = discover(broker, source.selection, None, source.on_removed)\n"
+        "+ discovered = discover(broker, source.selection, None, None)": "without a lower boundary nothing was removed",
+    },
     "ingest/plan/resolve.py": {
         "- after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)\n"
         "+ after = below if isinstance(below, datetime) else first - timedelta(microseconds=2)": "no two labels lie so near to each other",
