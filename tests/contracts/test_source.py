@@ -11,7 +11,7 @@ from ingest.kafka.client import consumer_properties
 from ingest.model.source import Isolation
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.read.confluent import KafkaReader
+from ingest.read.reader import KafkaReader
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
 from tests.contracts.kafka_logs import KafkaCluster

@@ -17,7 +17,7 @@ from ingest.kafka.codes import is_truncation
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.source import Isolation
 from ingest.ports.reader import ReadPlan
-from ingest.read.confluent import KafkaReader
+from ingest.read.reader import KafkaReader
 from ingest.read.cursor import Cursor
 from tests.contracts.logs import Logs
 from tests.contracts.source_desk import SourceDesk

@@ -69,5 +69,5 @@ def test_headers_that_the_client_cannot_decode_block_nothing(monkeypatch: pytest
             return self._headers
 
     monkeypatch.setattr(columns, "Message", Stub)
-    made = columns._headers(columns._headers_of([Stub([("a", b"1")]), Stub(None), Stub([])]))  # type: ignore[list-item]
+    made = columns.headers_to_array(columns._headers_of([Stub([("a", b"1")]), Stub(None), Stub([])]))  # type: ignore[list-item]
     assert made.to_pylist() == [[{"key": "a", "value": b"1"}], [{"key": columns.UNREADABLE, "value": None}], []]
