@@ -55,8 +55,8 @@ def compiled(signature: object) -> Callable[[F], F]:
 
 
 def part(function: F) -> F:
-    """A piece of compiled functions: it becomes part of each that calls it, and is never compiled alone."""
-    return _njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
+    """A piece of compiled functions: it becomes part of each that calls it, and is never called from Python."""
+    return _njit(**_FLAGS)(function)  # type: ignore[no-any-return]
 
 
 def _kept(function: F, signature: object, folder: Path) -> F:
