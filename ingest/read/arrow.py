@@ -50,7 +50,7 @@ def columns_to_batch(
     tp: TopicPartition, offsets: npt.NDArray[np.int64], stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8],
     keys: pa.Array, values: pa.Array, headers: pa.Array, epochs: pa.Array,
 ) -> pa.RecordBatch:  # fmt: skip
-    """One `MESSAGES` batch of messages of one topic-partition. `stamps` and `types`: librdkafka's timestamps, and its numbers of their types."""
+    """One `MESSAGES` batch of messages of one topic-partition. `stamps` and `types`: timestamps and their types, as librdkafka has them."""
     columns = [
         pa.repeat(pa.scalar(tp.topic, pa.string()), len(offsets)),
         pa.repeat(pa.scalar(tp.partition, pa.int32()), len(offsets)),
@@ -87,7 +87,7 @@ def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Ar
 
 def _headers_of(messages: Sequence[Message]) -> list[HeaderList | None]:
     try:
-        return list(map(Message.headers, messages))
+        return cast("list[HeaderList | None]", list(map(Message.headers, messages)))
     except (SystemError, UnicodeDecodeError):
         return [_headers_or_mark(message) for message in messages]
 

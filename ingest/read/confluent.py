@@ -24,7 +24,7 @@ class ConfluentFetcher:
         """See `fetching.Fetching`."""
         self._tp = TopicPartition(start.topic, start.partition)
         self._consumer = Consumer({**properties, "error_cb": hear, "logger": LOG})
-        epoch = {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
+        epoch: dict[str, Any] = {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
         self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
 
     def poll(self, wanted: int, stop: int) -> Fetched:

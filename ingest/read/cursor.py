@@ -32,8 +32,8 @@ Skip = Callable[[int, int], None]
 class Cursor:
     """Reads [start, stop) through a client that `fetching` makes.
 
-    `check` asks for the topic's identity again when something is missing that should be there. `skip`: what to tell of offsets that are not in the log any more; None: they are a data loss. `skipped` counts them. `regrown`: see
-    `ports.ReadSummary`.
+    `check` asks for the topic's identity again when something is missing that should be there. `skip`: what to tell of offsets that are
+    not in the log any more; None: they are a data loss. `skipped` counts them. `regrown`: see `ports.ReadSummary`.
     """
 
     def __init__(
@@ -213,4 +213,3 @@ class Cursor:
         heard = "" if self._heard is None else f"; the last that was heard: {self._said(self._heard)}"
         what = f"nothing came for {self._stall_seconds:g} s before offset {self._split.stop} was reached{seen}{heard}"
         raise unreachable(self._split, what, self.position)
-

@@ -46,7 +46,7 @@ class Client:
         self._hear = hear
         self._fatal: KafkaError | None = None
         self._callbacks = ERROR_CB(self._error), LOG_CB(self._log)  # kept: librdkafka has their addresses
-        self._handle = self._made(properties)
+        self._handle: int | None = self._made(properties)
         api.set_log_queue(self._handle, None)
         api.poll_set_consumer(self._handle)
         self._queue = api.queue_get_consumer(self._handle)
@@ -81,20 +81,24 @@ class Client:
             self._handle = None
 
     def _made(self, properties: Mapping[str, Any]) -> int:
-        api, why = self._api, ctypes.create_string_buffer(TEXT_SIZE)
-        conf = api.conf_new()
+        conf = self._api.conf_new()
         try:
-            for name, value in {**properties, "log.queue": True}.items():
-                if api.conf_set(conf, name.encode(), _text(value), why, TEXT_SIZE) != 0:
-                    raise KafkaException(KafkaError(KafkaError._INVALID_ARG, why.value.decode(errors="replace")))  # noqa: SLF001  # public
-            api.conf_set_error_cb(conf, self._callbacks[0])
-            api.conf_set_log_cb(conf, self._callbacks[1])
-            handle = api.new(CONSUMER, conf, why, TEXT_SIZE)
-            if handle is None:
-                raise KafkaException(KafkaError(api.last_error(), why.value.decode(errors="replace")))
+            return self._of(conf, properties)
         except BaseException:
-            api.conf_destroy(conf)
+            self._api.conf_destroy(conf)
             raise
+
+    def _of(self, conf: int, properties: Mapping[str, Any]) -> int:
+        """A client that owns its configuration from now on."""
+        api, why = self._api, ctypes.create_string_buffer(TEXT_SIZE)
+        for name, value in {**properties, "log.queue": True}.items():
+            if api.conf_set(conf, name.encode(), _text(value), why, TEXT_SIZE) != 0:
+                raise KafkaException(KafkaError(KafkaError._INVALID_ARG, why.value.decode(errors="replace")))  # noqa: SLF001  # public
+        api.conf_set_error_cb(conf, self._callbacks[0])
+        api.conf_set_log_cb(conf, self._callbacks[1])
+        handle = api.new(CONSUMER, conf, why, TEXT_SIZE)
+        if handle is None:
+            raise KafkaException(KafkaError(api.last_error(), why.value.decode(errors="replace")))
         return int(handle)
 
     def _refuse(self, code: int) -> None:
@@ -193,7 +197,7 @@ class LibrdkafkaFetcher:
         if self._told[8] <= PIECE_BYTES:
             ends = self._told[8:9].repeat(count)
         else:
-            ends = np.cumsum(self._rows[[passes.VALUE_SIZE, passes.KEY_SIZE, passes.HEADER_NAMES_SIZE, passes.HEADER_VALUES_SIZE], :count].sum(0))
+            ends = np.cumsum(self._rows[list(passes.SIZES), :count].sum(axis=0))
         first = before = 0
         while first < count:
             behind = max(int(np.searchsorted(ends, before + PIECE_BYTES, side="right")), first + 1)

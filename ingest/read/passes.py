@@ -23,6 +23,7 @@ CALLS = ("message_timestamp", "message_leader_epoch", "message_headers", "header
 
 NUMBER, VALUE, VALUE_SIZE, KEY, KEY_SIZE, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, LEADER_EPOCH = range(9)
 HEADERS, HEADER_COUNT, HEADER_NAMES_SIZE, HEADER_VALUES_SIZE = range(9, 13)
+SIZES = VALUE_SIZE, KEY_SIZE, HEADER_NAMES_SIZE, HEADER_VALUES_SIZE
 FIELDS = 13
 """What is known of a message that was looked at: its number among those that were handed over; addresses (0: null) and sizes; columns.
 
@@ -40,6 +41,7 @@ LARGEST = 2**31 - 1
 
 Ints = npt.NDArray[np.int64]
 
+_utils: Any = cgutils  # has no types
 _ROWS = types.int64[:, ::1]
 _INTS = types.int64[::1]
 _INT32S = types.int32[::1]
@@ -50,7 +52,7 @@ _INT = types.int64
 def _call_to(result: types.Type) -> Callable[..., Any]:
     def call(_typing: Any, address: Any, arguments: Any) -> Any:
         def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-            words = cgutils.unpack_tuple(builder, given[1])
+            words = _utils.unpack_tuple(builder, given[1])
             function = ir.FunctionType(context.get_value_type(result), [word.type for word in words])
             return builder.call(builder.inttoptr(given[0], function.as_pointer()), words)
 
@@ -81,14 +83,16 @@ _int32_at = intrinsic(_at(types.int32))
 _byte_at = intrinsic(_at(types.uint8))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _copy(_typing: Any, target: Any, source: Any, size: Any) -> Any:
+def _copying(_typing: Any, target: Any, source: Any, size: Any) -> Any:
     def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-        to, of = (builder.inttoptr(address, cgutils.voidptr_t) for address in given[:2])
-        cgutils.raw_memcpy(builder, to, of, given[2], 1)
+        to, of = (builder.inttoptr(address, _utils.voidptr_t) for address in given[:2])
+        _utils.raw_memcpy(builder, to, of, given[2], 1)
         return context.get_dummy_value()
 
     return types.void(target, source, size), build
+
+
+_copy: Any = intrinsic(_copying)
 
 
 @part

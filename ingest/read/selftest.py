@@ -7,7 +7,7 @@ public form that a consumer gives, and go through the passes that read. Nothing 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,8 +34,10 @@ _SENT: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]
 
 
 def check(api: Api) -> None:
-    """Raises:
-    Unusable: says what is not as expected.
+    """Try the library out.
+
+    Raises:
+        Unusable: says what is not as expected.
     """
     _check_places(api)
     with _producer(api) as (client, topic):
@@ -142,6 +144,3 @@ def _headers(api: Api, headers: list[tuple[str, bytes | None]]) -> int:
 def _expect(what: str, found: Any, due: Any) -> None:
     if found != due:
         raise Unusable(f"librdkafka's self-test: {what} is {found!r}, not {due!r}")
-
-
-Check = Callable[[Api], None]

@@ -17,8 +17,8 @@ from ingest.kafka.codes import is_truncation
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.source import Isolation
 from ingest.ports.reader import ReadPlan
-from ingest.read.reader import KafkaReader
 from ingest.read.cursor import Cursor
+from ingest.read.reader import KafkaReader
 from tests.contracts.logs import Logs
 from tests.contracts.source_desk import SourceDesk
 from tests.contracts.truncation_contract import Cut, TruncationContract
