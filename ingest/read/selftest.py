@@ -26,11 +26,13 @@ _NO_OFFSET = -1001  # RD_KAFKA_OFFSET_INVALID
 _WAIT_MS = 5000
 
 _SENT: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
-    (3, b"key", b"a value", [("name", b"1"), ("name", None), ("", b"")]),
-    (4, None, b"", []),
-    (5, b"", None, [("n", b"\0")]),
+    (11, b"key", b"a value", [("name", b"1"), ("name", None), ("", b"")]),
+    (12, None, b"", []),
+    (13, b"", None, [("n", b"\0")]),
 ]
-"""Partition, key, value and headers."""
+"""Partition, key, value and headers. No two fields of the first have the same value: so each is known by its own."""
+
+_FIRST_PRIVATE = 101
 
 
 def check(api: Api) -> None:
@@ -44,7 +46,7 @@ def check(api: Api) -> None:
         values = [None if value is None else ctypes.create_string_buffer(value) for _, _, value, _ in _SENT]
         for number, ((partition, key, value, _), memory) in enumerate(zip(_SENT, values, strict=True)):
             key_size, value_size = len(key or b""), len(value or b"")
-            _expect("produce", api.produce(topic, partition, 0, memory, value_size, key, key_size, number + 1), 0)
+            _expect("produce", api.produce(topic, partition, 0, memory, value_size, key, key_size, _FIRST_PRIVATE + number), 0)
         _expect("purge", api.purge(client, _QUEUED), 0)
         with _event(api, client) as event:
             messages = np.zeros(len(_SENT) + 1, np.int64)
@@ -52,6 +54,7 @@ def check(api: Api) -> None:
             for number, memory in enumerate(values):
                 at = 0 if memory is None else ctypes.addressof(memory)
                 _check_head(int(messages[number]), number, topic, at)
+            for number in range(len(_SENT)):
                 _check_passes(api, messages[number : number + 1], number, topic)
 
 
@@ -62,7 +65,7 @@ def _check_head(address: int, number: int, topic: int, value_at: int) -> None:
     expected: list[tuple[str, Any, Any]] = [
         ("err", head.err, _GIVEN_UP), ("rkt", head.topic or 0, topic), ("partition", head.partition, partition),
         ("payload", head.payload or 0, value_at), ("len", head.size, len(value or b"")), ("key_len", head.key_size, len(key or b"")),
-        ("key", bool(head.key), key is not None), ("offset", head.offset, _NO_OFFSET), ("_private", head.private, number + 1),
+        ("key", bool(head.key), key is not None), ("offset", head.offset, _NO_OFFSET), ("_private", head.private, _FIRST_PRIVATE + number),
     ]  # fmt: skip
     for name, found, due in expected:
         _expect(f"rd_kafka_message_t.{name}", found, due)
