@@ -66,7 +66,6 @@ class Api:
         """
         self._library = library
         pointer, text, whole, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
-        wide = ctypes.c_int64
         self.version = self._bound("version", whole)
         self.conf_new = self._bound("conf_new", pointer)
         self.conf_destroy = self._bound("conf_destroy", None, pointer)
@@ -76,10 +75,10 @@ class Api:
         self.conf_set_events = self._bound("conf_set_events", None, pointer, whole)
         self.new = self._bound("new", pointer, whole, pointer, text, size)
         self.destroy = self._bound("destroy", None, pointer)
+        self.destroy_flags = self._bound("destroy_flags", None, pointer, whole)
         self.name = self._bound("name", text, pointer)
         self.last_error = self._bound("last_error", whole)
         self.err2str = self._bound("err2str", text, whole)
-        self.fatal_error = self._bound("fatal_error", whole, pointer, text, size)
         self.set_log_queue = self._bound("set_log_queue", whole, pointer, pointer)
         self.poll_set_consumer = self._bound("poll_set_consumer", whole, pointer)
         self.queue_get_consumer = self._bound("queue_get_consumer", pointer, pointer)
@@ -100,7 +99,6 @@ class Api:
         self.topic_destroy = self._bound("topic_destroy", None, pointer)
         self.message_errstr = self._bound("message_errstr", text, pointer)
         self.message_set_headers = self._bound("message_set_headers", None, pointer, pointer)
-        self.message_timestamp = self._bound("message_timestamp", wide, pointer, pointer)
         self.headers_new = self._bound("headers_new", pointer, size)
         self.header_add = self._bound("header_add", whole, pointer, text, ctypes.c_ssize_t, pointer, ctypes.c_ssize_t)
         self.produce = self._bound("produce", whole, pointer, ctypes.c_int32, whole, pointer, size, pointer, size, pointer)

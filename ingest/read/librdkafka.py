@@ -34,7 +34,7 @@ PIECE_BYTES = 16 * 1024 * 1024
 _LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
 """Python's for syslog's, as confluent-kafka has them."""
 
-_FATAL = -150
+_CLOSED = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 
 
 class Client:
@@ -44,7 +44,6 @@ class Client:
         """See `fetching.Fetching`."""
         self._api = api
         self._hear = hear
-        self._fatal: KafkaError | None = None
         self._callbacks = ERROR_CB(self._error), LOG_CB(self._log)  # kept: librdkafka has their addresses
         self._handle: int | None = self._made(properties)
         api.set_log_queue(self._handle, None)
@@ -60,8 +59,6 @@ class Client:
     def consume(self, messages: int, most: int, seconds: float) -> int:
         """Write the addresses of up to `most` messages to an address, with zero seconds those that are there; how many."""
         count = int(self._api.consume_batch_queue(self._queue, round(seconds * 1000), messages, most))
-        if self._fatal is not None:
-            raise KafkaException(self._fatal)
         if count < 0:
             self._refuse(self._api.last_error())
         return count
@@ -77,7 +74,7 @@ class Client:
             self._api.consumer_close(self._handle)
             self._api.topic_partition_list_destroy(self._places)
             self._api.queue_destroy(self._queue)
-            self._api.destroy(self._handle)
+            self._api.destroy_flags(self._handle, _CLOSED)  # else it would try again, for ever after a fatal error
             self._handle = None
 
     def _made(self, properties: Mapping[str, Any]) -> int:
@@ -105,14 +102,8 @@ class Client:
         if code != 0:
             raise KafkaException(KafkaError(code, self._api.err2str(code).decode(errors="replace")))
 
-    def _error(self, handle: int, code: int, reason: bytes, _opaque: object) -> None:
-        """A fatal error isn't one of the connection: the client is of no use any more."""
-        if code == _FATAL:
-            text = ctypes.create_string_buffer(TEXT_SIZE)
-            code = self._api.fatal_error(handle, text, TEXT_SIZE)
-            self._fatal = KafkaError(code, text.value.decode(errors="replace"), fatal=True)
-        else:
-            self._hear(KafkaError(code, reason.decode(errors="replace")))
+    def _error(self, _handle: int, code: int, reason: bytes, _opaque: object) -> None:
+        self._hear(KafkaError(code, reason.decode(errors="replace")))
 
     def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:
         words = (part.decode(errors="replace") for part in (facility, self._api.name(handle), line))

@@ -1,4 +1,4 @@
-"""Which way to fetch is taken: the compiled one only where the library was seen to be what it is taken for, else the other, with a reason."""
+"""Which way to fetch is taken: the compiled one where the library was seen to be what it is taken for, else the other, with a reason."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_passes_that_read_something_else_are_found_out(monkeypatch: pytest.Monke
         selftest.check(load_api())
     monkeypatch.undo()
     monkeypatch.setattr(selftest.passes, "move", lambda *_: None)
-    with pytest.raises(Unusable, match="a message's (key|value) is"):
+    with pytest.raises(Unusable, match=r"a message's (key|value) is"):
         selftest.check(load_api())
 
 
