@@ -26,7 +26,7 @@ TEXT_SIZE = 512
 """Of a buffer for the reason why a call failed."""
 
 
-class Place(ctypes.Structure):
+class PlaceElement(ctypes.Structure):
     """rd_kafka_topic_partition_t."""
 
     _fields_ = (
@@ -35,10 +35,10 @@ class Place(ctypes.Structure):
     )  # fmt: skip
 
 
-class Places(ctypes.Structure):
+class PlaceList(ctypes.Structure):
     """rd_kafka_topic_partition_list_t."""
 
-    _fields_ = (("count", ctypes.c_int), ("size", ctypes.c_int), ("elements", ctypes.POINTER(Place)))
+    _fields_ = (("count", ctypes.c_int), ("size", ctypes.c_int), ("elements", ctypes.POINTER(PlaceElement)))
 
 
 class MessageHead(ctypes.Structure):
@@ -89,9 +89,9 @@ class Api:
         self.position = self._bound("position", whole, pointer, pointer)
         self.consumer_close = self._bound("consumer_close", whole, pointer)
         self.consume_batch_queue = self._bound("consume_batch_queue", ctypes.c_ssize_t, pointer, whole, pointer, size)
-        self.topic_partition_list_new = self._bound("topic_partition_list_new", ctypes.POINTER(Places), whole)
+        self.topic_partition_list_new = self._bound("topic_partition_list_new", ctypes.POINTER(PlaceList), whole)
         self.topic_partition_list_destroy = self._bound("topic_partition_list_destroy", None, pointer)
-        self.topic_partition_list_add = self._bound("topic_partition_list_add", ctypes.POINTER(Place), pointer, text, ctypes.c_int32)
+        self.topic_partition_list_add = self._bound("topic_partition_list_add", ctypes.POINTER(PlaceElement), pointer, text, ctypes.c_int32)
         self.topic_partition_set_leader_epoch = self._bound("topic_partition_set_leader_epoch", None, pointer, ctypes.c_int32)
         self.topic_partition_get_leader_epoch = self._bound("topic_partition_get_leader_epoch", ctypes.c_int32, pointer)
         self.topic_new = self._bound("topic_new", pointer, pointer, text, pointer)

@@ -37,7 +37,7 @@ _LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
 _CLOSED = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 
 
-class Client:
+class AssignedClient:
     """A consumer of librdkafka, assigned to one place. What it says is heard while it is polled."""
 
     def __init__(self, api: Api, properties: Mapping[str, Any], start: Start, hear: Hear) -> None:
@@ -121,20 +121,20 @@ class LibrdkafkaFetcher:
         self._messages = np.zeros(AT_ONCE, np.int64)  # addresses of those that are ours to destroy, else 0: also after an interrupt
         self._rows = np.empty((passes.FIELDS, AT_ONCE), np.int64)
         self._scratch = np.zeros(passes.SCRATCH, np.int64)
-        self._told = np.zeros(passes.TOLD, np.int64)
-        self._told[2:4] = start.partition, start.offset
-        self._client: Client = Client(api, properties, start, hear)
+        self._state = np.zeros(passes.STATE, np.int64)
+        self._state[[passes.PARTITION, passes.DUE]] = start.partition, start.offset
+        self._client: AssignedClient = AssignedClient(api, properties, start, hear)
 
     def poll(self, wanted: int, stop: int) -> Fetched:
         """See `fetching.Fetcher.poll`."""
         self._release()
         fetched = self._consume(min(wanted, AT_ONCE))
-        self._told[4] = stop
-        count = passes.look(self._calls, self._messages, fetched, self._rows, self._told, self._scratch)
-        if self._told[6] or not self._of_the_topic():
-            what = f"librdkafka gave something that can't be the next message of {self._tp}, behind offset {self._told[3] - 1}"
+        self._state[passes.STOP] = stop
+        count = passes.look(self._calls, self._messages, fetched, self._rows, self._state, self._scratch)
+        if self._state[passes.WRONG] or not self._of_the_topic():
+            what = f"librdkafka gave something that can't be the next message of {self._tp}, behind offset {self._state[passes.DUE] - 1}"
             raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
-        events = self._events(fetched) if self._told[5] else []
+        events = self._events(fetched) if self._state[passes.EVENTS] else []
         return Fetched(count, self._position(), events, self._batches(count))
 
     def close(self) -> None:
@@ -154,16 +154,16 @@ class LibrdkafkaFetcher:
 
     def _of_the_topic(self) -> bool:
         """Whether the messages are of the topic: asked once, then each is held against the first."""
-        if self._told[1] == 0 and self._told[7] != 0:
-            self._told[1] = self._told[7]
-            return bool(self._api.topic_name(int(self._told[7])) == self._tp.topic.encode())
+        if self._state[passes.TOPIC] == 0 and self._state[passes.TOPIC_SEEN] != 0:
+            self._state[passes.TOPIC] = self._state[passes.TOPIC_SEEN]
+            return bool(self._api.topic_name(int(self._state[passes.TOPIC_SEEN])) == self._tp.topic.encode())
         return True
 
     def _position(self) -> int:
         """The client's own position is a second witness of where its messages end."""
         position = self._client.position()
-        if self._told[7] != 0 and position < self._told[3]:
-            what = f"librdkafka stands at {position} after a message before {self._told[3]} of {self._tp}"
+        if self._state[passes.TOPIC_SEEN] != 0 and position < self._state[passes.DUE]:
+            what = f"librdkafka stands at {position} after a message before {self._state[passes.DUE]} of {self._tp}"
             raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
         return position
 
@@ -185,8 +185,8 @@ class LibrdkafkaFetcher:
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
         """Rows to copy at once: what is not copied yet lies in librdkafka's memory alone."""
-        if self._told[8] <= PIECE_BYTES:
-            ends = self._told[8:9].repeat(count)
+        if self._state[passes.BYTES] <= PIECE_BYTES:
+            ends = np.full(count, self._state[passes.BYTES])
         else:
             ends = np.cumsum(self._rows[list(passes.SIZES), :count].sum(axis=0))
         first = before = 0
@@ -227,15 +227,15 @@ class _Binaries:
         self._data = pa.allocate_buffer(int(self._ends[-1]))
         self.address = self._data.address
 
-    def array(self, there: npt.NDArray[np.bool_]) -> pa.Array:
-        return _binary(self._ends, self._data, there)
+    def array(self, present: npt.NDArray[np.bool_]) -> pa.Array:
+        return _binary(self._ends, self._data, present)
 
 
-def _binary(ends: npt.NDArray[np.int32], data: pa.Buffer, there: npt.NDArray[Any]) -> pa.Array:
-    """`there`: not 0 where there is one, else it is null."""
-    nulls = len(there) - int(np.count_nonzero(there))
-    bits = pa.py_buffer(np.packbits(there, bitorder="little")) if nulls else None
-    return pa.Array.from_buffers(pa.binary(), len(there), [bits, pa.py_buffer(ends), data], nulls)
+def _binary(ends: npt.NDArray[np.int32], data: pa.Buffer, present: npt.NDArray[Any]) -> pa.Array:
+    """`present`: not 0 where there is one, else it is null."""
+    nulls = len(present) - int(np.count_nonzero(present))
+    bits = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
+    return pa.Array.from_buffers(pa.binary(), len(present), [bits, pa.py_buffer(ends), data], nulls)
 
 
 def _headers(calls: passes.Ints, rows: passes.Ints, first: int, behind: int, scratch: passes.Ints) -> pa.Array:
@@ -243,11 +243,11 @@ def _headers(calls: passes.Ints, rows: passes.Ints, first: int, behind: int, scr
     list_ends = np.zeros(behind - first + 1, np.int32)
     np.cumsum(part[passes.HEADER_COUNT], out=list_ends[1:])
     total = int(list_ends[-1])
-    name_ends, value_ends, there = np.zeros(total + 1, np.int32), np.zeros(total + 1, np.int32), np.zeros(total, np.uint8)
+    name_ends, value_ends, present = np.zeros(total + 1, np.int32), np.zeros(total + 1, np.int32), np.zeros(total, np.uint8)
     names, values = (pa.allocate_buffer(int(part[size].sum())) for size in (passes.HEADER_NAMES_SIZE, passes.HEADER_VALUES_SIZE))
     if total:
-        passes.copy_headers(calls, rows, first, behind, name_ends, names.address, value_ends, values.address, there, scratch)
-    raw_names, raw_values = _binary(name_ends, names, np.ones(total, np.uint8)), _binary(value_ends, values, there)
+        passes.copy_headers(calls, rows, first, behind, name_ends, names.address, value_ends, values.address, present, scratch)
+    raw_names, raw_values = _binary(name_ends, names, np.ones(total, np.uint8)), _binary(value_ends, values, present)
     try:
         texts = raw_names.cast(pa.string())
     except pa.ArrowInvalid:

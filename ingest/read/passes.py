@@ -30,8 +30,9 @@ FIELDS = 13
 One array for each, so that a column is copied from one place.
 """
 
-TOLD = 9
-"""Words that `look` is told with, and tells."""
+ERR, TOPIC, PARTITION, DUE, STOP, EVENTS, WRONG, TOPIC_SEEN, BYTES = range(9)
+STATE = 9
+"""What `look` is told, and what it tells: see there."""
 
 SCRATCH = 4
 """Words that the functions of librdkafka write their answers to."""
@@ -119,7 +120,7 @@ def _look_at_headers(calls: Ints, message: int, rows: Ints, n: int, scratch: int
 
 
 @compiled(_INT(_INTS, _INTS, _INT, _ROWS, _INTS, _INTS))
-def look(calls: Ints, messages: Ints, count: int, rows: Ints, told: Ints, scratch: Ints) -> int:
+def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scratch: Ints) -> int:
     """Look at `count` messages of one topic-partition, in order, and take down those to give away; how many.
 
     rd_kafka_message_t is part of librdkafka's interface: err 0, rkt 8, partition 16, payload 24, len 32, key 40, key_len 48, offset 56. Of
@@ -130,39 +131,40 @@ def look(calls: Ints, messages: Ints, count: int, rows: Ints, told: Ints, scratc
         messages: their addresses.
         count: of `messages`.
         rows: `FIELDS` arrays, each as long as `messages`; filled.
-        told: [0] the `err` of a message to give away (0 but in a test); [1] topic and [2] partition that are due, of the topic 0 where it
-            isn't known yet; [3] the least offset that is due, and [4] the one from which on messages are left out. Filled: [3] behind the
-            last message; [5] how many were not messages but events; [6] 1 if a message can't be one, then nothing else is true; [7] the
-            topic of the first message, 0 if there is none; [8] bytes of keys, values and headers of those to give away.
+        state: `STATE` words. Told: `ERR`, that of a message to give away (0 but in a test); `TOPIC`, an address, 0 where it is not known;
+            `PARTITION`; `DUE`, the least offset that the first message may have; `STOP`, from which on messages are left out. Tells:
+            `DUE` again, behind the last message; how many `EVENTS` there were instead of messages; `WRONG`, 1 if a message can't be one,
+            then nothing else is true; `TOPIC_SEEN`, that of the first message, 0 if there is none; `BYTES` of keys, values and headers
+            of those to give away.
         scratch: `SCRATCH` words.
     """
     taken, answer = 0, scratch.ctypes.data
-    told[5:] = 0
+    state[EVENTS:] = 0
     for n in range(count):
         message = messages[n]
-        if _int32_at(message) != told[0]:
-            told[5] += 1
+        if _int32_at(message) != state[ERR]:
+            state[EVENTS] += 1
             continue
         topic, offset = _int64_at(message + 8), _int64_at(message + 56)
         value, value_size, key, key_size = (
             _int64_at(message + 24), _int64_at(message + 32), _int64_at(message + 40), _int64_at(message + 48)
         )  # fmt: skip
-        if told[7] == 0:
-            told[7] = topic
+        if state[TOPIC_SEEN] == 0:
+            state[TOPIC_SEEN] = topic
         fits = 0 <= value_size <= LARGEST and 0 <= key_size <= LARGEST
         fits = fits and (value != 0 or value_size == 0) and (key != 0 or key_size == 0)
-        if not fits or topic != (told[1] or told[7]) or _int32_at(message + 16) != told[2] or offset < told[3]:
-            told[6] = 1
+        if not fits or topic != (state[TOPIC] or state[TOPIC_SEEN]) or _int32_at(message + 16) != state[PARTITION] or offset < state[DUE]:
+            state[WRONG] = 1
             return 0
-        told[3] = offset + 1
-        if offset < told[4]:
+        state[DUE] = offset + 1
+        if offset < state[STOP]:
             rows[NUMBER, taken], rows[OFFSET, taken] = n, offset
             rows[VALUE, taken], rows[VALUE_SIZE, taken], rows[KEY, taken], rows[KEY_SIZE, taken] = value, value_size, key, key_size
             rows[TIMESTAMP, taken] = _call(calls[0], (message, answer))
             rows[TIMESTAMP_TYPE, taken] = _int32_at(answer)
             rows[LEADER_EPOCH, taken] = _call32(calls[1], (message,))
             _look_at_headers(calls, message, rows, taken, answer)
-            told[8] += value_size + key_size + rows[HEADER_NAMES_SIZE, taken] + rows[HEADER_VALUES_SIZE, taken]
+            state[BYTES] += value_size + key_size + rows[HEADER_NAMES_SIZE, taken] + rows[HEADER_VALUES_SIZE, taken]
             taken += 1
     return taken
 
@@ -187,7 +189,7 @@ def move(calls: Ints, messages: Ints, rows: Ints, first: int, behind: int, keys:
 
 @compiled(types.void(_INTS, _ROWS, _INT, _INT, _INT32S, _INT, _INT32S, _INT, _BYTES, _INTS))
 def copy_headers(
-    calls: Ints, rows: Ints, first: int, behind: int, name_ends: Any, names: int, value_ends: Any, values: int, there: Any, scratch: Ints
+    calls: Ints, rows: Ints, first: int, behind: int, name_ends: Any, names: int, value_ends: Any, values: int, present: Any, scratch: Ints
 ) -> None:  # fmt: skip
     """Copy the headers of the rows from `first` on, before the messages are destroyed.
 
@@ -200,7 +202,7 @@ def copy_headers(
         names: the address of the names.
         value_ends: the same for values.
         values: the address of the values.
-        there: filled: 0 where a value is null, else 1.
+        present: filled: 0 where a value is null, else 1.
         scratch: `SCRATCH` words.
     """
     answer, name_end, value_end, at = scratch.ctypes.data, 0, 0, 0
@@ -213,7 +215,7 @@ def copy_headers(
             if size:
                 _copy(values + value_end, value, size)
             name_end, value_end = name_end + length, value_end + size
-            there[at] = value != 0
+            present[at] = value != 0
             at += 1
             name_ends[at], value_ends[at] = name_end, value_end
 

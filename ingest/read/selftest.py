@@ -78,9 +78,9 @@ def _check_passes(api: Api, message: passes.Ints, number: int, topic: int) -> No
         api.message_set_headers(int(message[0]), _headers(api, headers))
     calls, scratch = calls_of(api), np.zeros(passes.SCRATCH, np.int64)
     calls[passes.CALLS.index("message_destroy")] = 0  # it is the event's
-    rows, told = np.empty((passes.FIELDS, 1), np.int64), np.zeros(passes.TOLD, np.int64)
-    told[:5] = _GIVEN_UP, topic, partition, _NO_OFFSET, 0
-    _expect("messages that were recognized", passes.look(calls, message, 1, rows, told, scratch), 1)
+    rows, state = np.empty((passes.FIELDS, 1), np.int64), np.zeros(passes.STATE, np.int64)
+    state[[passes.ERR, passes.TOPIC, passes.PARTITION, passes.DUE]] = _GIVEN_UP, topic, partition, _NO_OFFSET
+    _expect("messages that were recognized", passes.look(calls, message, 1, rows, state, scratch), 1)
     (row,) = rows_to_batch(calls, TopicPartition(_TOPIC, partition), message, rows, 0, 1, scratch).to_pylist()
     for name, found, due in (
         ("key", row["key"], key), ("value", row["value"], value), ("offset", row["offset"], _NO_OFFSET),

@@ -276,7 +276,7 @@ def polled(fetcher: Fetcher) -> int:
 
 def test_a_message_that_cannot_be_one_is_a_bug(fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the passes refuse ends the read: a layout that is not the expected one can't go unnoticed."""
-    fetcher._told[2] = 9  # as if messages were of another partition
+    fetcher._state[passes.PARTITION] = 9  # as if messages were of another partition
     with pytest.raises(BugError, match="can't be the next message"):
         polled(fetcher)
 

@@ -108,8 +108,8 @@ class FakeLibrary:
 
 
 def told(start: int = 0, stop: int = 2**62) -> passes.Ints:
-    found = np.zeros(passes.TOLD, np.int64)
-    found[2:5] = TP.partition, start, stop
+    found = np.zeros(passes.STATE, np.int64)
+    found[[passes.PARTITION, passes.DUE, passes.STOP]] = TP.partition, start, stop
     return found
 
 
@@ -182,7 +182,7 @@ def test_events_and_what_lies_behind_the_stop_are_left_out() -> None:
     words = told(4, 7)
     count, _, rows = looked(library, words)
     assert (count, rows[passes.OFFSET, :2].tolist(), rows[passes.NUMBER, :2].tolist()) == (2, [4, 5], [0, 2])
-    assert words.tolist()[3:] == [8, 7, 2, 0, TOPIC, 1]
+    assert words[passes.DUE :].tolist() == [8, 7, 2, 0, TOPIC, 1]
     assert library.destroyed == []
 
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_the_next_message(name: str, value: int | None) -> None:
     setattr(library.heads[2], name, value)
     words = told(9)
     assert looked(library, words)[0] == 0
-    assert words[6] == 1
+    assert words[passes.WRONG] == 1
 
 
 def test_what_was_passed_is_refused() -> None:
@@ -218,4 +218,4 @@ def test_what_was_passed_is_refused() -> None:
     library = FakeLibrary([Sent(9)])
     words = told(10)
     looked(library, words)
-    assert words[6] == 1
+    assert words[passes.WRONG] == 1
