@@ -96,7 +96,7 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
     properties = consumer_properties(servers, client, isolation=isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
-        from ingest.read.confluent import KafkaReader
+        from ingest.read.reader import KafkaReader
 
         return KafkaReader(properties, plan, **tuning.reader())
 

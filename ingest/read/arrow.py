@@ -5,7 +5,7 @@ Measured: methods mapped over a list beat loops and comprehensions, and a few th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -17,10 +17,12 @@ from confluent_kafka import Message
 from ingest.model.boundary import TopicPartition
 from ingest.schema.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
 
-_Headers = list[list[tuple[str, bytes | None]] | None]
+HeaderList = list[tuple[str, bytes | None]]
 
 UNREADABLE = "windrow.unreadable-headers"
 """Stands alone, without a value, in the place of headers that the client can't decode."""
+
+UNREADABLE_HEADERS: HeaderList = [(UNREADABLE, None)]
 
 _NO_TIMESTAMP = -1
 _STAMP = pa.timestamp("ms", tz="UTC")
@@ -32,16 +34,33 @@ def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
     count = len(messages)
     pairs = list(map(Message.timestamp, messages))
     types = np.fromiter([kind for kind, _ in pairs], np.int8, count)
-    columns = [
-        pa.repeat(pa.scalar(tp.topic, pa.string()), count),
-        pa.repeat(pa.scalar(tp.partition, pa.int32()), count),
-        pa.array(np.fromiter(map(Message.offset, messages), np.int64, count)),
-        _stamps(np.fromiter([stamp for _, stamp in pairs], np.int64, count), types),
-        pa.DictionaryArray.from_arrays(pa.array(types), pa.array(TIMESTAMP_TYPES, pa.string())),  # not at the top: it loads pandas
+    return columns_to_batch(
+        tp,
+        np.fromiter(map(Message.offset, messages), np.int64, count),
+        np.fromiter([stamp for _, stamp in pairs], np.int64, count),
+        types,
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
-        _headers(_headers_of(messages)),
+        headers_to_array(_headers_of(messages)),
         pa.array(list(map(Message.leader_epoch, messages)), pa.int32()),
+    )
+
+
+def columns_to_batch(
+    tp: TopicPartition, offsets: npt.NDArray[np.int64], stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8],
+    keys: pa.Array, values: pa.Array, headers: pa.Array, epochs: pa.Array,
+) -> pa.RecordBatch:  # fmt: skip
+    """One `MESSAGES` batch of messages of one topic-partition. `stamps` and `types`: timestamps and their types, as librdkafka has them."""
+    columns = [
+        pa.repeat(pa.scalar(tp.topic, pa.string()), len(offsets)),
+        pa.repeat(pa.scalar(tp.partition, pa.int32()), len(offsets)),
+        pa.array(offsets),
+        _stamps(stamps, types),
+        pa.DictionaryArray.from_arrays(pa.array(types), pa.array(TIMESTAMP_TYPES, pa.string())),  # not at the top: it loads pandas
+        keys,
+        values,
+        headers,
+        epochs,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
@@ -66,22 +85,23 @@ def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Ar
     return pa.array(stamps, mask=missing if missing.any() else None).view(_STAMP)
 
 
-def _headers_of(messages: Sequence[Message]) -> _Headers:
-    try:
-        return cast("_Headers", list(map(Message.headers, messages)))
-    except (SystemError, UnicodeDecodeError):
-        return [_headers_or_mark(message) for message in messages]
+def _headers_of(messages: Sequence[Message]) -> list[HeaderList | None]:
+    """The headers; a mark instead of a message's if a name is not UTF-8, which confluent-kafka can't give: it must not block the window.
+
+    No message is asked twice: the second time it gives what it had made of such headers by then, and whoever looks at that crashes.
+    """
+    found: list[HeaderList | None] = []
+    answers = map(Message.headers, messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(cast("Iterator[HeaderList | None]", answers))  # up to the one that fails
+        except (SystemError, UnicodeDecodeError):
+            found.append(UNREADABLE_HEADERS)
+    return found
 
 
-def _headers_or_mark(message: Message) -> list[tuple[str, bytes | None]] | None:
-    """The headers; a mark instead if a name is not UTF-8, which confluent-kafka can't give: it must not block the window."""
-    try:
-        return cast("list[tuple[str, bytes | None]] | None", message.headers())
-    except (SystemError, UnicodeDecodeError):
-        return [(UNREADABLE, None)]
-
-
-def _headers(headers: _Headers) -> pa.Array:
+def headers_to_array(headers: Sequence[HeaderList | None]) -> pa.Array:
+    """The column of headers; None where a message has none."""
     ends = np.zeros(len(headers) + 1, np.int32)
     pairs = _NO_HEADERS
     if any(headers):

@@ -1,106 +1,57 @@
-"""One split of real Kafka into Arrow batches, through confluent-kafka: `ports.reader.Reader`."""
+"""Messages by confluent-kafka's own consumer, one Python object each: runs wherever confluent-kafka does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ingest.errors import DataLossError
-from ingest.kafka.identity import check_identity
-from ingest.model.plan import Split
-from ingest.ports.reader import ReadPlan, ReadSummary, Take
-from ingest.read.arrow import byte_ends, first_later, to_batch
-from ingest.read.batching import Gatherer
-from ingest.read.cursor import Cursor
-from ingest.read.gaps import Gaps
+import pyarrow as pa
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as KafkaPartition
 
-ROWS_MAX = 32_768
-BYTES_MAX = 16 * 1024 * 1024
-STALL_SECONDS = 60.0
-_ANSWER_SECONDS = 60.0  # for who the cluster is, however long a read may stall: the client takes no hours here
+from ingest.kafka.identity import LOG
+from ingest.model.boundary import TopicPartition
+from ingest.read.arrow import to_batch
+from ingest.read.fetching import WAIT_SECONDS, Fetched, Hear, Start
 
-_FORCED = {
-    "enable.partition.eof": True,  # else the end behind a compacted batch is never noticed
-    "auto.offset.reset": "error",  # else a start that is gone is skipped in silence
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "check.crcs": True,
-}
-"""What this reader's promises stand on, whatever the properties say."""
-
-_COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
-_LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
+_AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
 
 
-@dataclass(frozen=True)
-class KafkaReader:
-    """Reads splits with plain consumers that belong to no group's life: assigned, never subscribed, nothing committed.
+class ConfluentFetcher:
+    """A `fetching.Fetcher`."""
 
-    `properties` are librdkafka's for a consumer, with the isolation level; `stall_seconds` is how long nothing may come. Memory is bounded
-    by `rows_max` and `bytes_max` (keys and values of one batch, held twice for a moment) and by librdkafka's queue.
-    """
+    def __init__(self, properties: Mapping[str, Any], start: Start, hear: Hear) -> None:
+        """See `fetching.Fetching`."""
+        self._tp = TopicPartition(start.topic, start.partition)
+        self._consumer = Consumer({**properties, "error_cb": hear, "logger": LOG})
+        epoch: dict[str, Any] = {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
+        self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
 
-    properties: Mapping[str, Any] = field(repr=False)
-    plan: ReadPlan
-    stall_seconds: float = STALL_SECONDS
-    rows_max: int = ROWS_MAX
-    bytes_max: int = BYTES_MAX
+    def poll(self, wanted: int, stop: int) -> Fetched:
+        """See `fetching.Fetcher.poll`.
 
-    def __post_init__(self) -> None:
-        """An isolation level that nobody chose would be librdkafka's own."""
-        if self.properties.get("isolation.level") not in {_COMMITTED, _UNCOMMITTED}:
-            msg = f"isolation.level must be {_COMMITTED} or {_UNCOMMITTED}"
-            raise ValueError(msg)
-
-    def read(self, split: Split, take: Take) -> ReadSummary:
-        """See `ports.reader.Reader.read`.
-
-        Raises:
-            SpecError: the cluster refuses this client.
-            RefusedError: the client met something in the log that it can't read, such as a wrong checksum.
+        `consume(n, timeout)` with a timeout would wait for all n messages: with large ones that gathers more than the queue's bound, too.
         """
-        seconds = min(self.stall_seconds, _ANSWER_SECONDS)
-        check = partial(check_identity, self.properties, split, self.plan.cluster_id, self.plan.topics[split.topic], seconds)
-        check()
-        gatherer, gaps = Gatherer(self.rows_max, self.bytes_max), Gaps(split.start)
-        read = size = 0
-        skip = gaps.add_skipped if self.plan.on_loss == "skip" else None
-        with closing(Cursor({**self.properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
-            for messages in cursor.messages():
-                batch = to_batch(split.tp, messages)
-                later = first_later(batch, split.stop_epoch)
-                planned = batch if later is None else batch.slice(0, later)
-                if planned.num_rows:
-                    ends = byte_ends(planned)
-                    gaps.add_visible(planned.column("offset").to_numpy())
-                    read += planned.num_rows
-                    size += int(ends[-1])
-                    for whole in gatherer.add(planned, ends):
-                        take(whole)
-                if later is not None:
-                    cursor.lose_from(batch.column("offset")[later].as_py())
-        for whole in gatherer.rest():
-            take(whole)
-        gaps.add_end(split.stop)
-        aborted = self._aborted(split, gaps, check) if self.properties["isolation.level"] == _COMMITTED else 0
-        return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
+        messages = self._consumer.consume(min(wanted, _AT_ONCE), 0) or self._consumer.consume(1, WAIT_SECONDS)
+        events = []
+        if any(map(Message.error, messages)):
+            events = [(error, _offset(m)) for m in messages if (error := m.error()) is not None]
+            messages = [m for m in messages if m.error() is None]
+        here = self._consumer.position([KafkaPartition(self._tp.topic, self._tp.partition)])[0].offset
+        position = max(here, _offset(messages[-1]) + 1) if messages else here
+        if messages and _offset(messages[-1]) >= stop:
+            messages = [m for m in messages if _offset(m) < stop]
+        return Fetched(len(messages), position, events, self._batch(messages))
 
-    def _aborted(self, split: Split, gaps: Gaps, check: partial[None]) -> int:
-        """How many messages lie in the gaps for one who looks at undecided and aborted ones too.
+    def close(self) -> None:
+        """See `fetching.Fetcher.close`."""
+        self._consumer.close()
 
-        Everything below the split's stop is decided, so what is seen there, and was not seen before, was aborted. What retention has
-        removed since the read is not counted, the read itself was whole: from the last gap to the first, as retention goes the other way.
-        """
-        properties = {**self.properties, **_FORCED, **_LOOK}
-        count = 0
-        for start, stop in reversed(gaps.ranges):
-            gap = Split(split.topic, split.partition, start, stop)
-            with closing(Cursor(properties, gap, self.stall_seconds, check)) as cursor:
-                try:
-                    count += sum(map(len, cursor.messages()))
-                except DataLossError:
-                    return count
-        return count
+    def _batch(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
+        if messages:
+            yield to_batch(self._tp, messages)
+
+
+def _offset(message: Message) -> int:
+    """The offset; 0 for an event that has none."""
+    return message.offset() or 0

@@ -1,4 +1,4 @@
-"""One consumer, assigned to one range of one topic-partition: gives messages and knows where it stands.
+"""One range of one topic-partition: gives its messages, knows where it stands, and judges what is missing, whatever client fetches them.
 
 Why the end is a position and not a message: transaction markers, aborted messages and compaction leave offsets that no consumer ever sees.
 The last of the range may be one of them, so a reader that waits for it waits for ever (the stop rule is that of Flink's partition reader).
@@ -10,17 +10,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import KafkaError
 
 from ingest.errors import DataLossError, RefusedError
 from ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
-from ingest.kafka.identity import LOG, client_words, denied, turned_away, unreachable
+from ingest.kafka.identity import client_words, denied, turned_away, unreachable
 from ingest.model.plan import Split
+from ingest.read.fetching import Fetched, Fetcher, Fetching, Start
 from ingest.read.loglimits import LogLimits, believed, log_limits
 
-_AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
-_WAIT_SECONDS = 0.1
 _APART_SECONDS = 1.5
 _TIMES = 3
 """So often the cluster must say that the log was cut off before that is believed: a broker that is behind with its metadata may err."""
@@ -32,15 +30,17 @@ Skip = Callable[[int, int], None]
 
 
 class Cursor:
-    """Reads [start, stop). `check` asks for the topic's identity again when something is missing that should be there.
+    """Reads [start, stop) through a client that `fetching` makes.
 
-    `skip`: what to tell of offsets that are not in the log any more; None: they are a data loss. `skipped` counts them. `regrown`: see
-    `ports.ReadSummary`.
+    `check` asks for the topic's identity again when something is missing that should be there. `skip`: what to tell of offsets that are
+    not in the log any more; None: they are a data loss. `skipped` counts them. `regrown`: see `ports.ReadSummary`.
     """
 
     def __init__(
-        self, properties: Mapping[str, Any], split: Split, stall_seconds: float, check: Callable[[], None], skip: Skip | None = None
+        self, fetching: Fetching, properties: Mapping[str, Any], split: Split, stall_seconds: float,
+        check: Callable[[], None], skip: Skip | None = None,
     ) -> None:  # fmt: skip
+        self._fetching = fetching
         self._split = split
         self._properties = properties
         self._stall_seconds = stall_seconds
@@ -54,32 +54,27 @@ class Cursor:
         self.position = split.start
         self.skipped = 0
         self.regrown = False
-        self._consumer = self._begin()
+        self._fetcher = self._begin()
 
-    def messages(self) -> Iterator[list[Message]]:
-        """The visible messages of the range, a few thousand at a time, never an empty list."""
+    def messages(self) -> Iterator[Fetched]:
+        """The visible messages of the range, some thousands at a time, never none."""
         while self.position < self._split.stop:
-            found = self._poll()
-            if found:
-                yield found
+            fetched = self._poll()
+            if fetched.count:
+                yield fetched
             if self._loss is not None:
                 self._no_progress()
             elif self.position <= self._end < self._split.stop:
                 self._at_end()
 
     def close(self) -> None:
-        """Give the consumer, its threads and its queue back."""
-        self._consumer.close()
+        """Give the client, its threads and its queue back."""
+        self._fetcher.close()
 
-    def _begin(self) -> Consumer:
-        """A consumer at the position. The leader epoch lets the cluster say that the log was cut off since the plan was made."""
-        consumer = Consumer({**self._properties, "error_cb": self._hear, "logger": LOG})
-        topic, partition, epoch = self._split.topic, self._split.partition, self._witness()
-        place = KafkaPartition(topic, partition, self.position)
-        if epoch is not None:
-            place = KafkaPartition(topic, partition, self.position, leader_epoch=epoch)
-        consumer.assign([place])
-        return consumer
+    def _begin(self) -> Fetcher:
+        """A client at the position. The leader epoch lets the cluster say that the log was cut off since the plan was made."""
+        start = Start(self._split.topic, self._split.partition, self.position, self._witness())
+        return self._fetching(self._properties, start, self._hear)
 
     def _witness(self) -> int | None:
         """The start's for the start. The stop's is one for every position before the stop, but knows only of what came after the plan."""
@@ -87,33 +82,20 @@ class Cursor:
         return self._split.leader_epoch if at_start else self._split.stop_epoch
 
     def _begin_again(self) -> None:
-        """The consumer stands still after a loss."""
-        self._consumer.close()
-        self._consumer = self._begin()
+        """The client stands still after a loss."""
+        self._fetcher.close()
+        self._fetcher = self._begin()
 
-    def _poll(self) -> list[Message]:
-        """What is there now; if nothing is, wait a moment for one message.
+    def _poll(self) -> Fetched:
+        fetched = self._fetcher.poll(self._split.stop - self.position, self._split.stop)
+        passed = max((self._event(error, offset) for error, offset in fetched.events), default=0)
+        self._advance(max(fetched.position, passed))
+        return fetched
 
-        `consume(n, timeout)` with a timeout would wait for all n messages: at the tail that is a stall, and with large messages it gathers
-        more than the queue's bound.
-        """
-        wanted = min(_AT_ONCE, self._split.stop - self.position)
-        messages = self._consumer.consume(wanted, 0) or self._consumer.consume(1, _WAIT_SECONDS)
-        passed = 0
-        if any(map(Message.error, messages)):
-            passed = max(self._event(error, _offset(m)) for m in messages if (error := m.error()) is not None)
-            messages = [m for m in messages if m.error() is None]
-        self._advance(messages, passed)
-        if messages and _offset(messages[-1]) >= self._split.stop:
-            messages = [m for m in messages if _offset(m) < self._split.stop]
-        return messages
-
-    def _advance(self, messages: list[Message], passed: int) -> None:
-        here = self._consumer.position([KafkaPartition(self._split.topic, self._split.partition)])[0].offset
-        last = _offset(messages[-1]) + 1 if messages else 0
-        moved = max(self.position, here, last, passed)  # `here` is negative before the first message
-        if messages or moved > self.position:
-            self.position, self._quiet_since, self._truncations = moved, None, 0
+    def _advance(self, passed: int) -> None:
+        """The client has passed all before this; it may say less than it said before."""
+        if passed > self.position:
+            self.position, self._quiet_since, self._truncations = passed, None, 0
         elif self._quiet_since is None:
             self._quiet_since = time.monotonic()
         elif time.monotonic() - self._quiet_since > self._stall_seconds:
@@ -231,8 +213,3 @@ class Cursor:
         heard = "" if self._heard is None else f"; the last that was heard: {self._said(self._heard)}"
         what = f"nothing came for {self._stall_seconds:g} s before offset {self._split.stop} was reached{seen}{heard}"
         raise unreachable(self._split, what, self.position)
-
-
-def _offset(message: Message) -> int:
-    """The offset; 0 for an event that has none."""
-    return message.offset() or 0

@@ -16,7 +16,7 @@ from ingest.errors import SpecError
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.source import Topics
 from ingest.ports.reader import ReadPlan
-from ingest.read.confluent import KafkaReader
+from ingest.read.reader import KafkaReader
 from resources.kafka import KafkaSource
 from resources.source import snapshot
 from tests.assets.ticks import ask

@@ -35,6 +35,6 @@ def test_layouts_in_memory(part: int, dice: random.Random) -> None:
 def test_layouts_on_kafka(part: int, dice: random.Random, kafka: str, tmp_path: Path) -> None:
     """The same on real Kafka, where a read that waits for a message that never comes fails after the reader's stall limit."""
     seed = dice.randrange(2**32)
-    layout = Layout(kafka_desk(kafka, tmp_path), seed, steps=4)
+    layout = Layout(kafka_desk(kafka, tmp_path, dice), seed, steps=4)
     layout.read()
     assert layout.desk.verdict().ok, f"seed {seed}: {layout.desk.verdict()}"

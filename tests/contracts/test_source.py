@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,14 @@ from ingest.kafka.client import consumer_properties
 from ingest.model.source import Isolation
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.read.confluent import KafkaReader
+from ingest.read.reader import KafkaReader
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.source_contract import SourceContract
 from tests.contracts.source_desk import SourceDesk
+from tests.read.clients import WAYS
 
 
 def memory_desk(folder: Path) -> SourceDesk:
@@ -28,14 +30,15 @@ def memory_desk(folder: Path) -> SourceDesk:
     )  # fmt: skip
 
 
-def kafka_desk(bootstrap: str, folder: Path) -> SourceDesk:
-    """On a real broker."""
+def kafka_desk(bootstrap: str, folder: Path, dice: random.Random) -> SourceDesk:
+    """On a real broker; either way to fetch messages reads about half of the tests, other ones with each seed."""
+    fetching = WAYS[dice.choice(sorted(WAYS))]
 
     def broker(isolation: Isolation) -> Broker:
         return KafkaBroker(bootstrap, {}, isolation=isolation)
 
     def reader(isolation: Isolation, plan: ReadPlan) -> Reader:
-        return KafkaReader(consumer_properties(bootstrap, {}, isolation=isolation), plan, stall_seconds=20.0)
+        return KafkaReader(consumer_properties(bootstrap, {}, isolation=isolation), plan, stall_seconds=20.0, fetching=fetching)
 
     return SourceDesk(Logs(KafkaCluster(bootstrap)), broker, reader, folder)
 
@@ -53,5 +56,5 @@ class TestOnKafka(SourceContract):
     """On the real thing."""
 
     @pytest.fixture
-    def desk(self, kafka: str, tmp_path: Path) -> SourceDesk:
-        return kafka_desk(kafka, tmp_path)
+    def desk(self, kafka: str, tmp_path: Path, dice: random.Random) -> SourceDesk:
+        return kafka_desk(kafka, tmp_path, dice)

@@ -112,10 +112,8 @@ class Cut:
         return [o for batch in batches for o in batch.column("offset").to_pylist()], summary
 
 
-class TruncationContract:
-    """The promises."""
-
-    # --------------------------------------------------------------------------------------------------------------------- reading
+class ReadTruncationContract:
+    """The promises of a reader; they change nothing, so several readers may be held to them on one cluster."""
 
     def test_a_log_that_was_cut_below_the_start_and_grew_is_a_loss(self, cut: Cut) -> None:
         """Also where it reaches beyond the stop again: the epoch of the start tells, and the error says what happened."""
@@ -158,7 +156,9 @@ class TruncationContract:
         assert cut.read(cut.whole, 8, 18, cut.old, cut.new)[0] == [*range(8, 18)]
         assert cut.read(cut.trimmed, 10, 18, cut.old, cut.new)[0] == [*range(10, 18)]
 
-    # --------------------------------------------------------------------------------------------------------------------- running
+
+class TruncationContract(ReadTruncationContract):
+    """And those of running."""
 
     def test_a_batch_after_a_log_was_cut_and_grew(self, cut: Cut) -> None:
         """Batches of 600; the log is cut to 400 and grows to 900: the next batch is refused; under skip it has what is there, partial."""

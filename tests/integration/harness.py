@@ -37,7 +37,7 @@ MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)
 
 # Children come from a server process that has imported everything once: a run in a process of its own then costs no start-up.
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.integration.harness", "ingest.decode.json.decoder", "ingest.ledger.sql", "ingest.read.confluent"])
+_SERVER.set_forkserver_preload(["tests.integration.harness", "ingest.decode.json.decoder", "ingest.ledger.sql", "ingest.read.reader"])
 
 
 def hour(n: int) -> datetime:

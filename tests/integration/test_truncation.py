@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -17,12 +19,13 @@ from ingest.kafka.codes import is_truncation
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.source import Isolation
 from ingest.ports.reader import ReadPlan
-from ingest.read.confluent import KafkaReader
 from ingest.read.cursor import Cursor
+from ingest.read.reader import KafkaReader
 from tests.contracts.logs import Logs
 from tests.contracts.source_desk import SourceDesk
-from tests.contracts.truncation_contract import Cut, TruncationContract
+from tests.contracts.truncation_contract import Cut, ReadTruncationContract, TruncationContract
 from tests.kafka.cutting import CuttableKafka
+from tests.read.clients import WAYS
 
 pytestmark = pytest.mark.broker
 
@@ -39,12 +42,29 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
             return KafkaBroker(broker.bootstrap, {}, isolation=isolation)
 
         def reader(isolation: Isolation, plan: ReadPlan) -> KafkaReader:
-            return KafkaReader(consumer_properties(broker.bootstrap, {}, isolation=isolation), plan, stall_seconds=30)
+            return KafkaReader(
+                consumer_properties(broker.bootstrap, {}, isolation=isolation), plan, stall_seconds=30, fetching=WAYS["librdkafka"]
+            )
 
         def desk() -> SourceDesk:
             return SourceDesk(logs, broker_at, reader, tmp_path_factory.mktemp(f"table{next(tables)}"))
 
         yield Cut(cluster, desk, partial(reader, "read_committed"))
+
+
+class TestByConfluent(ReadTruncationContract):
+    """By confluent-kafka's consumer, which reads where the compiled way can't be had."""
+
+    @pytest.fixture
+    def cut(self, cut: Cut) -> Cut:
+        def reader(plan: ReadPlan) -> KafkaReader:
+            made = cut.reader_of(plan)
+            assert isinstance(made, KafkaReader)
+            return replace(made, fetching=WAYS["confluent"])
+
+        other = copy(cut)
+        other.reader_of = reader
+        return other
 
 
 class TestOnKafka(TruncationContract):

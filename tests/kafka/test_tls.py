@@ -13,7 +13,7 @@ from ingest.kafka.client import consumer_properties
 from ingest.kafka.codes import untrusted
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan
-from ingest.read.confluent import KafkaReader
+from ingest.read.reader import KafkaReader
 from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS, listening
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 
 from ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
 from ingest.kafka.identity import _refusal, check_identity
 from ingest.kafka.properties import ALLOWED
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan
-from ingest.read.confluent import KafkaReader
 from ingest.read.cursor import Cursor
+from ingest.read.fetching import Fetcher, Fetching, Hear, Start
 from ingest.read.loglimits import LogLimits
+from ingest.read.reader import KafkaReader
+from tests.read.clients import WAYS
 
 SPLIT = Split("t", 0, 10, 20)
 PLAN = ReadPlan("c", {"t": "id"}, "fail")
@@ -33,10 +36,17 @@ CLIENT = {"group.id": "g", "auto.offset.reset": "error", "log_level": 0}
 """Without a broker."""
 
 
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
+def fetching(request: pytest.FixtureRequest) -> Fetching:
+    """What is judged doesn't depend on the client."""
+    found: Fetching = request.param
+    return found
+
+
 @pytest.fixture
-def cursor() -> Iterator[Cursor]:
+def cursor(fetching: Fetching) -> Iterator[Cursor]:
     """Assigned, on a client without a broker: events are handed to it."""
-    cursor = Cursor(CLIENT, SPLIT, 60, gone)
+    cursor = Cursor(fetching, CLIENT, SPLIT, 60, gone)
     yield cursor
     cursor.close()
 
@@ -47,9 +57,9 @@ def skipped() -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def skipping(skipped: list[tuple[int, int]]) -> Iterator[Cursor]:
+def skipping(fetching: Fetching, skipped: list[tuple[int, int]]) -> Iterator[Cursor]:
     """Like `cursor`, of the right topic, impatient, and told to go on without what is gone."""
-    cursor = Cursor(CLIENT, SPLIT, 0, lambda: None, lambda start, stop: skipped.append((start, stop)))
+    cursor = Cursor(fetching, CLIENT, SPLIT, 0, lambda: None, lambda start, stop: skipped.append((start, stop)))
     yield cursor
     cursor.close()
 
@@ -103,8 +113,8 @@ def test_what_the_client_mends_is_waited_for(cursor: Cursor, code: int) -> None:
 def test_the_end_of_the_log_says_how_far_it_was_passed(cursor: Cursor) -> None:
     """The end-of-partition event carries the offset up to which all was delivered; it never moves the position back."""
     assert cursor._event(KafkaError(KafkaError._PARTITION_EOF), 15) == 15
-    cursor._advance([], 15)
-    cursor._advance([], 12)
+    cursor._advance(15)
+    cursor._advance(12)
     assert cursor.position == 15
 
 
@@ -135,7 +145,7 @@ def test_what_is_still_there_is_read_before_the_rest_is_skipped(skipping: Cursor
     tell(skipping, *[(0, 15)] * 3)
     skipping._no_progress()
     assert (skipping.position, skipping.skipped) == (10, 0)
-    skipping._advance([], 15)
+    skipping._advance(15)
     tell(skipping, *[(0, 15)] * 3)
     skipping._no_progress()
     assert (skipping.position, skipping.skipped) == (20, 5)
@@ -161,26 +171,25 @@ def test_what_the_cluster_says_once_in_a_while_is_not_believed(cursor: Cursor) -
     tell(cursor, *[(0, 30)] * 4)
     happens(cursor, truncated())
     happens(cursor, truncated())
-    cursor._advance([], 12)
+    cursor._advance(12)
     happens(cursor, truncated())
     happens(cursor, truncated())
     assert (cursor.position, cursor._truncations) == (12, 2)
 
 
-def test_each_begin_has_its_leader_epoch(monkeypatch: pytest.MonkeyPatch, skipped: list[tuple[int, int]]) -> None:
+def test_each_begin_has_its_leader_epoch(skipped: list[tuple[int, int]]) -> None:
     """The start's at the start; the stop's further on, and where the start's is known to tell of a cut before the plan."""
     begun: list[tuple[int, int | None]] = []
 
-    class Assigned(Consumer):
-        def assign(self, places: list[TopicPartition]) -> None:
-            begun.extend((p.offset, p.leader_epoch) for p in places)
+    def fetching(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+        begun.append((start.offset, start.leader_epoch))
+        return WAYS["confluent"](properties, start, hear)
 
-    monkeypatch.setattr("ingest.read.cursor.Consumer", Assigned)
     split = Split("t", 0, 10, 20, 3, 4)
-    with closing(Cursor(CLIENT, split, 0, lambda: None)) as cursor:
-        cursor._advance([], 12)
+    with closing(Cursor(fetching, CLIENT, split, 0, lambda: None)) as cursor:
+        cursor._advance(12)
         cursor._begin_again()
-    with closing(Cursor(CLIENT, split, 0, lambda: None, lambda a, b: skipped.append((a, b)))) as skipping:
+    with closing(Cursor(fetching, CLIENT, split, 0, lambda: None, lambda a, b: skipped.append((a, b)))) as skipping:
         tell(skipping, *[(0, 30)] * 6)
         for _ in range(3):
             happens(skipping, truncated())
@@ -189,7 +198,7 @@ def test_each_begin_has_its_leader_epoch(monkeypatch: pytest.MonkeyPatch, skippe
             happens(skipping, truncated())
         assert (skipping.position, skipping.skipped) == (20, 10), "after the plan too"
     assert begun == [(10, 3), (12, 4), (10, 3), (10, 3), (10, 3), (10, 4), (10, 4), (10, 4)]
-    with closing(Cursor(CLIENT, SPLIT, 0, lambda: None)):
+    with closing(Cursor(fetching, CLIENT, SPLIT, 0, lambda: None)):
         assert begun[-1] == (10, None)
 
 
@@ -197,7 +206,7 @@ def test_a_message_of_a_later_leader_is_another_one(cursor: Cursor, skipping: Cu
     """From there on nothing of the plan is left: a loss that says so, or the rest is skipped, whatever was read of it already."""
     for one in (cursor, skipping):
         one._check = lambda: None
-        one._advance([], 18)
+        one._advance(18)
         tell(one, (0, 30))
     with pytest.raises(DataLossError, match="from 15 to 20 are wanted, but the log holds 0 to 30; it was cut off and has grown again"):
         cursor.lose_from(15)
@@ -208,11 +217,11 @@ def test_a_message_of_a_later_leader_is_another_one(cursor: Cursor, skipping: Cu
 def test_an_offset_that_was_refused_for_a_moment_is_asked_for_again(cursor: Cursor) -> None:
     """Where the log holds what the client said to be out of range, the client begins again there, and the stall limit is its bound."""
     cursor._check, cursor._stall_seconds = (lambda: None), 0
-    before = cursor._consumer
+    before = cursor._fetcher
     cursor._event(KafkaError(KafkaError._AUTO_OFFSET_RESET), 12)
     tell(cursor, (0, 30))
     cursor._no_progress()
-    assert cursor._consumer is not before
+    assert cursor._fetcher is not before
     assert cursor.position == 10
 
 
@@ -267,7 +276,7 @@ def test_the_clients_log_stays_in_a_worker() -> None:
     code = """
 import logging
 logging.basicConfig()
-from ingest.read.confluent import KafkaReader
+from ingest.read.reader import KafkaReader
 logging.getLogger("windrow.librdkafka").error("failed with hunter2")
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ingest.config.values import LeftOut, Section, Text
 from ingest.kafka.properties import DEFAULTS, TUNED
-from ingest.read.confluent import BYTES_MAX, ROWS_MAX, STALL_SECONDS
+from ingest.read.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
 from ingest.spec.cluster import ClusterSpec, TuningSpec
 from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
 from ingest.spec.pipeline import PipelineSpec

@@ -1,6 +1,8 @@
-"""The confluent-kafka reader keeps the contract on real Kafka."""
+"""The reader keeps the contract on real Kafka, whichever client fetches its messages."""
 
 from __future__ import annotations
+
+from typing import Any, ClassVar
 
 import pytest
 
@@ -8,14 +10,16 @@ from ingest.errors import SpecError, UnreachableError
 from ingest.kafka.broker import KafkaBroker
 from ingest.kafka.client import consumer_properties
 from ingest.model.plan import Split
+from ingest.model.source import Isolation
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.read.confluent import KafkaReader
 from ingest.read.cursor import Cursor
+from ingest.read.reader import KafkaReader
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import ReaderContract, plan_of, some
 from tests.contracts.reading import batches_of, gathered
+from tests.read.clients import WAYS
 
 pytestmark = pytest.mark.broker
 
@@ -32,21 +36,38 @@ def logs(kafka: str) -> Logs:
     return Logs(KafkaCluster(kafka))
 
 
-class TestKafkaReader(ReaderContract):
+class OnKafka(ReaderContract):
     """The promises of every reader."""
+
+    way: ClassVar[str]
 
     @pytest.fixture(autouse=True)
     def _address(self, kafka: str) -> None:
         self.bootstrap = kafka
 
+    def _reader(self, plan: ReadPlan, isolation: Isolation = "read_committed", **bounds: Any) -> Reader:
+        return KafkaReader(consumer_properties(self.bootstrap, {}, isolation=isolation), plan, fetching=WAYS[self.way], **bounds)
+
     def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
-        return KafkaReader(consumer_properties(self.bootstrap, {}), plan, **bounds)
+        return self._reader(plan, **bounds)
 
     def impatient(self, broker: Broker, plan: ReadPlan) -> Reader:
-        return KafkaReader(consumer_properties(self.bootstrap, {}), plan, stall_seconds=0.5)
+        return self._reader(plan, stall_seconds=0.5)
 
     def dirty(self, broker: Broker, plan: ReadPlan) -> Reader:
-        return KafkaReader(consumer_properties(self.bootstrap, {}, isolation="read_uncommitted"), plan)
+        return self._reader(plan, "read_uncommitted")
+
+
+class TestConfluent(OnKafka):
+    """By confluent-kafka's consumer."""
+
+    way = "confluent"
+
+
+class TestLibrdkafka(OnKafka):
+    """Compiled."""
+
+    way = "librdkafka"
 
 
 def test_a_truncated_end_is_known_without_a_stall(

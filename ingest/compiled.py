@@ -1,0 +1,106 @@
+"""Functions that numba compiles to machine code: once for a machine and a version, then kept on disk for every process after that.
+
+What loops over every byte of the messages is written in the part of Python that numba compiles. A module that has such functions compiles
+them, or loads what is kept, when it is imported, which takes seconds or a tenth of one: so it is imported where work is done, never by the
+command or by a spec's check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core.registry import cpu_target
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LOG = logging.getLogger("windrow.compiled")
+_FLAGS = {"nogil": True, "error_model": "numpy"}
+"""Without Python's lock, and without a look for zero before each division. Bounds are looked at where NUMBA_BOUNDSCHECK=1 says so."""
+_DECORATING = threading.Lock()
+_njit: Any = numba.njit  # its types know neither these flags nor its settings
+_settings: Any = numba.config
+
+
+def compiled(signature: object) -> Callable[[F], F]:
+    """A function that Python calls, compiled for one signature: a text, or numba's types of its arguments.
+
+    It is kept in a folder of its sources: the modules beside it, for what it calls is compiled into it, numba's version and settings, and
+    the processor. So nothing stale is ever loaded, and two processes that begin at once write the same, each file in one step. The folder
+    is beside Python's own compiled modules; where that can't be written, it is the user's, and nobody else's, for what lies there is run.
+    If there is no such place, or what lies there is damaged, the function is compiled for this process alone.
+    """
+
+    def decorate(function: F) -> F:
+        source = Path(function.__code__.co_filename)
+        for folder in _folders(source):
+            try:
+                return _kept(function, signature, folder)
+            except Exception as error:  # noqa: BLE001  # whatever numba meets in damaged files or on a full disk; compiling anew tells a bug
+                _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
+        return _njit(signature, **_FLAGS)(function)  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def part(function: F) -> F:
+    """A piece of compiled functions: it becomes part of each that calls it, and is never called from Python."""
+    return _njit(**_FLAGS)(function)  # type: ignore[no-any-return]
+
+
+def _kept(function: F, signature: object, folder: Path) -> F:
+    """The function, from the folder or compiled and put there. numba has the folder from a setting for all, so one asks at a time."""
+    with _DECORATING:
+        before, _settings.CACHE_DIR = _settings.CACHE_DIR, str(folder)
+        try:
+            return _njit(signature, cache=True, **_FLAGS)(function)  # type: ignore[no-any-return]
+        finally:
+            _settings.CACHE_DIR = before
+
+
+def _folders(source: Path) -> Iterator[Path]:
+    """Where code compiled from a module may be kept, best first."""
+    name = _fingerprint(source)
+    beside = Path(cache_from_source(str(source))).parent / "compiled" / name
+    if not sys.dont_write_bytecode and _writable(beside):
+        yield beside
+    ours = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "windrow" / "compiled" / name
+    if _writable(ours) and all(map(_private, (ours, *ours.parents[:2]))):
+        yield ours
+
+
+def _fingerprint(source: Path) -> str:
+    """Changes with whatever the compiled code depends on."""
+    digest = hashlib.sha256()
+    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
+    machine = (platform.python_version(), numba.__version__, cpu_target.target_context.codegen().magic_tuple())
+    digest.update(repr((settings, machine)).encode())
+    for path in (Path(__file__), *sorted(source.parent.glob("*.py"))):
+        digest.update(repr((path.name, hashlib.sha256(path.read_bytes()).hexdigest())).encode())
+    return digest.hexdigest()[:32]
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, RuntimeError):
+        return False
+    return True
+
+
+def _private(folder: Path) -> bool:
+    """Whether the folder is this user's, and nobody else may write to it."""
+    about = folder.stat()
+    return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,0 +1,66 @@
+"""What a cursor stands on: a client, assigned to one topic-partition, that hands over what has come.
+
+There are two: confluent-kafka's consumer (`confluent`), and librdkafka called without a Python object per message (`librdkafka`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+Event = tuple[KafkaError, int]
+"""What a client reports between messages, with the offset that it carries; 0 where it has none."""
+
+Hear = Callable[[KafkaError], None]
+"""Is told the errors of the connection, while the client is polled."""
+
+WAIT_SECONDS = 0.1
+"""How long a poll waits for a first message. For all that are wanted would be a stall at the end of the log."""
+
+
+class Start(NamedTuple):
+    """Where a client begins. `leader_epoch`: the cluster tells whether the log was cut off below the offset since; None: nobody knows."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What one poll brought.
+
+    `count` messages lie below the stop. `position`: behind all that the client has passed, markers too; negative before the first
+    message. `batches`: the messages as `MESSAGES` batches, made as they are taken: before the next poll, or never.
+    """
+
+    count: int
+    position: int
+    events: Sequence[Event]
+    batches: Iterable[pa.RecordBatch]
+
+
+class Fetcher(Protocol):
+    """A client at work. Used by one thread, in the process that made it."""
+
+    def poll(self, wanted: int, stop: int) -> Fetched:
+        """What is there now, at most `wanted` messages; if nothing is, wait a moment for some."""
+
+    def close(self) -> None:
+        """Give the client, its threads and its queue back."""
+
+
+class Fetching(Protocol):
+    """What makes clients of one kind."""
+
+    def __call__(self, properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+        """A client at its start.
+
+        Raises:
+            KafkaException: the properties can't be used.
+        """

@@ -1,0 +1,88 @@
+"""What reading costs by itself: one topic-partition, by either way to fetch messages, in turns, each in a process of its own on one core.
+
+python -m tests.bench.reading [--messages 1000000] [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.client import consumer_properties
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from ingest.model.plan import Split
+from ingest.ports.reader import ReadPlan
+from ingest.read.reader import KafkaReader
+from tests.bench.orders import fill
+from tests.read.clients import WAYS
+
+TOPIC = "bench.reading"
+RUNS = 3
+"""Of one process, which reports its best: the first one warms up."""
+
+
+def read(bootstrap: str, way: str, messages: int) -> None:
+    """Read in this process and print the figures as JSON. The memory is that of the whole process, with all that it loaded."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    broker = KafkaBroker(bootstrap, {})
+    plan = ReadPlan(broker.cluster_id(), {TOPIC: broker.topic(TOPIC).topic_id}, "fail")
+    reader = KafkaReader(consumer_properties(bootstrap, {}), plan, fetching=WAYS[way])
+    first = time.process_time()
+    reader.read(Split(TOPIC, 0, 0, 1), lambda _: None)
+    loading, runs = time.process_time() - first, []
+    for _ in range(RUNS):
+        began, cpu = time.perf_counter(), time.process_time()
+        summary = reader.read(Split(TOPIC, 0, 0, messages), lambda _: None)
+        runs.append((time.process_time() - cpu, time.perf_counter() - began))
+        assert summary.read == messages
+    cpu, seconds = min(runs)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    print(json.dumps({"cpu": cpu, "seconds": seconds, "loading": loading, "peak": peak}))
+
+
+def main() -> None:
+    """Fill a topic, let both read it in turns, print medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--read", nargs=2, metavar=("BOOTSTRAP", "WAY"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.read:
+        read(*options.read, options.messages)
+        return
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch, EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker:
+        size = fill(broker.bootstrap, TOPIC, options.messages, 1)
+        print(f"{options.messages:,} messages of {size:.0f} bytes in one topic-partition; the reader on one core", flush=True)
+        for _ in range(options.rounds):
+            for way, figures in found.items():
+                command = [
+                    sys.executable,
+                    "-m",
+                    "tests.bench.reading",
+                    "--messages",
+                    str(options.messages),
+                    "--read",
+                    broker.bootstrap,
+                    way,
+                ]
+                figures.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout))
+    for way, figures in found.items():
+        cpu, seconds, loading, peak = (statistics.median(f[name] for f in figures) for name in ("cpu", "seconds", "loading", "peak"))
+        print(
+            f"{way:12s} {options.messages / cpu / 1e6:5.2f} M messages a CPU second, {options.messages / seconds / 1e6:5.2f} M a second, "
+            f"peak {peak:.0f} MB, {loading:.2f} CPU s for the first message"
+        )
+
+
+if __name__ == "__main__":
+    main()
