@@ -70,7 +70,7 @@ def test_wheel_is_complete(files: dict[str, str]) -> None:
         str(p.relative_to(ROOT))
         for package in PACKAGES
         for p in (ROOT / package).rglob("*")
-        if p.is_file() and p.parent.name != "__pycache__"
+        if p.is_file() and "__pycache__" not in p.parts
     }
     assert {name for name in ours if not name.startswith(LEFT_OUT)} <= set(files)
     assert {f"{package}/py.typed" for package in PACKAGES} | {"ingest/kafka/embedded/kafka-pom.xml"} <= set(files)
