@@ -149,6 +149,32 @@ def test_another_layout_is_found_out(one: int) -> None:
             selftest.check(Moved(FIELDS[one], FIELDS[other]))
 
 
+class Altered(Api):
+    """A library whose message says something else in one field."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(load_api()._library)
+        honest = self.event_message_array
+
+        def altered(event: int, addresses: int, size: int) -> int:
+            count = honest(event, addresses, size)
+            self.kept = MessageHead()
+            address = ctypes.c_int64.from_address(addresses)
+            ctypes.memmove(ctypes.byref(self.kept), address.value, ctypes.sizeof(self.kept))
+            setattr(self.kept, name, 0 if name == "key" else 77)
+            address.value = ctypes.addressof(self.kept)
+            return int(count)
+
+        self.event_message_array = altered
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_each_field_is_looked_at(name: str) -> None:
+    """One that doesn't say what it must is enough."""
+    with pytest.raises(Unusable, match=r"self-test: rd_kafka_message_t\.\w+ is (77|False), not"):
+        selftest.check(Altered(name))
+
+
 def test_another_layout_falls_back(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """What the self-test found is the reason that is logged."""
     monkeypatch.setattr(choice, "load_api", lambda: Moved("payload", "key"))
