@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba import types
+from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,7 +50,9 @@ def compiled(signature: object) -> Callable[[F], F]:
         for folder in _folders(source):
             try:
                 return _kept(function, signature, folder)
-            except Exception as error:  # noqa: BLE001  # whatever numba meets in damaged files or on a full disk; compiling anew tells a bug
+            except NumbaError:
+                raise  # the function is no such function
+            except Exception as error:  # noqa: BLE001  # whatever there is to meet in damaged files and on a full disk
                 _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
         return _njit(signature, **_FLAGS)(function)  # type: ignore[no-any-return]
 
@@ -57,6 +62,31 @@ def compiled(signature: object) -> Callable[[F], F]:
 def part(function: F) -> F:
     """A piece of compiled functions: it becomes part of each that calls it, and is never called from Python."""
     return _njit(**_FLAGS)(function)  # type: ignore[no-any-return]
+
+
+@intrinsic  # type: ignore[misc]  # numba says nothing of its types
+def _memory(_: Any, array: Any) -> Any:
+    """The address of a contiguous array's first element, as something that can be indexed."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), code
+
+
+@part
+def _itself(array):  # type: ignore[no-untyped-def]
+    return array
+
+
+CHECKED = bool(_settings.BOUNDSCHECK)
+"""Whether all bounds are checked, which is for tests."""
+
+memory = _itself if CHECKED else _memory
+"""A contiguous array's memory, for functions that are called often: numba counts the users of an array at each call, by an atomic step.
+
+It is indexed like the array, and lives no longer than it. Its bounds can't be checked: so where they shall be, it is the array.
+"""
 
 
 def _kept(function: F, signature: object, folder: Path) -> F:
