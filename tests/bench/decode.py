@@ -1,6 +1,8 @@
-"""What decoding costs, by the kind of schema: python -m tests.bench.decode
+"""What decoding costs, by the kind of schema.
 
-Each kind is one batch of 32,768 messages of random values, decoded again and again by one thread; the best of the runs counts, in CPU seconds.
+python -m tests.bench.decode
+
+Each kind is one batch of 32,768 messages, decoded again and again by one thread; the best of the runs counts, in CPU seconds.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ _LONG = 32
 class Gathered:
     """The values of all nodes: 64 bits each, and whether they are there. Of each node they lie from its place in `bases` on.
 
-    `data`: the bytes of the messages; `counts`: how many values the nodes of each space have. Of wide decimals the high halves lie behind the
-    low ones.
+    `data`: the bytes of the messages; `counts`: how many values the nodes of each space have. Of wide decimals the high halves lie
+    behind the low ones.
     """
 
     data: npt.NDArray[np.uint8]

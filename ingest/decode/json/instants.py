@@ -45,7 +45,7 @@ def day_text(data, at, end):
 
 @part
 def instant_text(data, at, end):
-    """Of an RFC 3339 timestamp with an offset, whose first character is at `at`: behind its closing quote, and its microseconds since 1970."""
+    """Of an RFC 3339 timestamp whose first character is at `at`: behind its closing quote, and its microseconds since 1970."""
     if at + 20 >= end or byte(data, at + 10) | 32 != ord("t") or byte(data, at + 13) != 58 or byte(data, at + 16) != 58:
         return -1, 0
     days, hours, minutes, seconds = civil(data, at), two(data, at + 11), two(data, at + 14), two(data, at + 17)

@@ -1,8 +1,8 @@
 """Numbers from their digits, exactly or not at all. Compiled.
 
-A double is made in one of two ways that are proven to round as IEEE 754 asks: a mantissa and a power of ten that are both exact doubles need
-one operation (W. D. Clinger, How to Read Floating Point Numbers Accurately); else a product with 128 bits of the power decides, wherever
-it can (D. Lemire, Number Parsing at a Gigabyte per Second, after M. Eisel).
+A double is made in one of two ways that are proven to round as IEEE 754 asks: digits and a power of ten that are both exact doubles need
+one operation (W. D. Clinger, How to Read Floating Point Numbers Accurately); else a product with 128 bits of the power decides,
+wherever it can (D. Lemire, Number Parsing at a Gigabyte per Second, after M. Eisel).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LEAST_POWER, _MOST_POWER = -325, 308
 
 def _power_of_five(power: int) -> int:
     """128 bits of 5**power, the first one set: truncated, or for a negative power rounded up, as the proof has it."""
+    value: int = 5 ** abs(power)
     if power >= 0:
-        value = 5**power
         return value << 128 - value.bit_length() if value.bit_length() <= 128 else value >> value.bit_length() - 128
-    divisor = 5**-power
+    divisor = value
     bits = (divisor - 1).bit_length()
     if power >= -27:
         return (1 << bits + 127) // divisor + 1

@@ -1,4 +1,4 @@
-"""The fast way: most messages at once, in one compiled pass from their bytes into Arrow's arrays. What isn't certain is left to `strict.py`."""
+"""The fast way: one compiled pass from the bytes of many messages into Arrow's arrays. What isn't certain is left to `strict.py`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class OnePass:
         entries = 2 * self._widest * (size // 2 + 1)
         if len(self._tape) < entries:
             self._tape = np.empty(entries, np.int64)
-        keys = 2 * room_for_keys.py_func(longest)
+        keys = 2 * room_for_keys(longest)
         if len(self._keys) < keys:
             self._keys = np.zeros(keys, np.int64)
 

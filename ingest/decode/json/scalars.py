@@ -7,7 +7,20 @@ import numpy as np
 from ingest.compiled import part
 from ingest.decode.json.instants import day_text, instant_text
 from ingest.decode.json.layout import (
-    BOOL, DAY, DECIMAL, FACTOR, FLOAT32, FLOAT64, HIGH, INSTANT, INTEGER, KIND, LOW, REQUIRED, TEXT, WIDE, WIDTH,
+    BOOL,
+    DAY,
+    FACTOR,
+    FLOAT32,
+    FLOAT64,
+    HIGH,
+    INSTANT,
+    INTEGER,
+    KIND,
+    LOW,
+    REQUIRED,
+    TEXT,
+    WIDE,
+    WIDTH,
 )  # fmt: skip
 from ingest.decode.json.numbers import FRACTION, LONG, WHOLE, decimal, double, number
 from ingest.decode.json.state import ENTRIES
@@ -53,7 +66,7 @@ def scalar(data, at, end, tables, tape, state, node, index):
     if c == _LETTER_N:
         return -1 if tables[np.uintp(row + REQUIRED)] else word(data, at, end, _NULL)
     if kind == TEXT:
-        return _text(data, at, end, tables, tape, state, node, index) if c == QUOTE else -1
+        return _text(data, at, end, tape, state, node, index) if c == QUOTE else -1
     if kind <= FLOAT32:
         return _number(data, at, end, tables, tape, state, node, index, kind)
     if kind <= WIDE:
@@ -73,7 +86,7 @@ def scalar(data, at, end, tables, tape, state, node, index):
 
 
 @part
-def _text(data, at, end, tables, tape, state, node, index):
+def _text(data, at, end, tape, state, node, index):
     """A string is written down as where it is, how long it is without its escapes, and whether it has any."""
     closing, less = text_end(data, at + 1, end)
     if closing < 0:

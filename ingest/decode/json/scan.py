@@ -8,9 +8,9 @@ Each byte is looked at a bounded number of times, whatever the message is: names
 gives up after some steps. What is written down is a tape of (node, index in its space) and value, in the order in which the values came; of
 a message that isn't taken the tape is wound back. So nothing of it is left, and no message moves its neighbours.
 
-The functions share their arguments: `data`, the bytes of all messages; `at` and `end`, where in them; `tables`, `names` (layout.py), with room
-for one more name behind them, to be written as `room`; `state` (state.py); `tape`; and `keys`, the hashes of keys that are no field's, in pairs
-with the message that they are of.
+The functions share their arguments: `data`, the bytes of all messages; `at` and `end`, where in them; `tables` and `names` (layout.py),
+with room for one more name behind them, which is written as `room`; `state` (state.py); `tape`; and `keys`, the hashes of keys that are no
+field's, in pairs with the message that they are of.
 """
 
 from __future__ import annotations
@@ -20,29 +20,62 @@ from numba import boolean, int32, int64, types, uint8
 
 from ingest.compiled import compiled, memory, part
 from ingest.decode.json.layout import (
-    AFTER, FIRST, INNER, KIND, LENGTH, LIST, LOOKUP, MASK, NAME, PLAIN, REQUIRED, SEEN, START, STRUCT, WIDTH,
+    AFTER,
+    FIRST,
+    INNER,
+    KIND,
+    LENGTH,
+    LIST,
+    LOOKUP,
+    MASK,
+    NAME,
+    PLAIN,
+    REQUIRED,
+    SEEN,
+    START,
+    STRUCT,
+    WIDTH,
 )  # fmt: skip
 from ingest.decode.json.scalars import put, scalar, skipped
 from ingest.decode.json.state import (
-    BEGIN, CLOSE, ENTRIES, FIELD, FRAME, FRAMES, INDEX, ITEM, ITEMS, KEYS_MASK, MESSAGES, NODE, OBJECT, OBJECTS, REQUIRED_SEEN, SPACES,
-    SPARE, UNKNOWN,
+    BEGIN,
+    CLOSE,
+    ENTRIES,
+    FIELD,
+    FRAME,
+    FRAMES,
+    INDEX,
+    ITEM,
+    ITEMS,
+    KEYS_MASK,
+    MESSAGES,
+    NODE,
+    OBJECT,
+    OBJECTS,
+    REQUIRED_SEEN,
+    SPACES,
+    SPARE,
+    UNKNOWN,
 )  # fmt: skip
 from ingest.decode.json.text import OCTETS, QUOTE, blank, byte, hashed, same, text_end, unescape
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
+_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 MOST_PROBES = 100
 """Steps of the search for an equal key. By chance it never takes so many: the table is kept more than half empty."""
 
 
-@part
-def room_for_keys(length):
+def room_for_keys(length: int) -> int:
     """Places for the hashes of keys in so many bytes: a power of two, at least twice as many as keys. One with its value has five bytes."""
     room = 64
     while room < length // 2:
         room *= 2
     return room
+
+
+_room_for_keys = part(room_for_keys)
 
 
 @part
@@ -223,9 +256,8 @@ def key(data, at, end, frame, names, room, tables, state, tape, keys):
 @part
 def is_new(name, frame, state, keys):
     """Whether no key with this hash was in the object before; the keys of all objects of a message share one table."""
-    own = np.uint64(name ^ state[frame + OBJECT]) * np.uint64(0x9FB21C651E98DF25)
-    own ^= own >> np.uint64(32)
-    own, mask = np.int64(own), state[KEYS_MASK]
+    mixed = np.uint64(name ^ state[frame + OBJECT]) * _HASH_STEP
+    own, mask = np.int64(mixed ^ mixed >> np.uint64(32)), state[KEYS_MASK]
     place = own & mask
     for _ in range(MOST_PROBES):
         if keys[2 * place] != state[MESSAGES]:
@@ -246,7 +278,7 @@ def message_or_nothing(data, at, end, names, room, others, required, tables, sta
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[REQUIRED_SEEN] = 0
-    state[KEYS_MASK] = room_for_keys(end - at) - 1
+    state[KEYS_MASK] = _room_for_keys(end - at) - 1
     if message(data, at, end, names, room, others, tables, state, tape, keys) and state[REQUIRED_SEEN] == required:
         state[ITEMS] += 1
         return True

@@ -26,7 +26,7 @@ _HASH_MIX = np.uint64(0xD6E8FEB86659FD93)
 
 @part
 def byte(data, at):
-    """One byte, as a number that may be reckoned with. (An index without a sign saves numba's look for a negative one.)"""
+    """One byte, as a number to reckon with. An index without a sign saves a look for a negative one."""
     return np.int64(data[np.uintp(at)])
 
 
@@ -182,10 +182,10 @@ def same(data, at, end, names, begin, n):
         if (word_at(data, at) ^ word_at(names, begin)) & below(min(n, 8)) != np.uint64(0):
             return False
         at, begin, n = at + 8, begin + 8, n - 8
+    equal = True
     for i in range(n):
-        if data[at + i] != names[begin + i]:
-            return False
-    return True
+        equal &= data[at + i] == names[begin + i]
+    return equal
 
 
 @part

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numba import int64, uint64
 from numba.core.cgutils import true_bit
-from numba.extending import intrinsic
 
-from ingest.compiled import CHECKED, part
+from ingest.compiled import CHECKED, intrinsic, part
 
 _U = np.uint64
 _ONES = _U(0x0101_0101_0101_0101)

@@ -78,7 +78,7 @@ def test_generated_and_mutated_documents(seed: int, unknown: Unknown) -> None:
 
 @pytest.mark.sampled(2, of=600)
 def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
-    """Schemas of all kinds, nested, with odd names, in any order and style: whole documents are taken, of broken ones only what is right."""
+    """Schemas of all kinds, nested, with odd names; documents in any order and style, whole and broken: only what is right is taken."""
     fast = rows = 0
     for _ in range(DOCUMENTS // 100):
         columns = schemas.columns_of(dice, dice.choice((3, 8, 8, 30)))
@@ -199,7 +199,7 @@ def test_characters_at_the_edges_of_their_lengths() -> None:
 
 
 def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
-    """To the last bit, over all exponents, with up to 19 digits, at the halves between two doubles, and near the ends: nearly all are taken."""
+    """To the last bit: all exponents, up to 19 digits, halves between two doubles, and near the ends. Nearly all are taken."""
     literals = [f"{dice.randrange(10 ** dice.randint(1, 19))}e{dice.randint(-330, 300)}" for _ in range(6_000)]
     literals += [repr(struct.unpack("<d", dice.randbytes(8))[0]) for _ in range(6_000)]
     literals += [
