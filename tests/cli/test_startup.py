@@ -62,7 +62,8 @@ CALLED = {"dotenv", "pydantic", "pydantic_core", "annotated_types", "typing_insp
 """What the frame loads for any command that is called: typer looks for pydantic's types by itself."""
 
 HEAVY = {
-    "pandas", "pandera", "polars", "duckdb", "numba", "llvmlite", "pyspark", "py4j", "structlog", "psutil", "hypothesis", "dagster", "typeguard",
+    "pandas", "pandera", "polars", "duckdb", "numba", "llvmlite", "pyspark", "py4j", "structlog", "psutil", "hypothesis", "dagster",
+    "typeguard",
 }  # fmt: skip
 """What only those need who decode, run tasks, or show a bug."""
 
