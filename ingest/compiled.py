@@ -69,6 +69,11 @@ def part(function: Function) -> Function:
     return _njit(**_FLAGS)(function)  # type: ignore[no-any-return]
 
 
+def inlined(function: Function) -> Function:
+    """A part that is written out wherever it is called: for what is called for every value, and has many arguments."""
+    return _njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
+
+
 @intrinsic
 def _memory(_: Any, array: Any) -> Any:
     """The address of a contiguous array's first element, as something that can be indexed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import part
+from ingest.compiled import inlined, part
 from ingest.decode.json.text import byte
 from ingest.decode.json.words import leading_zeros
 
@@ -42,7 +42,7 @@ _FIVES_HIGH = np.array([five >> 64 for five in _FIVES], np.uint64)
 _FIVES_LOW = np.array([five & (1 << 64) - 1 for five in _FIVES], np.uint64)
 
 
-@part
+@inlined
 def is_digit(data, at, end):
     """Whether there is a digit."""
     return at < end and 48 <= byte(data, at) <= 57
@@ -92,7 +92,7 @@ def exponent_end(data, at, end):
     return at, -exponent if negative else exponent
 
 
-@part
+@inlined
 def double(digits, power):
     """Whether it is certain, and the double nearest to digits * 10**power."""
     if digits == 0:

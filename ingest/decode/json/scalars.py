@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import part
+from ingest.compiled import inlined, part
 from ingest.decode.json.instants import day_text, instant_text
 from ingest.decode.json.layout import (
     BOOL,
@@ -32,7 +32,7 @@ _U = np.uint64
 _LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
-@part
+@inlined
 def put(tape, state, node, index, value):
     """Write one value down: 64 bits, whatever its kind."""
     entry = 2 * state[ENTRIES]
@@ -58,7 +58,7 @@ def skipped(data, at, end):
     return at
 
 
-@part
+@inlined
 def scalar(data, at, end, tables, tape, state, node, index):
     """Behind a node's value, which is written down."""
     row, c = node * WIDTH, byte(data, at)
@@ -85,7 +85,7 @@ def scalar(data, at, end, tables, tape, state, node, index):
     return at
 
 
-@part
+@inlined
 def _text(data, at, end, tape, state, node, index):
     """A string is written down as where it is, how long it is without its escapes, and whether it has any."""
     closing, less = text_end(data, at + 1, end)
@@ -96,7 +96,7 @@ def _text(data, at, end, tape, state, node, index):
     return closing + 1
 
 
-@part
+@inlined
 def _number(data, at, end, tables, tape, state, node, index, kind):
     row = node * WIDTH
     at, what, negative, digits, power = number(data, at, end)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int32, int64, types, uint8
 
-from ingest.compiled import compiled, memory, part
+from ingest.compiled import compiled, inlined, memory, part
 from ingest.decode.json.layout import (
     AFTER,
     FIRST,
@@ -78,7 +78,7 @@ def room_for_keys(length: int) -> int:
 _room_for_keys = part(room_for_keys)
 
 
-@part
+@inlined
 def message(data, at, end, names, room, others, tables, state, tape, keys):
     """Whether the message is a row, but for required columns."""
     at = blank(data, at, end)
@@ -121,7 +121,7 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
             return False
 
 
-@part
+@inlined
 def opened(bracket, node, index, frame, tables, state, tape):
     """Whether this bracket may open a value of the node. Then it is open."""
     if node != UNKNOWN:
@@ -141,7 +141,7 @@ def opened(bracket, node, index, frame, tables, state, tape):
     return True
 
 
-@part
+@inlined
 def closed(frame, tables, state, tape):
     """What ends: of a list and a map it is known now how many items it has, and written down like the length of a string."""
     node = state[frame + NODE]
@@ -150,7 +150,7 @@ def closed(frame, tables, state, tape):
         put(tape, state, node, state[frame + INDEX], items << 1)
 
 
-@part
+@inlined
 def member(data, at, end, frame, names, room, others, tables, state, tape, keys):
     """Of the item or field at `at`: where its value begins, or -1, and its node."""
     node = state[frame + NODE]
@@ -174,7 +174,7 @@ def member(data, at, end, frame, names, room, others, tables, state, tape, keys)
     return at if at < end else -1, child
 
 
-@part
+@inlined
 def next_item(frame, tables, state):
     """One more item of the list or map, whose index is the frame's `ITEM`."""
     space = ITEMS + tables[state[frame + NODE] * WIDTH + INNER]
@@ -182,7 +182,7 @@ def next_item(frame, tables, state):
     state[space] += 1
 
 
-@part
+@inlined
 def field(data, at, end, frame, names, room, others, tables, state, keys):
     """Behind the name at `at` of a struct's field, or -1; and its node. First it is held against the one that came last time."""
     expected = state[frame + FIELD]

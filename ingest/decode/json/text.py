@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types, uint8
 
-from ingest.compiled import part
+from ingest.compiled import inlined, part
 from ingest.decode.json.words import below, first_special, word_at
 
 OCTETS = types.Array(uint8, 1, "C", readonly=True)
@@ -24,13 +24,13 @@ _HASH_STEP = np.uint64(0x9E3779B97F4A7C15)
 _HASH_MIX = np.uint64(0xD6E8FEB86659FD93)
 
 
-@part
+@inlined
 def byte(data, at):
     """One byte, as a number to reckon with. An index without a sign saves a look for a negative one."""
     return np.int64(data[np.uintp(at)])
 
 
-@part
+@inlined
 def blank(data, at, end):
     """Behind white space."""
     while at < end and byte(data, at) <= 32 and (byte(data, at) == 32 or byte(data, at) in (9, 10, 13)):
@@ -38,7 +38,7 @@ def blank(data, at, end):
     return at
 
 
-@part
+@inlined
 def word(data, at, end, letters):
     """Behind `true`, `false` or `null`, whose letters are given; -1 if something else is there."""
     if at + len(letters) > end:
@@ -175,7 +175,7 @@ def write_utf8(code, out, at):
     return at + 2
 
 
-@part
+@inlined
 def same(data, at, end, names, begin, n):
     """Whether the n bytes at `at` are those of a name. Behind all names are at least eight bytes more, behind `at` those up to `end`."""
     while n > 0 and at + 8 <= end:

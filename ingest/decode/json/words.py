@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, uint64
+from numba import int64, none, uint64
 from numba.core.cgutils import true_bit
 
-from ingest.compiled import CHECKED, intrinsic, part
+from ingest.compiled import CHECKED, inlined, intrinsic, part
 
 _U = np.uint64
 _ONES = _U(0x0101_0101_0101_0101)
@@ -53,11 +53,30 @@ def _put_together(data, at):
     return word
 
 
-word_at = _put_together if CHECKED else _loaded
-"""The eight bytes from a place on, which must all be there."""
+@intrinsic
+def _stored(_: Any, data: Any, at: Any, value: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = context.get_value_type(uint64).as_pointer()
+        builder.store(arguments[2], builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1)
+        return context.get_dummy_value()
+
+    return none(data, int64, uint64), code
 
 
 @part
+def _taken_apart(data, at, word):
+    for i in range(8):
+        data[at + i] = word >> _U(8 * i) & _U(255)
+
+
+word_at = _put_together if CHECKED else _loaded
+"""The eight bytes from a place on, which must all be there."""
+
+put_word = _taken_apart if CHECKED else _stored
+"""Eight bytes to a place, where there must be room for all of them."""
+
+
+@inlined
 def first_special(word):
     """At which of the bytes stands the first quote, backslash, control character or part of a wide character; 8 if there is none.
 
@@ -69,7 +88,7 @@ def first_special(word):
     return 8 if found == _U(0) else np.int64(trailing_zeros(found) >> _U(3))
 
 
-@part
+@inlined
 def below(n):
     """A mask of the first n bytes, 1 to 8."""
     return ~_U(0) >> _U(64 - 8 * n)
