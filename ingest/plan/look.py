@@ -146,5 +146,4 @@ class _LeapError(Exception):
     """Go on at `target`."""
 
     def __init__(self, target: int) -> None:
-        super().__init__(target)
         self.target = target

@@ -194,7 +194,7 @@ def _near(broker: ClusterView, look: Look) -> _Ask:
         columns: _Columns = {part.tp: [] for part in parts}
         for label in labels:
             wanted = _millis(label)
-            for part, piece in zip(parts, _pieces(broker, parts, label), strict=True):
+            for part, piece in _pieces(broker, parts, label):
                 columns[part.tp] += _marks(look, part, [wanted], look.near(piece, wanted))
         return columns
 
@@ -206,16 +206,20 @@ def _through(broker: ClusterView, look: Look) -> _Ask:
 
     def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
         pieces, wanted = _pieces(broker, parts, labels[0]), [_millis(label) for label in labels]
-        return {part.tp: _marks(look, part, wanted, look.through(piece, wanted)) for part, piece in zip(parts, pieces, strict=True)}
+        return {part.tp: _marks(look, part, wanted, look.through(piece, wanted)) for part, piece in pieces}
 
     return ask
 
 
-def _pieces(broker: ClusterView, parts: Sequence[_Part], label: datetime) -> list[ScanRange]:
-    """Where to look for a label: no visible message before Kafka's own answer is at or after it."""
+def _pieces(broker: ClusterView, parts: Sequence[_Part], label: datetime) -> list[tuple[_Part, ScanRange]]:
+    """Where to look for a label in each: no visible message before Kafka's own answer is at or after it."""
     hits = broker.first_at_or_after([p.tp for p in parts], label)
-    begins = [p.end.offset if (hit := hits[p.tp]) is None else max(p.floor, hit.offset) for p in parts]
-    return [ScanRange(p.tp, begin, p.end.offset, p.limit) for p, begin in zip(parts, begins, strict=True)]
+
+    def piece(part: _Part, hit: OffsetAndEpoch | None) -> ScanRange:
+        begin = part.end.offset if hit is None else max(part.floor, hit.offset)
+        return ScanRange(part.tp, begin, part.end.offset, part.limit)
+
+    return [(part, piece(part, hits[part.tp])) for part in parts]
 
 
 def _marks(look: Look, part: _Part, labels: Sequence[int], cuts: Sequence[OffsetAndEpoch]) -> list[Mark]:

@@ -34,10 +34,11 @@ def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAn
     for piece, ready in _overlapping(chunks):
         since = 0
         while found < len(labels):
-            index, reach = _first_reaching(piece.timestamps, since, ready, labels[found])
-            if index is None:
+            hit = _first_reaching(piece.timestamps, since, ready, labels[found])
+            if hit is None:
                 break
-            since, cut = index, _position(piece, index)
+            since, reach = hit
+            cut = _position(piece, since)
             while found < len(labels) and labels[found] <= reach:
                 found += 1
                 yield cut
@@ -75,12 +76,12 @@ def _joined(one: Stamps, two: Stamps) -> Stamps:
     )
 
 
-def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple[int | None, int]:
-    """The first message of [since, ready) that reaches the label, and how far it reaches; looks at candidates in growing blocks.
+def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple[int, int] | None:
+    """The first message of [since, ready), of at least one, that reaches the label, and how far it reaches.
 
-    In a healthy log it is the very first one, so that is asked for itself.
+    Looks at candidates in growing blocks. In a healthy log it is the very first message, so that is asked for itself.
     """
-    if since < ready and (first := _reach_of_one(stamps, since)) >= label:
+    if (first := _reach_of_one(stamps, since)) >= label:
         return since, first
     candidates = since + np.flatnonzero(stamps[since:ready] >= label)
     done, block = 0, 1
@@ -91,7 +92,7 @@ def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple
         if len(hits):
             return int(some[hits[0]]), int(reach[hits[0]])
         done, block = done + block, block * 8
-    return None, 0
+    return None
 
 
 def _reach_of_one(stamps: _Longs, index: int) -> int:
@@ -108,7 +109,7 @@ def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:
     ahead = indices[:, None] + np.arange(AHEAD)
     padded = np.where(ahead < len(stamps), stamps[np.minimum(ahead, len(stamps) - 1)], np.iinfo(np.int64).max)
     padded.sort(axis=1)
-    middle: _Longs = np.take_along_axis(padded, (asked // 2)[:, None], axis=1)[:, 0]
+    middle: _Longs = padded[np.arange(len(asked)), asked // 2]
     own: _Longs = stamps[indices]
     return np.minimum(middle, own)
 

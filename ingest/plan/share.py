@@ -23,7 +23,7 @@ def fair(available: Mapping[TopicPartition, int], limit: int | None, turn: int =
     total = sum(available.values())
     if limit is None or total <= limit:
         return dict(available)
-    level = _level(sorted(available.values()), limit)
+    level = _level(sorted(available.values(), reverse=True), limit)
     shares = {tp: min(waiting, level) for tp, waiting in available.items()}
     rest = limit - sum(shares.values())
     order = sorted(available)
@@ -32,12 +32,12 @@ def fair(available: Mapping[TopicPartition, int], limit: int | None, turn: int =
     return shares | dict.fromkeys(islice(wanting, rest), level + 1)
 
 
-def _level(ascending: list[int], limit: int) -> int:
-    """The highest share that all of those who want so much can have: what the small ones leave is divided among the others."""
+def _level(descending: list[int], limit: int) -> int:
+    """The highest share that all of those who want so much can have, where all together want more than the limit.
+
+    Who wants no more than an equal share has it; what that leaves is divided among the others.
+    """
     rest = limit
-    for i, waiting in enumerate(ascending):
-        equal = rest // (len(ascending) - i)
-        if waiting > equal:
-            return equal
-        rest -= waiting
-    return ascending[-1]
+    while descending[-1] <= rest // len(descending):
+        rest -= descending.pop()
+    return rest // len(descending)

@@ -100,7 +100,7 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
         for theirs in covered(other.plan):
             hit = next((m for m in mine if m.overlaps(theirs)), None)
             if hit is not None:
-                split = next(s for s, c in zip(plan.splits, mine, strict=True) if c == hit)
+                split = plan.splits[mine.index(hit)]
                 first = max(hit.start, theirs.start)
                 what = (
                     f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window {plan.window.key} "

@@ -11,17 +11,57 @@ ALONE = ("ingest/decode/json/strict.py", "ingest/decode/json/values.py", "ingest
 """Pure modules in other folders."""
 
 MORE = {
-    "ingest/decode/json/values.py": ("tests/decode/json/test_strict.py",),
     "ingest/plan/ends.py": ("tests/plan/test_witness.py",),
     "ingest/plan/resolve.py": ("tests/plan/test_begins.py", "tests/plan/test_witness.py"),
 }
 """Tests beside a module's own that are about it: whole stories, to which it gives the answers."""
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "ingest/decode/json/strict.py": {
+        "- if most <= MAX_DEPTH:\n+ if most < MAX_DEPTH:": "an upper bound at the limit says as much as the depth itself, which costs more",
+        '- for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):\n'
+        '+ for bracket in _BRACKETS.finditer(_STRINGS.sub("XXXX", text)):': "what stands for a string has no brackets",
+        '- depth += 1 if bracket.group() in "[{" else -1\n+ depth += 1 if bracket.group() in "XX[{XX" else -1': "it is one bracket",
+    },
+    "ingest/decode/json/values.py": {
+        '- digits = (whole + fraction).lstrip("0")\n+ digits = (whole + fraction).lstrip("XX0XX")': "digits only",
+        '- significant = digits.rstrip("0")\n+ significant = digits.rstrip("XX0XX")': "digits only",
+        '- if fraction[_MICROS_DIGITS:].strip("0"):\n+ if fraction[_MICROS_DIGITS:].strip("XX0XX"):': "digits only",
+    },
     "ingest/model/boundary.py": {
         "- cuts = self.by_tp() if self.begins else {}\n+ cuts = self.by_tp() if (self.begins) or True else {}": (
             "without begins nobody looks into the cuts: it only saves making them"
         ),
+    },
+    "ingest/plan/ends.py": {
+        "- discovered = discover(broker, source.selection, None, source.on_removed)\n"
+        "+ discovered = discover(broker, source.selection, None, None)": "without a lower boundary nothing was removed",
+    },
+    "ingest/plan/opening.py": {
+        "- discovered = discover(broker, source.selection, None, source.on_removed)\n"
+        "+ discovered = discover(broker, source.selection, None, None)": "without a lower boundary nothing was removed",
+    },
+    "ingest/plan/resolve.py": {
+        "- after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)\n"
+        "+ after = below if isinstance(below, datetime) else first - timedelta(microseconds=2)": "no two labels lie so near to each other",
+        "- return -((_EPOCH - label) // timedelta(milliseconds=1))\n+ return -((_EPOCH - label) / timedelta(milliseconds=1))": (
+            "integers compare with the fraction as with the next integer"
+        ),
+    },
+    "ingest/plan/settle.py": {
+        "- if (first := _reach_of_one(stamps, since)) >= label:\n+ if (first := _reach_of_one(stamps, since)) > label:": (
+            "the search in blocks finds it too: this one is only faster"
+        ),
+        "- return min(asked[len(asked) // 2], own)\n+ return min(asked[len(asked) // 3], own)": "as above: it finds less",
+        "- done, block = 0, 1\n+ done, block = 0, 2": "blocks of another size hold the same candidates",
+        "- done, block = done + block, block * 8\n+ done, block = done + block, block * 9": "as above",
+        "- while done < len(candidates):\n+ while done <= len(candidates):": "nothing is found in a block of none",
+    },
+    "ingest/plan/share.py": {
+        "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] < rest // len(descending):": (
+            "who wants just an equal share has it either way, and what can't be divided goes to the same ones"
+        ),
+        "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] <= rest / len(descending):": "of integers",
     },
     "ingest/windows/completeness.py": {
         '- label: Label | None = None\n+ label: Label | None = ""': "without boundaries nothing is known that could hold anything back",

@@ -35,21 +35,35 @@ pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
 also_copy = ["conftest.py"]
 timeout_multiplier = 5
-timeout_constant = 2
+timeout_constant = 1
 track_dependencies = false
 use_git_change_detection = false
 """
 _CONFTEST = '''"""Fixed examples only: whether a mutant lives must not be chance."""
 
+import gc
+
 from hypothesis import Phase, settings
 
 settings.register_profile("mutants", phases=[Phase.explicit], database=None, deadline=None)
+
+
+def pytest_sessionstart() -> None:
+    """A mutant's process is a copy of one that has all modules; pytest collects garbage at its end: that of these tests is enough."""
+    gc.freeze()
 '''
-_DIFFS = """\
+_RESULTS = """\
 import json, sys
+from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
-print(json.dumps({name: get_diff_for_mutant(name, path=sys.argv[1]) for name in sys.argv[2:]}))
-"""  # as `mutmut show` does, which takes a process for each
+from mutmut.stats import status_by_exit_code
+
+module, *killed = sys.argv[1:]
+data = SourceFileMutationData(path=module)
+data.load()
+statuses = {name: status_by_exit_code[code] for name, code in data.exit_code_by_key.items()}
+print(json.dumps({name: [status, "" if status in killed else get_diff_for_mutant(name, path=module)] for name, status in statuses.items()}))
+"""  # as `mutmut results` and `mutmut show` do, which takes a process for each
 _STRING = re.compile(r'"[^"]*"')
 
 
@@ -83,11 +97,11 @@ def measure(module: str) -> Score:
     prepare(place, module)
     output(place, "mutmut", "run", "--max-children", "1")
     alive, wording, equivalent = [], 0, []
-    results = [line.strip().rpartition(": ") for line in output(place, "mutmut", "results", "--all", "true").splitlines() if ": " in line]
-    unkilled = {name: status for name, _, status in results if status not in KILLED}
-    diffs = json.loads(output(place, sys.executable, "-c", _DIFFS, module, *unkilled)) if unkilled else {}
-    for name, status in unkilled.items():
-        change = changed(diffs[name])
+    results: dict[str, list[str]] = json.loads(output(place, sys.executable, "-c", _RESULTS, module, *sorted(KILLED)))
+    for name, (status, diff) in results.items():
+        if status in KILLED:
+            continue
+        change = changed(diff)
         if is_wording(change):
             wording += 1
         elif change in EQUIVALENT.get(module, {}):

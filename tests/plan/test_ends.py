@@ -109,6 +109,27 @@ def test_a_batch_ends_at_the_stable_end() -> None:
     assert [(m.offset, m.how, m.leader_epoch) for m in (whole.marks[0], part.marks[0])] == [(6, "batch", 1), (4, "batch", 1)]
 
 
+@pytest.mark.parametrize(("at", "epoch", "witness"), [(4, 0, 1), (4, None, 1), (6, 0, 0), (6, None, 1)])
+def test_the_witness_of_what_is_taken_is_the_ends(at: int, epoch: int | None, witness: int) -> None:
+    """Where nothing is taken the lower boundary's is kept, if it has one: the older one tells of more."""
+    broker = broker_with(6, 1)
+    broker.elect(T0)
+    lower = Boundary.of(
+        0, "memory", [TopicSeen("t", broker.topic("t").topic_id, 2)], [Mark("t", 0, at, "batch", epoch), Mark("t", 1, 0, "batch")]
+    )
+    cut = next_batch(broker, ALL, lower, 1, None, 1)
+    assert cut is not None
+    assert (cut.marks[0].offset, cut.marks[0].leader_epoch) == (6, witness)
+
+
+def test_a_log_that_ends_where_it_was_read_to_is_not_suspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle partition costs no question for its high watermark."""
+    broker = broker_with(6, 1)
+    lower = first_boundary(broker, Source(ALL.selection, Latest()), 0)
+    monkeypatch.delattr(MemoryBroker, "ends")
+    assert next_batch(broker, ALL, lower, 1, None, 1) is None
+
+
 def test_a_new_topic_begins_where_start_says() -> None:
     """The batch's boundary says where, for the lower one doesn't know it."""
     broker = broker_with(1)

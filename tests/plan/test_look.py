@@ -24,23 +24,33 @@ def far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Log(MemoryBroker):
-    """A log whose offsets are indices, in chunks of ten; and which chunks were taken, which hits asked for, which reads closed."""
+    """A log whose offsets are indices, in chunks of ten; and which chunks were taken, which hits asked for, which reads closed.
 
-    def __init__(self, stamps: Sequence[int], hits: dict[int, int] | None = None) -> None:
+    It holds on to its reads: one that is merely forgotten isn't closed.
+    """
+
+    def __init__(self, stamps: Sequence[int], hits: dict[int, int] | None = None, chunk: int = 10) -> None:
         super().__init__()
         self.all = np.array(stamps, np.int64)
         self.hits = hits
+        self.chunk = chunk
+        self.reads: list[Iterator[Stamps]] = []
         self.taken: list[int] = []
         self.asked: list[datetime] = []
         self.closed = 0
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """Chunks of ten of [start, stop)."""
+        """Chunks of [start, stop)."""
         assert tp == TP
+        self.reads.append(self.chunks(start, stop))
+        return self.reads[-1]
+
+    def chunks(self, start: int, stop: int) -> Iterator[Stamps]:
+        """One read."""
         try:
-            for at in range(start, stop, 10):
+            for at in range(start, stop, self.chunk):
                 self.taken.append(at)
-                offsets = np.arange(at, min(at + 10, stop), dtype=np.int64)
+                offsets = np.arange(at, min(at + self.chunk, stop), dtype=np.int64)
                 yield Stamps(offsets, self.all[offsets], np.full(len(offsets), 3, np.int32))
         finally:
             self.closed += 1
@@ -98,6 +108,15 @@ def test_near_gives_up_where_it_gets_far(below: int, gives_up: bool) -> None:
     assert (log.taken[-1], log.closed) == (30, 1)
 
 
+@pytest.mark.parametrize(("chunk", "last"), [(13, 39), (39, 39), (40, 0), (1, 39)])
+def test_near_is_patient_for_forty_messages(chunk: int, last: int) -> None:
+    """Not for one less: a chunk that brings the fortieth may still decide, and is looked at before patience ends."""
+    log = Log([0] * 20 + [9] * 100, chunk=chunk)
+    look, _ = seen(log)
+    assert look.near(whole(log), 9) == [OffsetAndEpoch(20, 3)]
+    assert (log.taken[-1], log.closed) == (last, 1)
+
+
 def test_no_more_is_read_beyond_the_limit_than_helps_to_decide() -> None:
     """Twenty messages at or beyond it are enough; what is found there says nothing of a label below."""
     log = Log([0] * 38 + [9] + [0] * 80)
@@ -113,6 +132,14 @@ def test_a_limit_at_a_chunks_end_needs_twenty_more() -> None:
     look, _ = seen(log)
     look.through(whole(log, 0, 20), [9])
     assert log.taken == [0, 10, 20, 30]
+
+
+def test_twenty_messages_at_or_beyond_the_limit_are_read() -> None:
+    """Neither one more nor one less: the last candidate lies right below the limit."""
+    log = Log([0] * 29 + [9] + [0] * 70, chunk=1)
+    look, _ = seen(log)
+    assert look.through(whole(log, 20, 30), [9]) == []
+    assert log.taken == list(range(20, 50))
 
 
 def test_through_answers_labels_in_one_pass() -> None:
@@ -131,6 +158,21 @@ def test_through_leaps_over_what_is_known_to_lie_before() -> None:
     assert log.taken == [0, 10, 20, 30, 200, 210]
     assert log.asked == [EPOCH + timedelta(milliseconds=2)]
     assert (log.closed, look.looked) == (2, 60)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "labels", "taken"),
+    [
+        ([1] * 200 + [2] * 40, [2], [0, 13, 26, 39, 200, 213]),
+        ([1] * 13 + [2] * 200 + [3] * 40, [1, 3], [0, 13, 26, 39, 52, 65, 213, 226]),
+    ],
+)
+def test_a_leap_is_for_those_who_have_waited(stamps: list[int], labels: list[int], taken: list[int]) -> None:
+    """Forty messages, of which none gave an answer: 39 are none, from the beginning and from an answer on alike."""
+    log = Log(stamps, chunk=13)
+    look, _ = seen(log)
+    look.through(whole(log), labels)
+    assert log.taken == taken
 
 
 @pytest.mark.parametrize(("target", "leaps"), [(79, False), (80, True)])
@@ -165,10 +207,11 @@ def test_patience_begins_anew_with_each_answer() -> None:
 
 
 def test_through_asks_nothing_where_no_cut_can_be() -> None:
-    """At the limit."""
+    """At the limit, or for no label."""
     log = Log([9] * 30)
     look, _ = seen(log)
     assert look.through(whole(log, 7, 7), [9]) == []
+    assert look.through(whole(log), []) == []
     assert log.taken == []
 
 
@@ -188,8 +231,17 @@ def test_of_nothing_there_are_no_stamps() -> None:
     """And nothing is asked."""
     log = Log(range(40))
     look, _ = seen(log)
-    assert look.first_stamps(TP, 5, 5, 3).tolist() == []
-    assert log.taken == []
+    for end in (5, 4):
+        assert look.first_stamps(TP, 5, end, 3).tolist() == []
+    assert (log.taken, log.reads) == ([], [])
+
+
+def test_stamps_are_whole_numbers() -> None:
+    """Of 64 bits, all of which count: a float would hold 53 of them."""
+    log = Log([2**62 + 1])
+    look, _ = seen(log)
+    assert look.first_stamps(TP, 0, 1, 3).tolist() == [2**62 + 1]
+    assert look.first_stamps(TP, 0, 0, 3).dtype == np.int64
 
 
 def test_any_iterator_of_chunks_will_do() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ingest.errors import DataLossError, IdentityError, OpenTransactionError
 from ingest.model.boundary import Boundary, Mark, TopicPartition
-from ingest.model.source import Source, Topics
+from ingest.model.source import Given, Source, Topics
 from ingest.plan.resolve import resolve
 from ingest.ports.broker import OffsetAndEpoch
 from ingest.testing.broker import MemoryBroker
@@ -161,7 +162,7 @@ def test_an_open_transaction_is_an_error_while_it_is_waited_for() -> None:
         return resolve(broker, SOURCE, label, "hourly", FIRST, None, None, lambda _: None, wait_for_open=True)[-1]
 
     assert offsets(waiting(LABELS[1])) == [1]
-    with pytest.raises(OpenTransactionError, match=r"open since offset 2, .*things\[0\]@2.*max_wait"):
+    with pytest.raises(OpenTransactionError, match=r"open since offset 2, .* \(plan, things\[0\]@2\)\. .*max_wait"):
         waiting(LABELS[2])
     transaction.commit()
     assert [(m.offset, m.how) for m in waiting(LABELS[2]).marks] == [(4, "end")]
@@ -196,13 +197,115 @@ def test_a_log_start_proves_nothing(gone: int, cut: int, how: str) -> None:
 
 
 def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
-    """What lies between the neighbour's cut and this one is all there, although nothing before it is."""
-    broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in range(300)])
+    """All that lies between the two cuts is still there, although nothing before them is: here there is nothing between them."""
+    broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in (*range(100), *range(200, 300))])
     lower = alone(broker, LABELS[1])
     broker.delete_records(TP, 100)
-    broker.produce(TP, b"", timestamp=START + 3 * HOUR)
-    (mark,) = alone(broker, LABELS[2], lower).marks
-    assert (mark.offset, mark.how) == (200, "settled")
+    for neighbour, how in ((lower, "settled"), (None, "log_start")):
+        (mark,) = alone(broker, LABELS[2], neighbour).marks
+        assert (mark.offset, mark.how) == (100, how)
+
+
+def test_a_log_that_lost_one_message_proves_nothing() -> None:
+    """It may have been the cut."""
+    broker, _ = broker_with([(START + HOUR, "plain")] * 30)
+    broker.delete_records(TP, 1)
+    (mark,) = alone(broker, LABELS[1]).marks
+    assert (mark.offset, mark.how) == (1, "log_start")
+
+
+def test_each_label_of_a_far_look_is_doubted_for_itself() -> None:
+    """Where the log's beginning is gone, as long as what is left can't show the cut."""
+    broker, _ = broker_with([(START + (100 * HOUR if i == 300 else i * HOUR // 100), "plain") for i in range(800)])
+    broker.delete_records(TP, 250)
+    marks = [b.marks[0] for b in resolved(broker, LABELS[5])]
+    assert [(m.offset, m.how) for m in marks] == [(250, "log_start")] * 3 + [(h * 100, "settled") for h in (3, 4, 5)]
+
+
+def test_what_is_left_of_a_log_is_not_read_to_doubt_it() -> None:
+    """The first messages are enough: one chunk of them, beside the one that shows the cut."""
+    broker = MemoryBroker()
+    broker.create_topic(TOPIC, 1)
+    write(broker, TP, [(START + i * HOUR // 1000, "plain") for i in range(8_000)])
+    broker.delete_records(TP, 1_500)
+    looked: list[int] = []
+    resolved(broker, LABELS[3], progress=looked.append)
+    assert looked == [64, 128]
+
+
+def upper_at(broker: MemoryBroker, offset: int) -> Boundary:
+    """A frozen boundary of a later label that cuts the log there."""
+    return replace(alone(broker, LABELS[3]), marks=(Mark(TOPIC, 0, offset, "settled", 0),))
+
+
+def test_below_an_upper_neighbour_at_1_there_may_be_a_loss() -> None:
+    """The one message that the window could have held is gone."""
+    broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
+    broker.delete_records(TP, 1)
+    (mark,) = alone(broker, LABELS[2], None, upper_at(broker, 1)).marks
+    assert (mark.offset, mark.how) == (1, "log_start")
+
+
+def test_below_an_upper_neighbour_at_0_nothing_can_be_lost() -> None:
+    """A partition that belongs whole to a later window is cut at 0, whatever its log lost since."""
+    broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
+    upper = upper_at(broker, 0)
+    broker.delete_records(TP, 10)
+    (mark,) = alone(broker, LABELS[2], None, upper).marks
+    assert (mark.offset, mark.how) == (0, "clamped")
+
+
+def test_what_is_clamped_has_the_upper_neighbours_witness() -> None:
+    """Its older epoch tells of more than that of the log's end."""
+    broker, _ = broker_with([(START, "plain")] * 2)
+    upper = alone(broker, LABELS[3])
+    broker.elect(TP)
+    write(broker, TP, [(START + 4 * HOUR, "plain")])
+    (mark,) = alone(broker, LABELS[2], None, upper).marks
+    assert (mark.offset, mark.how, mark.leader_epoch) == (2, "clamped", 0)
+
+
+def test_what_the_upper_boundary_does_not_know_is_not_read() -> None:
+    """It is not read before some later label, so no cut of it is looked for."""
+    broker, _ = broker_with([(START, "plain")])
+    upper = alone(broker, LABELS[3])
+    broker.create_topic("new")
+    both = Source(Topics((TOPIC, "new")))
+    assert [m.tp for m in alone(broker, LABELS[2], None, upper, both).marks] == [TP]
+    assert [m.tp for m in alone(broker, LABELS[4], upper, None, both).marks] == [TopicPartition("new", 0), TP]
+
+
+@pytest.mark.parametrize(("start", "begin"), [(750, (700, "clamped")), (700, (700, "position")), (699, (699, "position"))])
+def test_where_a_new_topic_begins_is_never_behind_its_cut(start: int, begin: tuple[int, str]) -> None:
+    """A position beyond what the upper neighbour has frozen moves down with the cut; any other stays what it is."""
+    broker, _ = broker_with([(START, "plain")])
+    new = TopicPartition("new", 0)
+    lower = alone(broker, LABELS[5])
+    broker.create_topic("new")
+    write(broker, new, [(START + i * HOUR // 100, "plain") for i in range(800)])
+    both = Source(Topics((TOPIC, "new")), Given(((new, start),)))
+    upper = alone(broker, LABELS[7], None, None, Source(both.selection))
+    (found,) = alone(broker, LABELS[6], lower, upper, both).begins
+    assert (found.tp, found.offset, found.how) == (new, *begin)
+
+
+def test_an_idle_partition_is_not_suspected() -> None:
+    """A log that ends where the lower neighbour cut it is whole: the cluster is asked for high watermarks once, not once more."""
+
+    class Counting(ShortChunks):
+        asked = 0
+
+        def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+            self.asked += 1
+            return super().ends(tps)
+
+    broker = Counting()
+    broker.create_topic(TOPIC)
+    write(broker, TP, [(START, "plain")])
+    lower = alone(broker, LABELS[1])
+    broker.asked = 0
+    assert offsets(alone(broker, LABELS[2], lower)) == offsets(lower) == [1]
+    assert broker.asked == 1
 
 
 def test_a_partition_that_the_upper_boundary_does_not_list_is_cut_at_0() -> None:

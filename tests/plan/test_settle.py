@@ -96,11 +96,12 @@ def test_the_epoch_of_the_message_is_kept_and_a_missing_one_is_none() -> None:
     assert (first.leader_epoch, second.leader_epoch) == (None, 0)
 
 
-def test_nothing_is_read_beyond_the_answer() -> None:
-    """The chunks after the one that decides stay unread: a healthy partition costs one short read."""
+@pytest.mark.parametrize("first", [20, 21, 40])
+def test_nothing_is_read_beyond_the_answer(first: int) -> None:
+    """The chunks after the one that decides stay unread: a healthy partition costs one short read, of twenty messages at least."""
 
     def chunks() -> Iterator[Stamps]:
-        yield from chunked([7] * 40, [])
+        yield from chunked([7] * first, [])
         raise AssertionError
 
     assert [p.offset for p in settle(chunks(), [7])] == [3]
@@ -132,7 +133,10 @@ def test_half_of_twenty_may_lie_below(below: int, cut: int) -> None:
     assert found([LATER] + [BEFORE] * below + [LATER] * 30, [LABEL]) == [cut]
 
 
-@pytest.mark.parametrize(("stamps", "cut"), [([9], 0), ([9, 0], 0), ([9, 0, 0], None), ([9, 0, 0, 9], 0), ([0], None), ([], None)])
+@pytest.mark.parametrize(
+    ("stamps", "cut"),
+    [([9], 0), ([9, 0], 0), ([9, 0, 0], None), ([9, 0, 0, 9], 0), ([0], None), ([], None), ([0, 9, 0], 1), ([0, 9, 0, 0], None)],
+)
 def test_at_the_logs_end_fewer_are_asked(stamps: list[int], cut: int | None) -> None:
     """At least half of those that there are."""
     assert found(stamps, [LABEL]) == [cut]
@@ -175,3 +179,8 @@ def test_of_what_is_left_nineteen_are_asked() -> None:
     """The twentieth lies too far from the message before the log start; one at the label itself isn't below it."""
     assert would_settle_before(np.array([0] * 10 + [9] * 9 + [0] * 9, np.int64), LABEL)
     assert would_settle_before(np.array([0] * 10 + [LABEL] * 9, np.int64), LABEL)
+
+
+def test_a_log_of_no_chunks_cuts_nothing() -> None:
+    """Where nothing is visible, a broker may have no chunk to show."""
+    assert list(settle([], [LABEL])) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from ingest.errors import DataLossError, IdentityError
 from ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
 from ingest.model.plan import Plan, Split
 from ingest.model.window import Window
-from ingest.plan.splits import doubts, make_plan, refuse_lost, refuse_other_identity
+from ingest.plan.splits import WAY_OUT, doubts, make_plan, refuse_lost, refuse_other_identity
 
 A = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = A + timedelta(hours=1)
@@ -72,19 +73,46 @@ def test_boundaries_of_two_sources_are_refused(stop: Boundary) -> None:
         planned(boundary(A, [5]), stop)
 
 
-@pytest.mark.parametrize(("cluster", "topics"), [("other", {"t": "id"}), ("c", {"t": "other"}), ("c", {})])
-def test_a_plan_is_refused_on_another_source(cluster: str, topics: dict[str, str]) -> None:
-    """The cluster and the topic must be the ones that were planned on."""
+def test_a_plan_is_refused_on_another_cluster() -> None:
+    """The error names the cluster that was planned on, the one that answers, and what to do."""
     plan = planned(boundary(A, [5]), boundary(END, [9]))
     refuse_other_identity(plan, "c", {"t": "id"})
-    with pytest.raises(IdentityError):
-        refuse_other_identity(plan, cluster, topics)
+    with pytest.raises(IdentityError) as refused:
+        refuse_other_identity(plan, "other", {"t": "id"})
+    assert refused.value.what == f"Window {WINDOW.key} was planned on cluster c, and this is cluster other"
+    assert (refused.value.stage, refused.value.topic) == ("plan", None)
+    assert refused.value.do.startswith("Point bootstrap_servers at the cluster that was planned on")
+
+
+@pytest.mark.parametrize(("topics", "now"), [({"t": "other"}, "has id other"), ({}, "is not there"), ({"u": "id"}, "is not there")])
+def test_a_plan_is_refused_on_another_topic(topics: dict[str, str], now: str) -> None:
+    """One that was made anew, or is gone: the error names it, both ids, and the way on."""
+    plan = planned(boundary(A, [5]), boundary(END, [9]))
+    with pytest.raises(IdentityError) as refused:
+        refuse_other_identity(plan, "c", topics)
+    assert refused.value.what == f"Window {WINDOW.key} was planned on topic id id, and the topic now {now}"
+    assert (refused.value.stage, refused.value.topic) == ("plan", "t")
+    assert "windrow rebase SPEC" in refused.value.do
 
 
 def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
     """Identity is judged of what is read: a removed topic is in the boundaries for ever."""
     plan = planned(boundary(A, [5]), boundary(END, [5]))
     refuse_other_identity(plan, "other", {})
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "most", "edges"),
+    [
+        (5, 9, None, [5, 9]), (5, 9, 4, [5, 9]), (5, 9, 5, [5, 9]), (5, 9, 3, [5, 7, 9]), (5, 9, 1, [5, 6, 7, 8, 9]),
+        (0, 10, 4, [0, 3, 6, 10]), (7, 7, 3, []),
+    ],
+)  # fmt: skip
+def test_a_range_becomes_the_fewest_pieces(start: int, stop: int, most: int | None, edges: list[int]) -> None:
+    """As equal as can be, each with the end's leader epoch but for the first one's beginning, which has the mark's own."""
+    splits = planned(boundary(A, [start]), boundary(END, [stop]), most).splits
+    witnesses = [0, *[10] * len(edges)]
+    assert splits == tuple(Split("t", 0, low, high, witness, 10) for (low, high), witness in zip(pairwise(edges), witnesses, strict=False))
 
 
 @given(st.integers(0, 50), st.integers(0, 400), st.one_of(st.none(), st.integers(1, 60)))
@@ -142,9 +170,22 @@ def test_a_split_below_the_log_start_is_refused() -> None:
 def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, part: str) -> None:
     """Also where nothing is left to read: a window that expired whole must not pass as one without messages."""
     plan = planned(start, stop)
-    with pytest.raises(DataLossError, match=f"lost its {part} messages"):
+    mark = next(m for m in (*plan.start.marks, *plan.stop.begins, *plan.stop.marks) if m.how == "log_start")
+    with pytest.raises(DataLossError, match=f"Window {WINDOW.key} may have lost its {part} messages: ") as refused:
         lost(plan, 5)
     assert list(doubts(plan)) == [T0]
+    assert refused.value.what.endswith(f"began at or after it, at offset {mark.offset}")
+    assert (refused.value.stage, refused.value.topic, refused.value.partition, refused.value.offset) == ("plan", "t", 0, mark.offset)
+    assert refused.value.do == WAY_OUT
+
+
+def test_who_asks_says_the_way_out() -> None:
+    """Of what is lost for certain, and of what may have been."""
+    gone, doubted = planned(boundary(A, [5]), boundary(END, [9])), planned(boundary(A, [5], "log_start"), boundary(END, [9]))
+    for plan, start in ((gone, 6), (doubted, 5)):
+        with pytest.raises(DataLossError) as refused:
+            refuse_lost(plan, {T0: start}, "Ask somebody.")
+        assert refused.value.do == "Ask somebody."
 
 
 def test_nothing_is_doubted_of_what_is_not_read() -> None:

@@ -24,6 +24,8 @@ from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, TOPIC, staged_paths, staged_receipt, window
 
+pytestmark = pytest.mark.slow  # tables on disk
+
 HEADER = st.tuples(st.sampled_from(["", "a", "b", "ä"]), st.none() | st.binary(max_size=2))
 LATER = [name for name in TYPES if name not in ALWAYS]
 

@@ -58,7 +58,7 @@ class Strict:
 
     def _parse(self, message: bytes) -> Any:
         try:
-            text = message.decode("utf-8")
+            text = message.decode()
         except UnicodeDecodeError as error:
             raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", "") from None
         if text.startswith(_BOM):

@@ -169,7 +169,7 @@ def _to_decimal(precision: int, scale: int) -> Convert:
 def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Decimal:
     """Pure integer arithmetic on the digits: an exponent of any size costs nothing."""
     mantissa, _, exponent = text.lower().partition("e")
-    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    whole, _, fraction = mantissa.removeprefix("-").partition(".")
     digits = (whole + fraction).lstrip("0")
     significant = digits.rstrip("0")
     if not significant:

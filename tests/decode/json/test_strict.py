@@ -10,14 +10,14 @@ import pandera.polars as pp
 import polars as pl
 import pytest
 
-from ingest.decode.json.strict import MAX_DEPTH, Strict
+from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
 from ingest.decode.json.values import RefusedValueError
 from ingest.schema.columns import Columns
 from tests.decode.json.models import Nested, Scalars
 
-SCALARS = Strict(Columns.of(Scalars), "ignore")
-NAMES = [c.name for c in Columns.of(Scalars).columns]
-NESTED = Strict(Columns.of(Nested), "ignore")
+SCALARS = Columns.of(Scalars)
+NESTED = Columns.of(Nested)
+NAMES = [c.name for c in SCALARS.columns]
 JSON = {"str": '"a"', "int": "7", "float": "1.5", "bool": "true", "object": "{}", "array": "[]"}
 TAKES = {
     "id": {"int"}, "tiny": {"int"}, "quantity": {"int"}, "amount": {"int", "float"}, "single": {"int", "float"}, "name": {"str"},
@@ -26,16 +26,21 @@ TAKES = {
 }  # fmt: skip
 
 
+def decode(message: bytes | str, columns: Columns = SCALARS, unknown: Unknown = "ignore") -> list[Any]:
+    """By a decoder that the test itself makes: what is made while this is imported is told of no mutant (`tests/mutants`)."""
+    return Strict(columns, unknown).decode(message if isinstance(message, bytes) else message.encode())
+
+
 def take(name: str, literal: str) -> Any:
     """The value of one column."""
     text = f'{{"{name}":{literal}}}' if name == "id" else f'{{"id":1,"{name}":{literal}}}'
-    return SCALARS.decode(text.encode())[NAMES.index(name)]
+    return decode(text)[NAMES.index(name)]
 
 
-def refusal(message: bytes | str, strict: Strict = SCALARS) -> tuple[str, str]:
+def refusal(message: bytes | str, columns: Columns = SCALARS, unknown: Unknown = "ignore") -> tuple[str, str]:
     """Reason and detail."""
     with pytest.raises(RefusedValueError) as caught:
-        strict.decode(message if isinstance(message, bytes) else message.encode())
+        decode(message, columns, unknown)
     return caught.value.reason, caught.value.detail
 
 
@@ -127,12 +132,51 @@ def test_documents_that_are_none_are_refused(message: bytes, reason: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("message", "reason", "what"),
+    [
+        (b'{"id":1}\xff', "invalid_utf8", "Expected UTF-8, got invalid start byte (byte 8)"),
+        (b'\xef\xbb\xbf{"id":1}', "not_json", "Expected JSON, got a byte-order mark"),
+        (b'{"id":01}', "not_json", "JSON is malformed: Expecting ',' delimiter (character 7)"),
+        (b'{"id":1} x', "not_json", "JSON is malformed: Extra data (character 9)"),
+        (b'{"id":NaN}', "not_json", "JSON is malformed: it has no NaN and no Infinity"),
+        (b'{"id":1,"more":-Infinity}', "not_json", "JSON is malformed: it has no NaN and no Infinity"),
+        (b'{"id":1,"more":"\\ud800"}', "not_json", "JSON is malformed: half a surrogate pair in a string"),
+        (b"[" * 101, "too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another"),
+    ],
+)
+def test_what_is_no_document_has_no_path(message: bytes, reason: str, what: str) -> None:
+    """The detail says what is wrong, and where in the bytes or the text that is known; nothing of the schema is named."""
+    with pytest.raises(RefusedValueError) as caught:
+        decode(message)
+    assert caught.value.args == (reason, what, "")
+    assert (caught.value.reason, caught.value.detail) == (reason, what)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "detail"),
+    [
+        (b"[]", "wrong_type", "Expected object, got array - at $"), (b"null", "wrong_type", "Expected object, got null - at $"),
+        (b"1.5", "wrong_type", "Expected object, got float - at $"), (b'"a"', "wrong_type", "Expected object, got str - at $"),
+        (b"{}", "missing", "Object misses a required field - at $.id"), (b'{"id":null}', "missing", "Expected a value, got null - at $.id"),
+    ],
+)  # fmt: skip
+def test_the_detail_of_a_missing_value(message: bytes, reason: str, detail: str) -> None:
+    """No object at all, an object without the field, or null in it: who sent it must know which."""
+    assert refusal(message) == (reason, detail)
+
+
+@pytest.mark.parametrize(
     ("message", "detail"),
     [
         ('{"id":1,"place":{"zip":"7"}}', "Expected int, got str - at $.place.zip"),
         ('{"id":1,"place":{"geo":{"lat":true}}}', "Expected float, got bool - at $.place.geo.lat"),
         ('{"id":1,"place":{"city":"x","city":"y"}}', "Object holds the key `city` more than once - at $.place"),
         ('{"id":1,"more":{"secret":1,"secret":2}}', "Object holds the key more than once - at $[...]"),
+        ('{"id":1,"place":{"zip":7,"city":"x","city":"y"}}', "Object holds the key `city` more than once - at $.place"),
+        ('{"id":1,"place":{"city":"x","zip":7,"city":"y","zip":8}}', "Object holds the key `city` more than once - at $.place"),
+        ('{"id":1,"more":{"a":1,"a":2},"more":3}', "Object holds the key more than once - at $..."),
+        ('{"id":1,"id":{"zip":1,"zip":2},"id":3}', "Object holds the key `zip` more than once - at $..."),
+        ('{"id":1,"id":2}', "Object holds the key `id` more than once - at $"),
     ],
 )
 def test_the_detail_gives_the_path_inside_structs(message: str, detail: str) -> None:
@@ -144,7 +188,7 @@ def test_lists_and_maps_are_taken() -> None:
     """The same rules inside; nulls inside are nulls."""
     message = b'{"id":1,"tags":["a",null],"lines":[{"sku":"s","price":1.50},null,{}],"stock":{"x":1,"y":null}}'
     lines = [{"sku": "s", "price": Decimal("1.5")}, None, {"sku": None, "price": None}]
-    assert NESTED.decode(message) == [1, ["a", None], lines, [("x", 1), ("y", None)]]
+    assert decode(message, NESTED) == [1, ["a", None], lines, [("x", 1), ("y", None)]]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +200,9 @@ def test_lists_and_maps_are_taken() -> None:
         ('"stock":{"secret":"x"}', "Expected int, got str - at $.stock[...]"),
         ('"stock":[]', "Expected object, got array - at $.stock"),
         ('"stock":{"x":1,"x":2}', "Object holds the key more than once - at $.stock"),
+        ('"lines":[{},{"sku":"a","sku":"b"}]', "Object holds the key `sku` more than once - at $.lines[1]"),
+        ('"tags":["a",[{"sku":1,"sku":2}]]', "Object holds the key `sku` more than once - at $.tags[1][0]"),
+        ('"more":[7,{"x":1,"x":2}]', "Object holds the key more than once - at $[...][1]"),
     ],
 )  # fmt: skip
 def test_the_detail_gives_the_path_inside_lists_and_maps(field: str, detail: str) -> None:
@@ -166,18 +213,32 @@ def test_the_detail_gives_the_path_inside_lists_and_maps(field: str, detail: str
 @pytest.mark.parametrize("message", ['{"id":1,"more":2}', '{"id":1,"place":{"more":1}}', '{"id":1,"place":{"geo":{"more":1}}}'])
 def test_unknown_fields(message: str) -> None:
     """Ignored, or refused at any depth of the schema."""
-    assert SCALARS.decode(message.encode())[0] == 1
-    assert refusal(message, Strict(Columns.of(Scalars), "dead"))[0] == "unknown_field"
+    assert decode(message)[0] == 1
+    assert refusal(message, SCALARS, "dead")[0] == "unknown_field"
 
 
 def test_unknown_fields_inside_lists_and_maps() -> None:
     """Also there."""
-    strict = Strict(Columns.of(Nested), "dead")
-    assert refusal('{"id":1,"lines":[{},{"more":1}]}', strict) == (
+    assert refusal('{"id":1,"lines":[{},{"more":1}]}', NESTED, "dead") == (
         "unknown_field",
         "Object holds a field that the schema doesn't name - at $.lines[1]",
     )
-    assert strict.decode(b'{"id":1,"stock":{"any":1}}')[0] == 1
+    assert decode('{"id":1,"stock":{"any":1}}', NESTED, "dead")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "detail"),
+    [
+        ('"tiny":{"a":1}', "Expected int, got object - at $.tiny"), ('"tiny":[{"a":1}]', "Expected int, got array - at $.tiny"),
+        ('"tags":{"a":1}', "Expected array, got object - at $.tags"), ('"lines":{"sku":1}', "Expected array, got object - at $.lines"),
+        ('"lines":[{},[{"more":1}]]', "Expected object, got array - at $.lines[1]"),
+        ('"stock":[{"a":1}]', "Expected object, got array - at $.stock"), ('"place":[{"a":1}]', "Expected object, got array - at $.place"),
+    ],
+)  # fmt: skip
+def test_a_wrong_type_holds_no_unknown_field(field: str, detail: str) -> None:
+    """What is refused is that the value is of another type, whatever lies in it."""
+    columns = SCALARS if field.startswith(('"tiny', '"place')) else NESTED
+    assert refusal(f'{{"id":1,{field}}}', columns, "dead") == ("wrong_type", detail)
 
 
 def test_unknown_fields_inside_a_map_of_structs() -> None:
@@ -186,12 +247,14 @@ def test_unknown_fields_inside_a_map_of_structs() -> None:
     class Shops(pp.DataFrameModel):
         shops: pl.List(pl.Struct({"key": pl.String, "value": pl.Struct({"n": pl.Int64})})) = pp.Field(metadata={"map": True})
 
-    strict = Strict(Columns.of(Shops), "dead")
-    assert strict.decode(b'{"shops":{"a":{"n":1}}}') == [[("a", {"n": 1})]]
-    assert refusal('{"shops":{"a":{"n":1},"b":{"more":1}}}', strict) == (
+    columns = Columns.of(Shops)
+    assert decode('{"shops":{"a":{"n":1}}}', columns, "dead") == [[("a", {"n": 1})]]
+    assert refusal('{"shops":{"a":{"n":1},"b":{"more":1}}}', columns, "dead") == (
         "unknown_field",
         "Object holds a field that the schema doesn't name - at $.shops[...]",
     )
+    twice = '{"shops":{"a":{"n":1,"n":2}}}'
+    assert refusal(twice, columns) == ("duplicate_key", "Object holds the key `n` more than once - at $.shops[...]")
 
 
 def test_depth_is_counted_not_recursed() -> None:
@@ -200,7 +263,19 @@ def test_depth_is_counted_not_recursed() -> None:
         assert refusal(message)[0] == "too_deep"
     assert refusal(b'{"id":1,"more":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")[0] == "too_deep"
     deepest = b'{"id":1,"more":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b',"name":"' + b"[" * 200 + b'"}'
-    assert SCALARS.decode(deepest)[0] == 1
+    assert decode(deepest)[0] == 1
+
+
+@pytest.mark.parametrize("closed", [b"[]", b"{}", b'{"a":[]}', b'"["', b'"\\"["'])
+def test_what_was_closed_is_no_depth(closed: bytes) -> None:
+    """Beside however many others, objects and arrays lie in one another as deep as they do: at the limit, and one deeper."""
+    before = (closed + b",") * 150
+    for deeper, taken in ((MAX_DEPTH - 2, True), (MAX_DEPTH - 1, False)):
+        message = b'{"id":1,"more":[' + before + b"[" * deeper + b"]" * deeper + b"]}"
+        if taken:
+            assert decode(message)[0] == 1
+        else:
+            assert refusal(message)[0] == "too_deep"
 
 
 @pytest.mark.parametrize(("column", "end"), [("id", ""), ("amount", ""), ("price", ""), ("price", ".5"), ("ms", ""), ("at", "")])
@@ -230,6 +305,6 @@ def test_a_column_named_like_another_ones_path() -> None:
         x: pl.Int64 = pp.Field(alias="a.b", nullable=True)
         a: pl.Struct({"b": pl.Int64}) = pp.Field(nullable=True)
 
-    strict = Strict(Columns.of(Dotted), "ignore")
-    assert strict.decode(b'{"a":{"b":1}}') == [None, {"b": 1}]
-    assert strict.decode(b'{"a.b":2}') == [2, None]
+    columns = Columns.of(Dotted)
+    assert decode('{"a":{"b":1}}', columns) == [None, {"b": 1}]
+    assert decode('{"a.b":2}', columns) == [2, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import date
 from decimal import Decimal
 
@@ -25,10 +26,21 @@ def refused(kind: pa.DataType, value: object, epoch: str | None = None) -> tuple
     return told.value.reason, told.value.detail
 
 
+@pytest.mark.parametrize(("path", "detail"), [("$.a[3]", "Expected this - at $.a[3]"), ("", "Expected this")])
+def test_a_refusal_comes_out_of_another_process_as_it_was(path: str, detail: str) -> None:
+    """Reason and detail, which says where if there is a path, survive pickling on the way from a Spark worker."""
+    for refusal in (
+        RefusedValueError("wrong", "Expected this", path),
+        pickle.loads(pickle.dumps(RefusedValueError("wrong", "Expected this", path))),
+    ):
+        assert (refusal.reason, refusal.detail, refusal.args) == ("wrong", detail, ("wrong", "Expected this", path))
+    assert RefusedValueError("wrong", "Expected this").detail == "Expected this - at $"
+
+
 def test_a_short_literal_is_an_integer_and_a_long_one_is_kept() -> None:
     """Up to a sign and the 19 digits of 2**63."""
     assert integer("9" * 20) == 10**20 - 1
-    assert type(integer("9" * 21)) is LongInteger
+    assert (integer("9" * 21), type(integer("9" * 21))) == ("9" * 21, LongInteger)
     assert type(integer("-" + "9" * 19)) is int
 
 
@@ -65,6 +77,7 @@ def test_a_single_is_smaller_than_a_double() -> None:
     ("value", "expected"),
     [
         (b"123.45", "123.45"), (b"-123.45", "-123.45"), (b"0.01", "0.01"), (b"123.4500", "123.45"), (b"1e2", "100"), (b"1.5E-1", "0.15"),
+        (b"1e-0000000000000000001", "0.1"), ("1." + "0" * 998, "1"),
         (999, "999"), ("7.10", "7.1"), (b"0.000", "0"), (b"-0", "0"), (b"0e99999999999999999999999", "0"), (LongInteger("0" * 1), "0"),
     ],
 )  # fmt: skip
@@ -73,18 +86,31 @@ def test_decimals_by_their_digits(value: object, expected: str) -> None:
     assert taken(pa.decimal128(5, 2), value) == Decimal(expected)
 
 
+@pytest.mark.parametrize(("value", "expected"), [(b"0.01", "0.01"), (b"-0.99", "-0.99"), ("0.10", "0.1"), (b"99e-2", "0.99"), (b"0", "0")])
+def test_a_decimal_may_have_all_its_digits_after_the_point(value: object, expected: str) -> None:
+    """Zeros before the first digit that counts are none of its digits."""
+    assert taken(pa.decimal128(2, 2), value) == Decimal(expected)
+    assert refused(pa.decimal128(2, 2), b"1") == ("out_of_range", "Expected a decimal of 2 digits, 2 of them after the point - at $.a")
+
+
+FIVE_TWO = "Expected a decimal of 5 digits, 2 of them after the point"
+
+
 @pytest.mark.parametrize(
-    ("value", "reason"),
+    ("value", "reason", "what"),
     [
-        (b"1000", "out_of_range"), (b"0.001", "out_of_range"), (b"1e3", "out_of_range"), (b"1e-3", "out_of_range"),
-        (b"1e123456789012345678901", "out_of_range"), ("1" * 1001, "out_of_range"), ("1,5", "wrong_format"), ("", "wrong_format"),
-        ("01", "wrong_format"), ("+1", "wrong_format"), (True, "wrong_type"), ([], "wrong_type"),
+        (b"1000", "out_of_range", FIVE_TWO), (b"0.001", "out_of_range", FIVE_TWO), (b"1e3", "out_of_range", FIVE_TWO),
+        (b"1e-3", "out_of_range", FIVE_TWO), (b"1e123456789012345678901", "out_of_range", FIVE_TWO),
+        (b"1e-00000000000000000001", "out_of_range", FIVE_TWO), ("1." + "0" * 999, "out_of_range", FIVE_TWO),
+        (LongInteger("1" * 30), "out_of_range", FIVE_TWO),
+        ("1,5", "wrong_format", "Expected a decimal number"), ("", "wrong_format", "Expected a decimal number"),
+        ("01", "wrong_format", "Expected a decimal number"), ("+1", "wrong_format", "Expected a decimal number"),
+        (True, "wrong_type", "Expected decimal, got bool"), ([], "wrong_type", "Expected decimal, got array"),
     ],
 )  # fmt: skip
-def test_what_is_no_such_decimal(value: object, reason: str) -> None:
-    """Too large, too fine, or no number."""
-    assert refused(pa.decimal128(5, 2), value)[0] == reason
-    assert refused(pa.decimal128(5, 2), value)[1].endswith(" - at $.a")
+def test_what_is_no_such_decimal(value: object, reason: str, what: str) -> None:
+    """Too large, too fine, too long to be computed with, or no number; the detail says what the column holds."""
+    assert refused(pa.decimal128(5, 2), value) == (reason, f"{what} - at $.a")
 
 
 @pytest.mark.parametrize(
@@ -101,18 +127,46 @@ def test_instants_in_microseconds(text: str, micros: int) -> None:
     assert taken(pa.timestamp("us", tz="UTC"), text) == micros
 
 
+FORM, FINER = "Expected an RFC 3339 timestamp with an offset", "Expected a timestamp of at most 6 digits after the second"
+CALENDAR, YEARS = "Expected a timestamp that the calendar has", "Expected a timestamp in the years 1 to 9999"
+
+
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("value", "reason", "what"),
     [
-        ("1970-01-01T00:00:00", "wrong_format"), ("1970-01-01 00:00:00Z", "wrong_format"), ("1970-01-01T00:00:00.0000001Z", "out_of_range"),
-        ("1970-02-30T00:00:00Z", "out_of_range"), ("1970-01-01T24:00:00Z", "out_of_range"), ("1970-01-01T00:00:00+24:00", "out_of_range"),
-        ("1970-01-01T00:00:00+00:60", "out_of_range"), ("0001-01-01T00:00:00+00:01", "out_of_range"),
-        ("9999-12-31T23:59:59-00:01", "out_of_range"),
+        ("1970-01-01T00:00:00", "wrong_format", FORM), ("1970-01-01 00:00:00Z", "wrong_format", FORM),
+        ("1970-01-01T00:00:00.0000001Z", "out_of_range", FINER), ("1970-02-30T00:00:00Z", "out_of_range", CALENDAR),
+        ("1970-01-01T24:00:00Z", "out_of_range", CALENDAR), ("1970-01-01T00:00:00+24:00", "out_of_range", CALENDAR),
+        ("1970-01-01T00:00:00+00:60", "out_of_range", CALENDAR), ("0001-01-01T00:00:00+00:01", "out_of_range", YEARS),
+        ("9999-12-31T23:59:59-00:01", "out_of_range", YEARS), (5, "wrong_type", "Expected str, got int"),
+        ({}, "wrong_type", "Expected str, got object"),
     ],
 )  # fmt: skip
-def test_what_is_no_instant(text: str, reason: str) -> None:
-    """Without an offset, finer than a microsecond, or outside the calendar."""
-    assert refused(pa.timestamp("us", tz="UTC"), text)[0] == reason
+def test_what_is_no_instant(value: object, reason: str, what: str) -> None:
+    """Without an offset, finer than a microsecond, or outside the calendar; the detail says which, and where."""
+    assert refused(pa.timestamp("us", tz="UTC"), value) == (reason, f"{what} - at $.a")
+
+
+FIRST, LAST = -62_135_596_800, 253_402_300_799  # seconds
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
+def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
+    """It becomes microseconds since 1970, exactly, within the years 1 to 9999; no text is taken for it."""
+    kind, one = pa.timestamp("us", tz="UTC"), 1_000_000 // factor
+    for value, micros in (
+        (0, 0),
+        (7, 7 * factor),
+        (-1, -factor),
+        (LAST * one, LAST * 1_000_000),
+        (-62_135_596_800 * one, -62_135_596_800_000_000),
+    ):
+        found = taken(kind, value, unit)
+        assert (found, type(found)) == (micros, int)
+    for beyond in ((LAST + 1) * one, FIRST * one - 1):
+        assert refused(kind, beyond, unit) == ("out_of_range", f"{YEARS} - at $.a")
+    assert refused(kind, LongInteger("9" * 30), unit) == ("out_of_range", "Expected an integer of 64 bits - at $.a")
+    assert refused(kind, "1970-01-01T00:00:00Z", unit) == ("wrong_type", "Expected int, got str - at $.a")
 
 
 def test_days_and_others_are_taken_as_they_are() -> None:
