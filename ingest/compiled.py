@@ -18,22 +18,30 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
+import numba.extending
+from numba import types
+from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
+"""As Python sees it. What numba makes of its arguments, Python's types have no words for."""
 
 _LOG = logging.getLogger("windrow.compiled")
 _FLAGS = {"nogil": True, "error_model": "numpy"}
 """Without Python's lock, and without a look for zero before each division. Bounds are looked at where NUMBA_BOUNDSCHECK=1 says so."""
 _DECORATING = threading.Lock()
-_njit: Any = numba.njit  # its types know neither these flags nor its settings
+_njit: Any = numba.njit  # numba's types know neither these flags nor its settings
 _settings: Any = numba.config
+_pointer: Any = types.CPointer
+
+intrinsic: Callable[[Function], Function] = numba.extending.intrinsic
+"""Makes a function of LLVM's instructions; its first argument is numba's, not the caller's."""
 
 
-def compiled(signature: object) -> Callable[[F], F]:
+def compiled(signature: object) -> Callable[[Function], Function]:
     """A function that Python calls, compiled for one signature: a text, or numba's types of its arguments.
 
     It is kept in a folder of its sources: the modules beside it, for what it calls is compiled into it, numba's version and settings, and
@@ -42,24 +50,56 @@ def compiled(signature: object) -> Callable[[F], F]:
     If there is no such place, or what lies there is damaged, the function is compiled for this process alone.
     """
 
-    def decorate(function: F) -> F:
+    def decorate(function: Function) -> Function:
         source = Path(function.__code__.co_filename)
         for folder in _folders(source):
             try:
                 return _kept(function, signature, folder)
-            except Exception as error:  # noqa: BLE001  # whatever numba meets in damaged files or on a full disk; compiling anew tells a bug
+            except NumbaError:
+                raise  # the function is no such function
+            except Exception as error:  # noqa: BLE001  # whatever there is to meet in damaged files and on a full disk
                 _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
         return _njit(signature, **_FLAGS)(function)  # type: ignore[no-any-return]
 
     return decorate
 
 
-def part(function: F) -> F:
+def part(function: Function) -> Function:
     """A piece of compiled functions: it becomes part of each that calls it, and is never called from Python."""
     return _njit(**_FLAGS)(function)  # type: ignore[no-any-return]
 
 
-def _kept(function: F, signature: object, folder: Path) -> F:
+def inlined(function: Function) -> Function:
+    """A part that is written out wherever it is called: for what is called for every value, and has many arguments."""
+    return _njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
+
+
+@intrinsic
+def _memory(_: Any, array: Any) -> Any:
+    """The address of a contiguous array's first element, as something that can be indexed."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return _pointer(array.dtype)(array), code
+
+
+@part
+def _itself(array: Any) -> Any:
+    return array
+
+
+CHECKED = bool(_settings.BOUNDSCHECK)
+"""Whether all bounds are checked, which is for tests."""
+
+memory = _itself if CHECKED else _memory
+"""A contiguous array's memory, for functions that are called often: numba counts the users of an array at each call, by an atomic step.
+
+It is indexed like the array, and lives no longer than it. Its bounds can't be checked: so where they shall be, it is the array.
+"""
+
+
+def _kept(function: Function, signature: object, folder: Path) -> Function:
     """The function, from the folder or compiled and put there. numba has the folder from a setting for all, so one asks at a time."""
     with _DECORATING:
         before, _settings.CACHE_DIR = _settings.CACHE_DIR, str(folder)

@@ -12,7 +12,8 @@ FIRST_MS = 1_760_000_000_000  # 2025-10-09T08:53:20Z; one message a millisecond,
 DISTINCT = 20_000
 
 
-def _values() -> list[bytes]:
+def values() -> list[bytes]:
+    """Their bytes, as many as differ."""
     r = random.Random(1)
     return [
         json.dumps(
@@ -32,7 +33,7 @@ def fill(bootstrap: str, topic: str, n: int, partitions: int) -> float:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})]).values():
         future.result(60)
-    values = _values()
+    made = values()
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -45,11 +46,11 @@ def fill(bootstrap: str, topic: str, n: int, partitions: int) -> float:
     for i in range(n):
         while True:
             try:
-                producer.produce(topic, values[i % DISTINCT], key=b"k%d" % (i % 100_000), partition=i % partitions, timestamp=FIRST_MS + i)
+                producer.produce(topic, made[i % DISTINCT], key=b"k%d" % (i % 100_000), partition=i % partitions, timestamp=FIRST_MS + i)
                 break
             except BufferError:
                 producer.poll(0.1)
         if i % 10_000 == 0:
             producer.poll(0)
     producer.flush()
-    return sum(map(len, values)) / len(values)
+    return sum(map(len, made)) / len(made)

@@ -61,7 +61,10 @@ FRAME = {
 CALLED = {"dotenv", "pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
 """What the frame loads for any command that is called: typer looks for pydantic's types by itself."""
 
-HEAVY = {"pandas", "pandera", "polars", "duckdb", "pyspark", "py4j", "structlog", "psutil", "hypothesis", "dagster", "typeguard"}
+HEAVY = {
+    "pandas", "pandera", "polars", "duckdb", "numba", "llvmlite", "pyspark", "py4j", "structlog", "psutil", "hypothesis", "dagster",
+    "typeguard",
+}  # fmt: skip
 """What only those need who decode, run tasks, or show a bug."""
 
 

@@ -1,8 +1,8 @@
 """The truth about one message: strict JSON by the columns, or a precise refusal. Simple, and slow.
 
 The standard library parses, because it alone hands over every number's literal and every key of an object, duplicates too; msgspec, whose
-wording the refusals keep, takes the last of two equal keys and an integer of any size for a float. `fast.py` may only take what this module
-takes too.
+wording the refusals keep, takes the last of two equal keys and an integer of any size for a float. `onepass.py` may only take what this
+module takes too.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import polars as pl
 
 
 class Scalars(pp.DataFrameModel):
-    """Every type that the fast way covers, all nullable but one."""
+    """Every type but lists and maps, all nullable but one."""
 
     id: pl.Int64
     tiny: pl.Int8 = pp.Field(nullable=True)
@@ -28,7 +28,7 @@ class Scalars(pp.DataFrameModel):
 
 
 class Nested(pp.DataFrameModel):
-    """Lists and maps, which only the strict way decodes."""
+    """Lists and maps."""
 
     id: pl.Int64
     tags: pl.List(pl.String) = pp.Field(nullable=True)

@@ -13,8 +13,8 @@ from tests.contracts.decoder_contract import DecoderContract
 HERE = Path(__file__).parent
 
 
-class TestFast(DecoderContract):
-    """Scalars, which DuckDB takes first."""
+class TestScalars(DecoderContract):
+    """What is no list and no map."""
 
     GOOD: ClassVar = [b'{"id":1}', b'{"id":2,"name":"x","more":[{}]}', b' {"id": 3, "amount": 1.5}', b'{"id":4,"name":"\\u00fc"}']
     BAD: ClassVar = [
@@ -26,8 +26,8 @@ class TestFast(DecoderContract):
         return JsonDecoder("models.py:Scalars", HERE)
 
 
-class TestStrict(TestFast):
-    """Lists and maps, which the strict way alone takes."""
+class TestNested(TestScalars):
+    """Lists and maps."""
 
     GOOD: ClassVar = [b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2}', b'{"id":3,"tags":[],"stock":{}}']
     BAD: ClassVar = [b'{"id":1,"tags":[["hunter2"]]}', b'{"id":"hunter2"}', b'{"id":1,"stock":"hunter2"}']

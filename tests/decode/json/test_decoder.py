@@ -52,7 +52,7 @@ def test_unknown_fields_die_where_the_spec_says_so() -> None:
 
 
 def test_lists_and_maps_become_rows() -> None:
-    """By the strict way alone, of the declared Arrow types."""
+    """Of the declared Arrow types."""
     decoded = NESTED.open()(valued([b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}']))
     assert decoded.rows.schema == Columns.of(Nested).arrow_schema
     assert decoded.rows.column("stock").to_pylist() == [[("x", 1)], None]

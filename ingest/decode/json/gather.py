@@ -1,0 +1,130 @@
+"""What the pass wrote down, as Arrow's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import int32, int64, uint8
+
+from ingest.compiled import compiled, memory
+from ingest.decode.json.layout import BOOL, DECIMAL, FLOAT32, KIND, LIST, MAP, SPACE, STRUCT, TEXT, WIDE, WIDTH, Node
+from ingest.decode.json.text import OCTETS, unescape
+from ingest.decode.json.words import put_word, word_at
+
+_NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.date32(): np.int32}
+_LENGTH = 0xFFFF_FFFF
+"""The bits of a string's, list's or map's value that hold its length, times two."""
+_SPARE = 8
+"""Bytes behind the last string, so that strings are copied in words."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The values of all nodes: 64 bits each, and whether they are there. Of each node they lie from its place in `bases` on.
+
+    `data`: the bytes of the messages; `counts`: how many values the nodes of each space have. Of wide decimals the high halves lie
+    behind the low ones.
+    """
+
+    data: npt.NDArray[np.uint8]
+    counts: npt.NDArray[np.int64]
+    bases: npt.NDArray[np.int64]
+    values: npt.NDArray[np.int64]
+    present: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node], data: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]) -> Gathered:
+        """Nothing yet."""
+        bases = np.cumsum([0, *(int(counts[node.space]) * (2 if node.kind == WIDE else 1) for node in nodes)])
+        return cls(data, counts, bases[:-1], np.zeros(bases[-1], np.int64), np.zeros(bases[-1], np.uint8))
+
+    def array(self, node: Node) -> pa.Array:
+        """A node's array, with all below it."""
+        n, base = int(self.counts[node.space]), int(self.bases[node.number])
+        values, present = self.values[base : base + n], self.present[base : base + n]
+        nulls = n - int(np.count_nonzero(present))
+        valid = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
+        if node.kind == STRUCT:
+            return pa.Array.from_buffers(node.type, n, [valid], nulls, children=[self.array(child) for child in node.children])
+        if node.kind in {TEXT, LIST, MAP}:
+            return self._lengths(node, values, present, valid, nulls)
+        stored = _stored(node, values, self.values[base + n : base + 2 * n])
+        return pa.Array.from_buffers(node.type, n, [valid, pa.py_buffer(stored)], nulls)
+
+    def _lengths(
+        self, node: Node, values: npt.NDArray[np.int64], present: npt.NDArray[np.uint8], valid: pa.Buffer | None, nulls: int
+    ) -> pa.Array:
+        """Strings, lists or maps."""
+        offsets = np.empty(len(values) + 1, np.int32)
+        add_lengths(values, present, offsets)
+        buffers = [valid, pa.py_buffer(offsets)]
+        if node.kind == TEXT:
+            letters = np.empty(int(offsets[-1]) + _SPARE, np.uint8)
+            copy_texts(self.data, values, present, offsets, letters)
+            return pa.Array.from_buffers(node.type, len(values), [*buffers, pa.py_buffer(letters[:-_SPARE])], nulls)
+        children = [self.array(child) for child in node.children]
+        if node.kind == MAP:
+            entry = pa.struct([node.type.key_field, node.type.item_field])
+            children = [pa.Array.from_buffers(entry, len(children[0]), [None], 0, children=children)]
+        return pa.Array.from_buffers(node.type, len(values), buffers, nulls, children=children)
+
+
+def _stored(node: Node, values: npt.NDArray[np.int64], behind: npt.NDArray[np.int64]) -> npt.NDArray[np.generic]:
+    """Values as Arrow has them in memory."""
+    if node.kind in {DECIMAL, WIDE}:
+        return np.stack([values, behind if node.kind == WIDE else values >> 63], axis=1)
+    if node.kind == BOOL:
+        return np.packbits(values.astype(np.uint8), bitorder="little")
+    if node.kind == FLOAT32:
+        return values.view(np.float64).astype(np.float32)
+    return values.astype(_NUMPY.get(node.type, np.int64), copy=False)
+
+
+@compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
+def spread(tape, entries, tables, counts, bases, values, present):
+    """Bring the tape's entries to the stretches of their nodes."""
+    tape_at, tables_at, bases_at, values_at, present_at = memory(tape), memory(tables), memory(bases), memory(values), memory(present)
+    entry = 0
+    while entry < entries:
+        node, index = tape_at[2 * entry] >> 32, tape_at[2 * entry] & 0xFFFF_FFFF
+        at = bases_at[node] + index
+        values_at[at] = tape_at[2 * entry + 1]
+        present_at[at] = 1
+        entry += 1
+        if tables_at[node * WIDTH + KIND] == WIDE:
+            values_at[at + counts[tables_at[node * WIDTH + SPACE]]] = tape_at[2 * entry + 1]
+            entry += 1
+
+
+@compiled((int64[::1], uint8[::1], int32[::1]))
+def add_lengths(values, present, offsets):
+    """Where each string, list or map begins, and the last one ends."""
+    values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
+    end = offsets_at[0] = 0
+    for i in range(len(values)):
+        end += (values_at[i] & _LENGTH) >> 1 if present_at[i] else 0
+        offsets_at[i + 1] = end
+
+
+@compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
+def copy_texts(data, values, present, offsets, letters):
+    """All strings behind each other, their escapes replaced. `letters` has room for eight bytes more, which are written to in between."""
+    source, target, size = memory(data), memory(letters), len(data)
+    values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
+    for i in range(len(values)):
+        if not present_at[i]:
+            continue
+        at, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
+        if values_at[i] & 1:
+            unescape(source, at, target, begin, end)
+            continue
+        while begin < end and at + 8 <= size:
+            put_word(target, begin, word_at(source, at))
+            at, begin = at + 8, begin + 8
+        while begin < end:
+            target[begin] = source[at]
+            at, begin = at + 1, begin + 1

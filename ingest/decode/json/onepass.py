@@ -1,0 +1,87 @@
+"""The fast way: one compiled pass from the bytes of many messages into Arrow's arrays. What isn't certain is left to `strict.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest.decode.json.gather import Gathered, spread
+from ingest.decode.json.layout import WIDE, nodes_of, tables_of
+from ingest.decode.json.scan import room_for_keys, scan
+from ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state
+from ingest.decode.json.strict import Unknown
+from ingest.schema.columns import Columns
+
+_KEPT = 1 << 20
+"""Entries of the tape, and of the table of keys, whose memory stays for the next batch; what a large message takes is given back."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Which messages were taken, and their rows' columns, in the order of the messages."""
+
+    mask: npt.NDArray[np.bool_]
+    columns: list[pa.Array]
+
+
+class OnePass:
+    """The pass for some columns. Not for several threads at once."""
+
+    def __init__(self, columns: Columns, unknown: Unknown) -> None:
+        self._nodes = nodes_of(columns)
+        self._tables = tables_of(self._nodes)
+        self._spaces = 1 + max(node.inner for node in self._nodes)
+        self._others = unknown == "ignore"
+        self._required = sum(node.required for node in self._nodes)
+        self._widest = 2 if any(node.kind == WIDE for node in self._nodes) else 1
+        self._state = fresh_state(self._spaces)
+        self._tape = self._keys = np.zeros(0, np.int64)
+
+    def decode(self, messages: pa.BinaryArray) -> Taken:
+        """What is certain of the messages. A null is not taken."""
+        data, begins, ends = _octets(messages)
+        longest, size = int((ends - begins).max(initial=0)), int(ends[-1] - begins[0]) if len(ends) else 0
+        self._reserve(longest, size)
+        names, room = _with_room(self._tables.names, longest)
+        mask = np.zeros(len(messages), np.uint8)
+        tables, state, tape = self._tables.numbers, self._state, self._tape
+        state[ENTRIES], state[SPARE], state[ITEMS : ITEMS + self._spaces] = 0, len(self._tables.names), 0
+        scan(data, begins, ends, names, room, self._others, self._required, tables, state, tape, self._keys, mask)
+        gathered = Gathered.of(self._nodes, data, state[ITEMS : ITEMS + self._spaces].copy())
+        spread(tape, state[ENTRIES], tables, gathered.counts, gathered.bases, gathered.values, gathered.present)
+        if state[ENTRIES] > _KEPT:
+            self._tape = np.zeros(0, np.int64)
+        if len(self._keys) > 2 * _KEPT:
+            self._keys = np.zeros(0, np.int64)
+        return Taken(mask.view(np.bool_), [gathered.array(node) for node in self._nodes[0].children])
+
+    def _reserve(self, longest: int, size: int) -> None:
+        """Room for what so many bytes may hold: a value takes two of them at least. Memory that nothing is written to costs nothing."""
+        entries = 2 * self._widest * (size // 2 + 1)
+        if len(self._tape) < entries:
+            self._tape = np.empty(entries, np.int64)
+        keys = 2 * room_for_keys(longest)
+        if len(self._keys) < keys:
+            self._keys = np.zeros(keys, np.int64)
+
+
+def _with_room(names: bytes, longest: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """The bytes of all names with room for one more behind them, to read and to write."""
+    room = np.zeros(len(names) + longest + 8, np.uint8)
+    room[: len(names)] = np.frombuffer(names, np.uint8)
+    read = room.view()
+    read.setflags(write=False)
+    return read, room
+
+
+def _octets(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The bytes of all messages, and where each begins and ends; a null is none."""
+    _, starts, data = messages.buffers()
+    edges = np.frombuffer(starts, np.int32)[messages.offset : messages.offset + len(messages) + 1]
+    begins, ends = edges[:-1], edges[1:]
+    if messages.null_count:
+        ends = np.where(messages.is_valid().to_numpy(zero_copy_only=False), ends, begins)
+    return np.frombuffer(data or b"", np.uint8), begins, ends

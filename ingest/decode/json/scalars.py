@@ -1,0 +1,134 @@
+"""One value of a column that is no object and no array, from its bytes to the tape. Compiled; -1 says: not certain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingest.compiled import inlined, part
+from ingest.decode.json.instants import day_text, instant_text
+from ingest.decode.json.layout import (
+    BOOL,
+    DAY,
+    FACTOR,
+    FLOAT32,
+    FLOAT64,
+    HIGH,
+    INSTANT,
+    INTEGER,
+    KIND,
+    LOW,
+    REQUIRED,
+    TEXT,
+    WIDE,
+    WIDTH,
+)  # fmt: skip
+from ingest.decode.json.numbers import FRACTION, LONG, WHOLE, decimal, double, number
+from ingest.decode.json.state import ENTRIES
+from ingest.decode.json.text import QUOTE, byte, text_end, word
+
+_TRUE, _FALSE, _NULL = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null"))
+_LETTER_T, _LETTER_F, _LETTER_N = b"tfn"
+_U = np.uint64
+_LARGEST_SINGLE = float(np.finfo(np.float32).max)
+
+
+@inlined
+def put(tape, state, node, index, value):
+    """Write one value down: 64 bits, whatever its kind."""
+    entry = 2 * state[ENTRIES]
+    tape[np.uintp(entry)] = node << 32 | index
+    tape[np.uintp(entry + 1)] = value
+    state[ENTRIES] += 1
+
+
+@part
+def skipped(data, at, end):
+    """Behind a value that no column is for, and that is no object and no array."""
+    c = byte(data, at)
+    if c == QUOTE:
+        at, _ = text_end(data, at + 1, end)
+        return at + 1 if at >= 0 else -1
+    if c == _LETTER_T:
+        return word(data, at, end, _TRUE)
+    if c == _LETTER_F:
+        return word(data, at, end, _FALSE)
+    if c == _LETTER_N:
+        return word(data, at, end, _NULL)
+    at, _, _, _, _ = number(data, at, end)
+    return at
+
+
+@inlined
+def scalar(data, at, end, tables, tape, state, node, index):
+    """Behind a node's value, which is written down."""
+    row, c = node * WIDTH, byte(data, at)
+    kind = tables[np.uintp(row + KIND)]
+    if c == _LETTER_N:
+        return -1 if tables[np.uintp(row + REQUIRED)] else word(data, at, end, _NULL)
+    if kind == TEXT:
+        return _text(data, at, end, tape, state, node, index) if c == QUOTE else -1
+    if kind <= FLOAT32:
+        return _number(data, at, end, tables, tape, state, node, index, kind)
+    if kind <= WIDE:
+        return _decimal(data, at, end, tables, tape, state, node, index, kind)
+    if kind == BOOL:
+        at = word(data, at, end, _TRUE if c == _LETTER_T else _FALSE)
+        put(tape, state, node, index, np.int64(c == _LETTER_T))
+        return at
+    if kind > DAY or c != QUOTE:
+        return -1
+    if kind == INSTANT:
+        at, value = instant_text(data, at + 1, end)
+    else:
+        at, value = day_text(data, at + 1, end)
+    put(tape, state, node, index, value)
+    return at
+
+
+@inlined
+def _text(data, at, end, tape, state, node, index):
+    """A string is written down as where it is, how long it is without its escapes, and whether it has any."""
+    closing, less = text_end(data, at + 1, end)
+    if closing < 0:
+        return -1
+    length = closing - at - 1 - less
+    put(tape, state, node, index, (at + 1) << 32 | length << 1 | (less > 0))
+    return closing + 1
+
+
+@inlined
+def _number(data, at, end, tables, tape, state, node, index, kind):
+    row = node * WIDTH
+    at, what, negative, digits, power = number(data, at, end)
+    if at < 0 or what == LONG:
+        return -1
+    if kind == INTEGER:
+        if what != WHOLE or digits > _U(1 << 63) - _U(not negative):
+            return -1
+        value = -np.int64(digits) if negative else np.int64(digits)
+        if value < tables[np.uintp(row + LOW)] or value > tables[np.uintp(row + HIGH)]:
+            return -1
+        put(tape, state, node, index, value * tables[np.uintp(row + FACTOR)])
+        return at
+    if what == WHOLE and digits > _U(1 << (53 if kind == FLOAT64 else 24)):
+        return -1
+    sure, size = double(digits, power)
+    if not sure or (kind == FLOAT32 and size > _LARGEST_SINGLE):
+        return -1
+    if negative and (what == FRACTION or digits):  # -0 is the integer 0
+        size = -size
+    put(tape, state, node, index, np.float64(size).view(np.int64))
+    return at
+
+
+@part
+def _decimal(data, at, end, tables, tape, state, node, index, kind):
+    quoted = byte(data, at) == QUOTE
+    precision, scale = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)]
+    at, high, low = decimal(data, at + quoted, end, precision, scale)
+    if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
+        return -1
+    put(tape, state, node, index, np.int64(low))
+    if kind == WIDE:
+        put(tape, state, node, index, np.int64(high))
+    return at + quoted

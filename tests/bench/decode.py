@@ -1,0 +1,122 @@
+"""What decoding costs, by the kind of schema.
+
+python -m tests.bench.decode
+
+Each kind is one batch of 32,768 messages, decoded again and again by one thread; the best of the runs counts, in CPU seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import pandera.polars as pp
+import polars as pl
+import pyarrow as pa
+
+from ingest.decode.json.machine import Machine
+from tests.bench.orders import values
+from tests.bench.orders_schema import Order
+
+MESSAGES = 32_768
+RUNS = 10
+
+
+class Lists(pp.DataFrameModel):
+    """Lists of numbers and of strings."""
+
+    id: pl.Int64
+    prices: pl.List(pl.Float64)
+    tags: pl.List(pl.String)
+
+
+class Structs(pp.DataFrameModel):
+    """Structs, a list of them, and a map."""
+
+    id: pl.Int64
+    place: pl.Struct({"city": pl.String, "zip": pl.Int32, "at": pl.Struct({"lat": pl.Float64, "lon": pl.Float64})})
+    lines: pl.List(pl.Struct({"sku": pl.String, "price": pl.Decimal(10, 2), "count": pl.Int32}))
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(metadata={"map": True})
+
+
+class Few(pp.DataFrameModel):
+    """Two fields of many."""
+
+    id: pl.Int64
+    name: pl.String
+
+
+KINDS = (pl.Int64, pl.String, pl.Float64, pl.Boolean, pl.Int32, pl.Date)
+WIDE = {f"column_{i:02}": KINDS[i % len(KINDS)] for i in range(60)}
+Wide = type("Wide", (pp.DataFrameModel,), {"__annotations__": WIDE, "__module__": __name__})
+
+
+def _word(r: random.Random) -> str:
+    return "".join(r.choices("abcdefghijklmnopqrstuvwxyz", k=r.randint(4, 14)))
+
+
+def _lists(r: random.Random, i: int) -> dict[str, Any]:
+    return {
+        "id": i,
+        "prices": [round(r.random() * 100, 2) for _ in range(r.randint(0, 12))],
+        "tags": [_word(r) for _ in range(r.randint(0, 8))],
+    }
+
+
+def _structs(r: random.Random, i: int) -> dict[str, Any]:
+    place = {
+        "city": _word(r),
+        "zip": r.randrange(100_000),
+        "at": {"lat": round(r.uniform(-90, 90), 5), "lon": round(r.uniform(-180, 180), 5)},
+    }
+    lines = [{"sku": _word(r), "price": round(r.random() * 100, 2), "count": r.randint(1, 9)} for _ in range(r.randint(1, 4))]
+    return {"id": i, "place": place, "lines": lines, "stock": {_word(r): r.randrange(1000) for _ in range(r.randint(0, 4))}}
+
+
+def _wide(r: random.Random, i: int) -> dict[str, Any]:
+    made = {
+        pl.Int64: i,
+        pl.String: _word(r),
+        pl.Float64: round(r.random() * 1000, 2),
+        pl.Boolean: i % 2 == 0,
+        pl.Int32: i % 1000,
+        pl.Date: "2026-01-05",
+    }
+    return {name: made[kind] for name, kind in WIDE.items()}
+
+
+def _shuffled(r: random.Random, i: int) -> dict[str, Any]:
+    return dict(r.sample(list(_wide(r, i).items()), len(WIDE)))
+
+
+def _unknown(r: random.Random, i: int) -> dict[str, Any]:
+    return {"id": i, "more": _structs(r, i), "name": _word(r), "other": _lists(r, i)}
+
+
+CASES = {
+    "orders": (Order, None), "60 columns": (Wide, _wide), "60 columns, shuffled": (Wide, _shuffled), "lists": (Lists, _lists),
+    "structs, lists of them, maps": (Structs, _structs), "unknown nested fields": (Few, _unknown),
+}  # fmt: skip
+
+
+def main() -> None:
+    """One line a kind."""
+    r = random.Random(1)
+    print(f"{'':30}{'bytes':>7}{'M messages/s':>14}{'ns/byte':>9}")
+    for name, (model, make) in CASES.items():
+        made = values()[:MESSAGES] if make is None else [json.dumps(make(r, i), separators=(",", ":")).encode() for i in range(2_000)]
+        messages = pa.array((made * (MESSAGES // len(made) + 1))[:MESSAGES], pa.binary())
+        size = sum(map(len, messages.to_pylist()))
+        machine, best = Machine(model, "ignore"), float("inf")
+        for _ in range(RUNS):
+            began = time.process_time()
+            decoded = machine.decode(messages, "dead")
+            best = min(best, time.process_time() - began)
+        assert decoded.rows.num_rows == MESSAGES
+        print(f"{name:30}{size / MESSAGES:7.0f}{MESSAGES / best / 1e6:14.2f}{best / size * 1e9:9.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""The compiled pass takes only what the strict way takes, with the same values, and of whole documents nearly all."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ingest.decode.json.layout import hash_of
+from ingest.decode.json.onepass import OnePass
+from ingest.decode.json.scan import _HASH_STEP, MOST_PROBES, room_for_keys
+from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
+from ingest.decode.json.values import RefusedValueError
+from ingest.schema.columns import Column, Columns
+from tests.decode.json import schemas
+from tests.decode.json.documents import FITTING, KEYS, LITERALS, documents
+from tests.decode.json.models import Nested, Scalars
+from tests.profiles import examples
+
+ROOT = Path(__file__).parents[3]
+COLUMNS = Columns.of(Scalars)
+DOCUMENTS = 2_000
+"""Of a part of the long test: a schema for every hundred."""
+
+
+class Both:
+    """The pass and the truth, for some columns."""
+
+    def __init__(self, columns: Columns, unknown: Unknown) -> None:
+        self.columns = columns
+        self.fast = OnePass(columns, unknown)
+        self.strict = Strict(columns, unknown)
+
+    def compare(self, messages: list[bytes]) -> tuple[int, int]:
+        """Prove the promise for each message; how many the pass took, and how many are rows."""
+        taken = self.fast.decode(pa.array(messages, pa.binary()))
+        truth = [strictly(self.strict, message) for message in messages]
+        mask = taken.mask.tolist()
+        assert [m for m, t, row in zip(messages, mask, truth, strict=True) if t and row is None] == []
+        expected = schemas.rows(self.columns, [row for t, row in zip(mask, truth, strict=True) if t and row is not None])
+        for column, array, wanted in zip(self.columns.columns, taken.columns, expected, strict=True):
+            array.validate(full=True)
+            assert array.type == column.type
+            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name  # repr: 0.0 is not -0.0
+        return sum(mask), sum(row is not None for row in truth)
+
+
+WAYS: dict[Unknown, Both] = {unknown: Both(COLUMNS, unknown) for unknown in ("ignore", "dead")}
+
+
+def strictly(strict: Strict, message: bytes) -> list[Any] | None:
+    """The truth."""
+    try:
+        return strict.decode(message)
+    except RefusedValueError:
+        return None
+
+
+def one(kind: pa.DataType, epoch: str | None = None) -> Both:
+    """For a single column `a`."""
+    return Both(Columns((Column("a", kind, nullable=True, epoch=epoch),)), "ignore")
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "dead"])
+@pytest.mark.parametrize("seed", range(3))
+def test_generated_and_mutated_documents(seed: int, unknown: Unknown) -> None:
+    """Thousands of documents, half of them broken: never taken where the truth refuses, and nearly all rows are taken."""
+    fast, rows = WAYS[unknown].compare(documents(3_000, seed))
+    assert fast > 0.97 * rows
+
+
+@pytest.mark.sampled(2, of=550)
+def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
+    """Schemas of all kinds, nested, with odd names; documents in any order and style, whole and broken: only what is right is taken."""
+    fast = rows = 0
+    for _ in range(DOCUMENTS // 100):
+        columns = schemas.columns_of(dice, dice.choice((3, 8, 8, 30)))
+        both = Both(columns, dice.choice(("ignore", "dead")))
+        whole = [schemas.document(dice, columns) for _ in range(50)]
+        counts = both.compare(dice.sample([*whole, *(schemas.mutated(dice, document) for document in whole)], 100))
+        fast, rows = fast + counts[0], rows + counts[1]
+    assert fast > 0.6 * rows  # how many numbers there are that only the strict way tells, the dice say
+    assert rows > 0.2 * DOCUMENTS
+
+
+@pytest.mark.slow
+def test_no_byte_outside_its_memory_is_looked_at() -> None:
+    """The same code with checks of all bounds, in a process of its own, on schemas and documents as above: no index is ever wrong."""
+    command = [sys.executable, "-m", "tests.decode.json.test_onepass"]
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "checked"), done.stderr
+
+
+@pytest.mark.parametrize("kind", schemas.SCALARS, ids=str)
+def test_whole_values_of_each_kind_are_taken(kind: pa.DataType, dice: random.Random) -> None:
+    """As a column, in a struct, in a list and in a map: nine of ten at least, where they are none that only the strict way can tell."""
+    columns = Columns(
+        tuple(
+            Column(name, nested, nullable=True)
+            for name, nested in (
+                ("plain", kind), ("inside", pa.struct([("x", kind)])), ("list", pa.list_(kind)), ("map", pa.map_(pa.string(), kind)),
+            )
+        )
+    )  # fmt: skip
+    fast, rows = Both(columns, "dead").compare([schemas.document(dice, columns, odd=0) for _ in range(300)])
+    assert fast > (0.4 if pa.types.is_floating(kind) else 0.9) * rows  # of subnormal and overlong numbers there are many among the floats
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "dead"])
+def test_every_literal_under_every_key(unknown: Unknown) -> None:
+    """Each odd value in each column, under known, unknown, escaped and repeated names."""
+    fast, rows = WAYS[unknown].compare([f'{{"id":1,{key}:{literal}}}'.encode() for key in KEYS for literal in LITERALS])
+    assert fast > 0.85 * rows > 50
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "dead"])
+def test_every_pair_of_keys(unknown: Unknown) -> None:
+    """Duplicates are found whatever the spelling of the key and the space around it."""
+    pairs = [f'{{"id":1,{a}:1,{b}{gap}:1}}'.encode() for a in KEYS for b in KEYS for gap in ("", " ", "\n", "\t\r ")]
+    fast, rows = WAYS[unknown].compare(pairs)
+    assert fast == rows > 50
+
+
+def test_equal_keys_in_different_objects_are_no_duplicates() -> None:
+    """In lists of structs, in maps beside each other, and in objects that no column is for, one in another."""
+    both = Both(Columns.of(Nested), "ignore")
+    good = [b'{"id":1,"lines":[{"sku":"a"},{"sku":"b"}],"stock":{"a":1},"more":[{"a":{"a":1}},{"a":2}],"other":{"a":1}}']
+    bad = [b'{"id":1,"stock":{"a":1,"a":2}}', b'{"id":1,"lines":[{"sku":"a","sku":"b"}]}', b'{"id":1,"more":{"b":{"a":1,"\\u0061":1}}}']
+    assert both.compare(good * 3) == (3, 3)
+    assert both.compare([*good, *bad, *good]) == (2, 2)
+
+
+def test_whole_documents_are_all_taken() -> None:
+    """What producers really send needs no second look, compact or spaced, with or without other fields."""
+    whole = [
+        f'{{"id":{gap}1,{gap}{key}:{gap}{value}}}'.encode()
+        for key, values in FITTING.items()
+        if key != '"id"'
+        for value in values
+        for gap in ("", " ", "\n  ")
+    ]
+    assert WAYS["ignore"].compare(whole) == (len(whole), len(whole))
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(LITERALS)), max_size=6), st.binary(max_size=3), st.integers(0, 200))
+@example([('"id"', "1")], b",", 7)
+def test_any_mix_of_fields_with_any_bytes_in_between(fields: list[tuple[str, str]], noise: bytes, at: int) -> None:
+    """The same for what Hypothesis thinks of."""
+    text = ("{" + ",".join(f"{k}:{v}" for k, v in fields) + "}").encode()
+    WAYS["ignore"].compare([text, text[:at] + noise + text[at:]])
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.binary(max_size=12), max_size=20))
+def test_any_bytes_in_a_string(texts: list[bytes]) -> None:
+    """UTF-8 and escapes are judged as the strict way does."""
+    both = one(pa.string())
+    both.compare([b'{"a":"' + padding + text + b'"}' for text in texts for padding in (b"", b"seven77", b"eight888", b"\\n")])
+
+
+def test_characters_at_the_edges_of_their_lengths() -> None:
+    """First and last of each length, and what is overlong, a surrogate, beyond the last, or cut off; as bytes and escaped."""
+    edges = [0x20, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]
+    good = [chr(code).encode() for code in edges]
+    escaped = [chr(code).encode("utf-16-be").hex() for code in edges]
+    pairs = ["".join(f"\\u{text[i : i + 4]}" for i in range(0, len(text), 4)).encode() for text in escaped]
+    bad = [
+        b"\x80",
+        b"\xc0\x80",
+        b"\xc1\xbf",
+        b"\xe0\x9f\xbf",
+        b"\xed\xa0\x80",
+        b"\xf0\x8f\xbf\xbf",
+        b"\xf4\x90\x80\x80",
+        b"\xf5\x80\x80\x80",
+    ]
+    halves = [
+        rb"\ud800",
+        rb"\udbff\u0041",
+        rb"\udc00",
+        rb"\ud800\ud800",
+        rb"\ud83d\ude0",
+        rb"\u00e",
+        rb"\x41",
+        b"\x1f",
+        *(c[:-1] for c in good[2:]),
+    ]
+    messages = [b'{"a":"' + text + tail + b'"}' for text in (*good, *pairs, *bad, *halves) for tail in (b"", b"x", b"long enough")]
+    assert one(pa.string()).compare(messages) == (60, 60)
+
+
+def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
+    """To the last bit: all exponents, up to 19 digits, halves between two doubles, and near the ends. Nearly all are taken."""
+    literals = [f"{dice.randrange(10 ** dice.randint(1, 19))}e{dice.randint(-330, 300)}" for _ in range(6_000)]
+    literals += [repr(struct.unpack("<d", dice.randbytes(8))[0]) for _ in range(6_000)]
+    literals += [
+        f"{(1 << 53) + 2 * dice.randrange(1 << 52) + 1}{tail}" for _ in range(1_000) for tail in (".0", "e0", "00e-2", "e1", "e22")
+    ]
+    literals += [str(dice.randrange(1 << 60) * 2**-40) for _ in range(2_000)]
+    fast, rows = one(pa.float64()).compare([f'{{"a":{literal}}}'.encode() for literal in literals if "n" not in literal])
+    assert fast > 0.95 * rows > 10_000
+
+
+def test_a_slice_with_nulls_and_nothing() -> None:
+    """Positions are those of the slice; nulls are not taken; no messages are no messages."""
+    messages = pa.array([b'{"id":0}', b'{"id":1}', None, b"x", b'{"id":2,"id":3}', b'{"id":4}', b'":1}'], pa.binary()).slice(1, 5)
+    fast = WAYS["ignore"].fast
+    taken = fast.decode(messages)
+    assert taken.mask.tolist() == [True, False, False, False, True]
+    assert taken.columns[0].to_pylist() == [1, 4]
+    assert fast.decode(messages.slice(0, 0)).mask.tolist() == []
+    assert fast.decode(pa.array([None], pa.binary())).mask.tolist() == [False]
+    assert fast.decode(pa.array([b""], pa.binary())).mask.tolist() == [False]
+
+
+def test_a_message_that_is_left_leaves_nothing_behind() -> None:
+    """Whatever of it was written down before the doubt came: values, items, and what its neighbours lack."""
+    both = Both(Columns.of(Nested), "ignore")
+    left = b'{"id":9,"tags":["x","y"],"lines":[{"sku":"z","price":9.99},{"price":1}],"stock":{"k":1,"l":2},"more":"\x01"}'
+    assert both.compare([b'{"id":1}', left, b'{"id":2,"tags":[]}', left, left, b'{"id":3,"lines":[{}],"stock":{"m":null}}', left]) == (3, 3)
+
+
+def test_monstrous_messages_cost_only_themselves() -> None:
+    """Deep nesting and ten million digits neither crash nor hang, and their neighbours are rows."""
+    monsters = [b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":1,"price":0.' + b"1" * 1_000_000 + b"}"]
+    mask = WAYS["ignore"].fast.decode(pa.array([b'{"id":1}', *monsters, b'{"id":2}'], pa.binary())).mask.tolist()
+    assert mask == [True, False, False, False, True]
+
+
+def test_depth_is_what_the_strict_way_takes() -> None:
+    """Around the limit: what is one too deep is not taken, what is shallow enough is."""
+    arrays = [b'{"id":1,"more":' + b"[" * n + b"]" * n + b"}" for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)]
+    objects = [b'{"id":1,"more":' + b'{"a":' * n + b"1" + b"}" * n + b"}" for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)]
+    assert WAYS["ignore"].compare([*arrays, *objects]) == (10, 10)
+
+
+def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
+    """Who knows the hash can make keys that all begin their search at one place: then the message is left, and is a row all the same."""
+    room, unknown_object = 4_096, 2  # the second object of the first message
+
+    def place(key: bytes) -> int:
+        mixed = (hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(_HASH_STEP) & (1 << 64) - 1
+        return (mixed ^ mixed >> 32) & room - 1
+
+    meeting = [key for i in range(600_000) if place(key := b"%d" % i) == 7]
+    assert len(meeting) > MOST_PROBES
+
+    def message(keys: list[bytes]) -> bytes:
+        more = b",".join(b'"%s":1' % key for key in keys)
+        return b'{"id":1,"more":{' + more + b"}" + b" " * (2 * room - len(more) - 17) + b"}"
+
+    assert room_for_keys(len(message(meeting))) == room
+    for keys, taken in ((meeting[:MOST_PROBES], 1), (meeting[: MOST_PROBES + 1], 0)):
+        assert Both(COLUMNS, "ignore").compare([message(keys)]) == (taken, 1)
+
+
+def main() -> None:
+    """What is checked with bounds."""
+    dice = random.Random(os.environ.get("SEED", "1"))
+    for unknown in ("ignore", "dead"):
+        WAYS[unknown].compare(documents(1_500, dice.randrange(1 << 30)))
+    for _ in range(60):
+        columns = schemas.columns_of(dice, dice.choice((3, 8, 30)))
+        whole = [schemas.document(dice, columns) for _ in range(20)]
+        Both(columns, "ignore").compare([*whole, *(schemas.mutated(dice, document) for document in whole)])
+    test_a_message_that_is_left_leaves_nothing_behind()
+    test_depth_is_what_the_strict_way_takes()
+    print("checked")
+
+
+if __name__ == "__main__":
+    main()
