@@ -23,7 +23,7 @@ _SPLITS, _OFFSETS = 256, 200_000
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run's try at a window. `found`: the committed generation that it is to replace. `readable`: the splits that can still be read."""
+    """One run's try at a window. `found`: the committed generation to be replaced. `readable`: the splits that can still be read."""
 
     plan: Plan
     found: Committed | None
@@ -40,7 +40,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Read:
-    """What an attempt staged, one result per split of its plan. `now`: the pipeline at a moment after that. `seconds`: its share of them."""
+    """What an attempt staged, one result per split of its plan. `now`: the pipeline at a moment after that. `seconds`: its share."""
 
     now: Pipeline
     attempt: Attempt
@@ -51,7 +51,7 @@ class Read:
 def jobs(attempts: Sequence[Attempt]) -> Iterator[list[Attempt]]:
     """Attempts in their order, as many to a job as are small together; a large one has a job of its own.
 
-    Two windows that want the very same split (of two ledgers; a commit will refuse one) are never in one job: it tells them by their splits.
+    Two windows that want the very same split (of two ledgers: a commit will refuse one) are never in one job, which tells them by that.
     """
     job: list[Attempt] = []
     splits: set[Split] = set()

@@ -84,8 +84,9 @@ def _candidates_in_time(
 def _candidates(
     pipeline: Pipeline, labels: Sequence[datetime], progress: Callable[[Progress], None], *, wait_for_open: bool
 ) -> list[Boundary]:  # fmt: skip
-    """Boundaries to freeze, at least that of the first label: from receipts of windows that touch labels (a ledger may get lost), else by
-    asking the cluster, for all labels up to the next frozen boundary.
+    """Boundaries to freeze: from receipts of windows that touch a label (a ledger may get lost), else by asking the cluster.
+
+    Asked for is what lies below the next frozen boundary, in one look.
     """
     spec = pipeline.spec
     grid, first = spec.window.grid, in_time(spec.window).start
@@ -111,7 +112,11 @@ def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Bound
     """Of the labels that a committed window touches: where it ends there, or else begins."""
     grid = pipeline.spec.window.grid
     cuts: dict[Label, Boundary] = {}
-    windows = {Window(pipeline.spec.id, *ends) for label in labels for ends in pairwise((grids.before(grid, label), label, grids.after(grid, label)))}
+    windows = {
+        Window(pipeline.spec.id, *ends)
+        for label in labels
+        for ends in pairwise((grids.before(grid, label), label, grids.after(grid, label)))
+    }
     for committed in pipeline.sink.looks(sorted(windows)):
         if committed is not None:
             plan = committed.receipt.plan

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -23,8 +22,7 @@ from importlib.metadata import version
 from itertools import islice
 
 from ingest.crashpoints import crash_point
-from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError, RefusedError, UnreachableError, WindrowError
-from ingest.model.boundary import TopicPartition
+from ingest.errors import GridError, IdentityError, NotClosedError, OutcomeUnknownError, RefusedError, UnreachableError, WindrowError
 from ingest.model.label import instant, label_text
 from ingest.model.plan import Plan
 from ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
@@ -34,8 +32,8 @@ from ingest.model.window import Window
 from ingest.plan.splits import make_plan
 from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown
+from ingest.run.accounting import held_back, losses, refuse_fewer, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
 from ingest.run.attempts import TOGETHER, Attempt, Read, jobs, one_task
-from ingest.run.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore
@@ -123,7 +121,7 @@ def _begin(
     bind_table(pipeline)
     plans = _freeze_plans(pipeline, wanted, found, progress)
     now = at_one_moment(pipeline)
-    return committed, [_attempt(now, plan, generations[window], request, found[window]) for window, plan in zip(wanted, plans, strict=True)]
+    return committed, [_attempt(now, plan, generations[plan.window], request, found[plan.window]) for plan in plans]
 
 
 def _attempt(now: Pipeline, plan: Plan, generation: int, request: Request, found: Committed | None) -> Attempt:
@@ -304,8 +302,8 @@ def _receipt(read: Read, request: Request) -> Receipt:
     names = sorted({s.topic for s in plan.splits})
     compacted = frozenset(name for name, info in pipeline.broker.topics(names).items() if info.compacted)
     return Receipt(
-        plan=plan, digest=plan.digest, generation=attempt.generation, attempt=attempt.id, request=request.id, ledger=pipeline.ledger.identity(),
-        grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns().described(),
+        plan=plan, digest=plan.digest, generation=attempt.generation, attempt=attempt.id, request=request.id,
+        ledger=pipeline.ledger.identity(), grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns().described(),
         code=f"windrow {_version()}", staged_at=pipeline.now(), seconds=round(read.seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
         partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan), version=RECEIPT_VERSION,
@@ -346,7 +344,7 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
     refuse_unequal(receipt.plan, staged)
     refuse_back(pipeline, receipt.plan, (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start))
     if found is not None and not request.accept_fewer:
-        _refuse_fewer(receipt, found.receipt)
+        refuse_fewer(receipt, found.receipt)
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
     limits = pipeline.spec.limits
@@ -354,25 +352,6 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
     if found is not None:  # else `show` takes the newest attempt by itself
         way += f" --attempt {receipt.attempt}"
     refuse_too_many_dead(receipt.window, staged, limits.max_dead_ratio, limits.max_dead_count, way)
-
-
-def _refuse_fewer(now: Receipt, before: Receipt) -> None:
-    """By topic-partition: more in one must not hide fewer in another."""
-    left, had = _read(now), _read(before)
-    fewer = next((tp for tp in sorted(had) if left[tp] < had[tp]), None)
-    if fewer is not None:
-        raise DataLossError(
-            f"Replacing window {now.window.key}: {left[fewer]} messages are left, generation {before.generation} had {had[fewer]}", "check",
-            "Retention or compaction took them. Nothing was replaced; replay with --accept-fewer if fewer is what you want.",
-            fewer.topic, fewer.partition,
-        )  # fmt: skip
-
-
-def _read(receipt: Receipt) -> Counter[TopicPartition]:
-    found = Counter[TopicPartition]()
-    for split in receipt.splits:
-        found[TopicPartition(split.topic, split.partition)] += split.read
-    return found
 
 
 def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:
