@@ -220,20 +220,20 @@ def _freeze_plans(
     pipeline: Pipeline, windows: Sequence[Window], found: Mapping[Window, Committed | None], progress: Callable[[Progress], None]
 ) -> list[Plan]:
     """Each window's one plan: the committed one, the frozen one, or a new one. One window alone waits for open transactions."""
-    new = [window for window in windows if found[window] is None]
+    spec, new = pipeline.spec, [window for window in windows if found[window] is None]
     if new:
         refuse_changed_grid(pipeline)
     known = {window: pipeline.ledger.plan(window) for window in new}
     unplanned = [window for window in new if known[window] is None]
     labels = sorted({label for window in unplanned for label in (window.start, window.end)})
     frozen = freeze_boundaries(pipeline, labels, progress, patient=len(windows) == 1)
-    for window in unplanned:
-        start = start_of(pipeline.ledger, window, frozen[window.start])
-        plan = make_plan(window, start, frozen[window.end], pipeline.sink.identity, pipeline.spec.source.split_records)
-        known[window] = _as_specified(pipeline, plan)
-        crash_point("plan.before")
-        known[window] = pipeline.ledger.freeze_plan(plan)
-        crash_point("plan.after")
+    made = [
+        make_plan(w, start_of(pipeline.ledger, w, frozen[w.start]), frozen[w.end], pipeline.sink.identity, spec.source.split_records)
+        for w in unplanned
+    ]
+    crash_point("plan.before")
+    known |= {plan.window: plan for plan in pipeline.ledger.freeze_plans([_as_specified(pipeline, plan) for plan in made])}
+    crash_point("plan.after")
     planned = {w: there.receipt.plan for w, there in found.items() if there is not None}
     planned |= {w: _as_specified(pipeline, plan) for w, plan in known.items() if plan is not None}
     return [planned[window] for window in windows]
@@ -303,7 +303,8 @@ def _receipt(read: Read, request: Request) -> Receipt:
     compacted = frozenset(name for name, info in pipeline.broker.topics(names).items() if info.compacted)
     return Receipt(
         plan=plan, digest=plan.digest, generation=attempt.generation, attempt=attempt.id, request=request.id,
-        ledger=pipeline.ledger.identity(), grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns().described(),
+        ledger=pipeline.ledger.identity(), grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits,
+        schema=pipeline.columns().described(),
         code=f"windrow {_version()}", staged_at=pipeline.now(), seconds=round(read.seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
         partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan), version=RECEIPT_VERSION,
