@@ -87,8 +87,8 @@ def _run_together(
     except Exception:  # raised again, whatever it is, at the window that it is about
         if len(windows) == 1:
             raise
-        half = len(windows) // 2
-        for some in (windows[:half], windows[half:]):
+        half = (len(windows) + 1) // 2
+        for some in filter(None, (windows[:1], windows[1:half], windows[half:])):  # an outage is told by the first, not at each halving
             yield from _run_together(pipeline, some, request, progress)
         return
     reads = _reads(pipeline, attempts, progress)

@@ -132,23 +132,23 @@ def test_what_windows_share_is_asked_once(desk: Desk) -> None:
     assert again[1] == Counter(binding=1, is_at=1, looks=1, receipt_text=12)
 
 
-@pytest.mark.parametrize("point", [p for p in CRASH_POINTS if not p.startswith("boundary")])
+@pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_crash_in_the_middle_leaves_finished_windows_finished(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
 ) -> None:  # fmt: skip
-    """Whatever step dies at the fifth window: what came before it stays, and the rerun makes the rest, each window exactly once."""
+    """Whatever step dies, at the fifth window: what came before it stays, and the rerun makes the rest, each window exactly once."""
     from ingest import crashpoints
 
-    passed = 0
+    passed, at = 0, 1 if point.startswith(("boundary", "plan")) else 5  # all are frozen at once
 
-    def fifth(name: CrashPoint) -> None:
+    def at_the_point(name: CrashPoint) -> None:
         nonlocal passed
         passed += name == point
-        if name == point and passed == 5:
+        if name == point and passed == at:
             raise crashpoints.CrashError(name)
 
-    for module in ("ingest.run.pipeline", "ingest.run.task", "ingest.sinks.delta.sink"):
-        monkeypatch.setattr(f"{module}.crash_point", fifth)
+    for module in ("ingest.run.pipeline", "ingest.run.freezing", "ingest.run.task", "ingest.sinks.delta.sink"):
+        monkeypatch.setattr(f"{module}.crash_point", at_the_point)
     with pytest.raises(crashpoints.CrashError) as ended:
         until(run_windows(desk.pipeline(), WINDOWS, PLAIN))
     before = committed(desk)
@@ -179,6 +179,21 @@ def test_a_window_that_is_not_closed_stops_those_behind_it_alone(desk: Desk) -> 
         until(run_windows(early, WINDOWS, PLAIN))
     assert committed(desk) == WINDOWS[:7]
     assert keys_before(ended.value) == [w.key for w in WINDOWS[:7]]
+
+
+def test_an_outage_is_told_soon(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that doesn't answer is waited for twice, for all windows and for the first alone, however many there are."""
+    asked = 0
+
+    def away(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise UnreachableError("The cluster does not answer", "plan", "Start it.")
+
+    monkeypatch.setattr(desk.broker, "cluster_id", away)
+    with pytest.raises(UnreachableError):
+        until(run_windows(desk.pipeline(), WINDOWS, PLAIN))
+    assert asked == 2
 
 
 class Stumbles(LocalEngine):
