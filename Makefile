@@ -30,8 +30,8 @@ stop: setup ## end what demo and ui started
 test: setup lint ## all that CI checks: lint, types, layers and every test, with real Kafka and real Spark
 	@$(IN_ENV) python -m pytest $(PARALLEL) --durations=10
 
-# Folders whose tests stand on Dagster, a database or a table on disk, or look at the papers.
-NOT_FAST = $(patsubst %,--ignore=tests/%,assets cli docs integration ledger operate shape)
+# Folders whose tests stand on Dagster, a database, a table on disk, Kafka's client or other processes, or look at the papers.
+NOT_FAST = $(patsubst %,--ignore=tests/%,assets cli docs engine integration kafka ledger operate shape)
 
 test-fast: setup ## half a minute: what windrow's own steps promise, without Kafka, Spark, Dagster or a database
 	@$(IN_ENV) python -m pytest $(PARALLEL) $(NOT_FAST) --hypothesis-profile=fast -m "not broker and not spark and not slow"

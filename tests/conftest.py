@@ -6,7 +6,6 @@ import multiprocessing
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,10 +25,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The bootstrap address of one real broker for the whole session; tests use topics of their own."""
     from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
-    with ExitStack() as until:
-        with pytest.MonkeyPatch.context() as java:
-            java.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # a broker that lives for minutes isn't worth optimizing
-            broker = until.enter_context(EmbeddedBroker(tmp_path_factory.mktemp("kafka"), find_jars()))
+    with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), find_jars()) as broker:
         yield broker.bootstrap
 
 

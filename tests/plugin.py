@@ -37,7 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for the run, for all its workers and for Hypothesis, too, which reads its own option after this."""
+    """One seed for the run, for all its workers and for Hypothesis, too, which reads its own option after this; Java for short lives."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # no broker of a test lives so long that optimizing it pays
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
     if config.option.hypothesis_seed is None:

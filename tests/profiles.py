@@ -11,7 +11,7 @@ USUAL = 100
 """Examples of a test that says nothing, where nobody asks for more or fewer."""
 
 _COMMON = settings(deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-_EXAMPLES = {"default": USUAL, "ci": USUAL, "fast": 20, "soak": 1000}
+_EXAMPLES = {"default": USUAL, "ci": USUAL, "fast": 10, "soak": 1000}
 
 
 def register() -> None:
