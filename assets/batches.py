@@ -21,7 +21,7 @@ from assets.reporting import definition_metadata, errors_reported, reported, req
 from ingest.errors import SpecError
 from ingest.run.context import Pipeline, Request, Result
 from ingest.run.micro_batches import run_batch, run_batches
-from ingest.run.pipeline import run
+from ingest.run.pipeline import run_windows
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import parse_windows
@@ -55,8 +55,7 @@ class Batches(dg.Config):
     def _replayed(self, pipeline: Pipeline, names: str, request: Request) -> Iterator[Result]:
         if not self.drain:
             raise SpecError("A replay drains nothing", "spec", "Leave drain out: each batch under replay is run.")
-        for window in parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names):
-            yield run(pipeline, window, request)
+        yield from run_windows(pipeline, parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names), request)
 
 
 def _one(pipeline: Pipeline, request: Request) -> Iterator[Result]:

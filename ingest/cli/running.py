@@ -26,7 +26,8 @@ from ingest.operate.rebind import propose as propose_rebind
 from ingest.operate.rebind import rebind
 from ingest.run.context import Pipeline, Progress, Request, Result
 from ingest.run.micro_batches import preview_next, run_batch, run_batches
-from ingest.run.pipeline import preview, refuse_open, run
+from ingest.run.pipeline import preview, refuse_open
+from ingest.run.pipeline import run_windows as run_each
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import MicroBatches
@@ -113,10 +114,9 @@ def _request(text: str | None) -> Request:
 
 
 def _each(output: Output, pipeline: Pipeline, windows: Sequence[Window], asked: Request) -> Iterator[Result]:
-    for window in windows:
-        with _bar(output, window.key) as progress:
-            result = run(pipeline, window, asked, progress)
-        yield result
+    name = windows[0].key if len(windows) == 1 else pipeline.spec.id
+    with _bar(output, name) as progress:
+        yield from run_each(pipeline, windows, asked, progress)
 
 
 def _batches(output: Output, pipeline: Pipeline, asked: Request, *, drain: bool) -> Iterator[Result]:

@@ -1,6 +1,7 @@
-"""The direct plan on Spark: one Python task per split (`range(n).mapInArrow`), one small result row per split back to the driver.
+"""The direct plan on Spark: Python tasks that take one split after the other (`range(n).mapInArrow`), one small result row per split back.
 
-Messages never pass through the JVM. Spark may run a task again (a lost executor, a killed worker): every attempt stages under names of its
+A large split is a Spark task by itself; small ones share one, for a Spark task costs more than reading a thousand messages does. Messages
+never pass through the JVM. Spark may run a task again (a lost executor, a killed worker): every attempt stages under names of its
 own, and only the attempt whose result Spark returns is committed.
 """
 
@@ -10,6 +11,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +24,12 @@ from ingest.model.staged import Staged
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
+
+_LARGE = 20_000
+"""A split of so many offsets is worth a Spark task."""
+
+_PER_CORE = 2
+"""Small splits are spread over so many Spark tasks a core, so that none idles while another one has several left."""
 
 _CANCEL_SECONDS = 10.0
 """How long an interrupted run waits for Spark to have heard of it."""
@@ -36,23 +44,46 @@ class SparkEngine:
         """`session` gives the session to run on; whoever made it stops it."""
         self._session = session
 
-    def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
+    def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """See `ports.engine.Engine.run`. A plan without splits never reaches Spark."""
-        if not splits:
-            return []
-        outcomes = _collect(self._session, _Job(task, tuple(splits)), len(splits))
-        return [brought_back(outcomes[index]) for index in range(len(splits))]
+        outcomes = _collect(self._session, task, splits) if splits else {}
+        yield from (brought_back(outcomes[index]) for index in range(len(splits)))
 
 
-def _collect(session: Callable[[], SparkSession], job: _Job, n: int) -> dict[int, str]:
+def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
+    """Which splits, by their indices, each Spark task takes: neighbours together as long as they are small. Pure.
+
+    Args:
+        splits: all of a run.
+        least: at least so many tasks, where there are so many splits.
+    """
+    lengths = [split.stop - split.start for split in splits]
+    most, many = min(_LARGE, -(-sum(lengths) // least)), -(-len(splits) // least)
+    taken: list[list[int]] = []
+    offsets = most
+    for index, length in enumerate(lengths):
+        if offsets + length > most or len(taken[-1]) == many:
+            taken.append([])
+            offsets = 0
+        taken[-1].append(index)
+        offsets += length
+    return taken
+
+
+def _collect(session: Callable[[], SparkSession], task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
     from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
+    from pyspark import cloudpickle  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     troubles = (PySparkException, Py4JError, OSError)  # OSError: no such program, or the Java side is gone
     try:
-        frame = session().range(0, n, 1, n).mapInArrow(job, "index long, outcome string")
-    except pickle.PicklingError as failed:
+        packed: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]  # Spark's own
+    except Exception as failed:
         raise BugError.of(failed, "setup") from failed
+    try:
+        spark = session()
+        job = _Job(packed, tuple(splits), shares(splits, _PER_CORE * spark.sparkContext.defaultParallelism))
+        frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(job, "index long, outcome string")
     except troubles as failed:
         do = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
         raise UnreachableError(f"Java or Spark can't start ({_named(failed)})", "setup", do) from failed
@@ -95,15 +126,16 @@ def _named(failed: Exception) -> str:
     return type(failed).__name__ + (f", {condition}" if condition else "")
 
 
+@dataclass(frozen=True)
 class _Job:
-    """What each Spark task runs; picklable."""
+    """What each Spark task runs; picklable. `task` is packed by itself: each try has one of its own."""
 
-    def __init__(self, task: Callable[[Split], Staged], splits: tuple[Split, ...]) -> None:
-        self._task = task
-        self._splits = splits
+    task: bytes
+    splits: tuple[Split, ...]
+    shares: list[list[int]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for index in batch.column(0).to_pylist():
-                outcome = tried(self._task, self._splits[index])
+            for index in (index for share in batch.column(0).to_pylist() for index in self.shares[share]):
+                outcome = tried(pickle.loads(self.task), self.splits[index])  # noqa: S301  # our own, of the driver's
                 yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_RESULT)

@@ -214,9 +214,15 @@ class SqlLedger:
 
     def freeze_plan(self, plan: Plan) -> Plan:
         """Put if absent; the one that is there."""
-        with self._writing(plan.window.pipeline) as connection:
-            row = _put_if_absent(connection, PLANS, _window(plan.window), {"value": to_json(plan)})
-            return plan if row is None else self._decoded(row, Plan)
+        return self.freeze_plans([plan])[0]
+
+    def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
+        """The same of several plans of one pipeline, in one transaction."""
+        if not plans:
+            return []
+        with self._writing(plans[0].window.pipeline) as connection:
+            rows = [_put_if_absent(connection, PLANS, _window(plan.window), {"value": to_json(plan)}) for plan in plans]
+            return [plan if row is None else self._decoded(row, Plan) for plan, row in zip(plans, rows, strict=True)]
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
         """The generation that a replacing request aims at: put-if-absent by (window, request), so that its retries don't replace again."""

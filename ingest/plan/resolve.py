@@ -26,7 +26,7 @@ from ingest.model.boundary import Boundary, How, Mark, TopicPartition
 from ingest.model.label import instant
 from ingest.model.source import AtLabel, Source
 from ingest.plan.cutoff import refuse_cut_off
-from ingest.plan.look import Look, ScanBudgetError, ScanRange
+from ingest.plan.look import FAR, Look, ScanBudgetError, ScanRange
 from ingest.plan.positions import position_marks, positions, witnessed
 from ingest.plan.settle import AHEAD, would_settle_before
 from ingest.plan.topics import Discovered, discover, refuse_other_topics
@@ -82,6 +82,7 @@ def resolve(
     *,
     wait_for_open: bool,
     left_out: Collection[str] = (),
+    also: Sequence[datetime] = (),
 ) -> list[Boundary]:
     """The boundary of a label, after those of earlier labels that the same look answered; all to be frozen.
 
@@ -98,6 +99,7 @@ def resolve(
         progress: called with the number of messages looked at so far.
         wait_for_open: whether an open transaction that may still bring messages from before the label is an error.
         left_out: topics that are not asked for, because what was there by then is gone: a rebase has put others in their place.
+        also: earlier labels that are wanted too, ascending; none has a frozen boundary between it and the label.
 
     Raises:
         IdentityError: a neighbour was frozen for another cluster or another topic of the same name.
@@ -115,12 +117,12 @@ def resolve(
     parts = _parts(broker, tps, below, above, begins)
     if lower is not None:
         refuse_cut_off(broker, source, lower.label, [below[p.tp] for p in parts if p.tp in below and p.end.offset < below[p.tp].offset])
-    look = Look(broker, progress)
+    look, labels = Look(broker, progress), [*also, label]
+    ask = _through if _is_dense(broker, parts, labels) else _near
     try:
-        labels = [label]
-        columns = _columns(_near(broker, look), parts, labels, grid)
+        columns = _columns(ask(broker, look), parts, labels, grid)
     except ScanBudgetError:
-        labels = _labels_to_pass(grid, first, lower, label)
+        labels = sorted({*also, *_labels_to_pass(grid, first, lower, label)})
         columns = _columns(_through(broker, look), parts, labels, grid)
     if wait_for_open:
         _refuse_open(parts, columns, label)
@@ -172,6 +174,15 @@ def _labels_to_pass(grid: str, first: datetime, lower: Boundary | None, label: d
 
 
 _Ask = Callable[[Sequence[_Part], Sequence[datetime]], _Columns]
+
+
+def _is_dense(broker: ClusterView, parts: Sequence[_Part], labels: Sequence[datetime]) -> bool:
+    """Whether one pass over the logs reads less than a look for each label would: judged by Kafka's answers for the first and the last."""
+    if len(labels) == 1:
+        return False
+    low, high = ([piece.begin for _, piece in _pieces(broker, parts, label)] for label in (labels[0], labels[-1]))
+    between = sum(max(0, last - first) for first, last in zip(low, high, strict=True))
+    return between <= FAR * len(parts) * (len(labels) - 1)
 
 
 def _columns(ask: _Ask, parts: Sequence[_Part], labels: Sequence[datetime], grid: str) -> _Columns:

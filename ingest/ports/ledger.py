@@ -97,6 +97,9 @@ class Plans(Protocol):
     def freeze_plan(self, plan: Plan) -> Plan:
         """Put if absent; the one that is there."""
 
+    def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
+        """The same of several plans of one pipeline, in one transaction: all or none."""
+
 
 class Requests(Protocol):
     """What was promised to a request."""

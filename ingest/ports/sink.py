@@ -175,6 +175,13 @@ class Sink(Protocol):
             DamagedError: it is committed, and its receipt is missing or damaged.
         """
 
+    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
+        """The same of several windows, in their order, all seen in one state of the table.
+
+        Raises:
+            DamagedError: at a window that is committed, and whose receipt is missing or damaged.
+        """
+
     def receipts(self) -> Iterator[Committed]:
         """The newest committed receipt of every window in the table.
 

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.errors import AccountingError, DeadLetterLimitError
+from ingest.errors import AccountingError, DataLossError, DeadLetterLimitError
+from ingest.model.boundary import TopicPartition
 from ingest.model.label import label_text
 from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Counts, SplitCounts
+from ingest.model.receipt import Counts, Receipt, SplitCounts
 from ingest.model.refusals import TOLD, bounded
 from ingest.model.staged import Staged
 from ingest.model.window import Window
@@ -148,6 +149,29 @@ def refuse_too_many_dead(
         f"Window {window.key}: {total.dead} of {total.read} refused: {told}.{first} That is more than {limit} allows", "check",
         f"No row was committed. Look at them ({way_to_see}), mend the schema or the producer, or raise the limit, and run it again.",
     )  # fmt: skip
+
+
+def refuse_fewer(now: Receipt, before: Receipt) -> None:
+    """Hold a replacement against what it replaces, by topic-partition: more in one must not hide fewer in another.
+
+    Raises:
+        DataLossError: names the first that has fewer messages now.
+    """
+    left, had = _messages(now), _messages(before)
+    fewer = next((tp for tp in sorted(had) if left[tp] < had[tp]), None)
+    if fewer is not None:
+        raise DataLossError(
+            f"Replacing window {now.window.key}: {left[fewer]} messages are left, generation {before.generation} had {had[fewer]}", "check",
+            "Retention or compaction took them. Nothing was replaced; replay with --accept-fewer if fewer is what you want.",
+            fewer.topic, fewer.partition,
+        )  # fmt: skip
+
+
+def _messages(receipt: Receipt) -> Counter[TopicPartition]:
+    found = Counter[TopicPartition]()
+    for split in receipt.splits:
+        found[TopicPartition(split.topic, split.partition)] += split.read
+    return found
 
 
 def unexplained(plan: Plan, splits: Sequence[SplitCounts], compacted: frozenset[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 
@@ -39,67 +39,90 @@ def refuse_changed_grid(pipeline: Pipeline) -> None:
         )  # fmt: skip
 
 
-def freeze_boundary(pipeline: Pipeline, label: Label, progress: Callable[[Progress], None]) -> Boundary:
-    """The frozen boundary under a label, resolved and frozen now if there is none.
+def freeze_boundaries(
+    pipeline: Pipeline, labels: Sequence[Label], progress: Callable[[Progress], None], *, patient: bool = True
+) -> dict[Label, Boundary]:  # fmt: skip
+    """The frozen boundaries under some labels; those that there are none of are resolved and frozen now, as many as can be in one look.
+
+    An open transaction is waited for until the label that it may still bring messages for is `delay` + `max_wait` old; then what is stable
+    counts. Who is not patient waits for none.
 
     Raises:
         SpecError: a micro-batch's that was not begun.
+        OpenTransactionError: where the source starts lies behind it, so that nothing stable counts; or who asks is not patient.
+        CutOffError: a log ends below a boundary that is frozen below a label.
     """
-    frozen = pipeline.ledger.boundary(pipeline.spec.id, label)
-    if frozen is not None:
-        return frozen
-    if isinstance(label, int):
-        raise _not_begun(pipeline, label)
-    candidates = _patient_candidates(pipeline, label, progress)
-    crash_point("boundary.before")
-    boundaries = pipeline.ledger.freeze(pipeline.spec.id, candidates)
-    crash_point("boundary.after")
-    return next(b for b in boundaries if b.label == label)
+    frozen = {label: pipeline.ledger.boundary(pipeline.spec.id, label) for label in labels}
+    while missing := [label for label, boundary in frozen.items() if boundary is None]:
+        candidates = _candidates_in_time(pipeline, missing, progress, patient=patient)
+        crash_point("boundary.before")
+        frozen |= {b.label: b for b in pipeline.ledger.freeze(pipeline.spec.id, candidates) if b.label in frozen}
+        crash_point("boundary.after")
+    return {label: boundary for label, boundary in frozen.items() if boundary is not None}
 
 
-def _patient_candidates(pipeline: Pipeline, label: datetime, progress: Callable[[Progress], None]) -> list[Boundary]:
-    """The candidates. An open transaction is waited for until the label is `delay` + `max_wait` old; then what is stable counts.
-
-    Raises:
-        OpenTransactionError: where the source starts lies behind it, so that nothing stable counts.
-        CutOffError: a log ends below a boundary that is frozen below the label.
-    """
+def _candidates_in_time(
+    pipeline: Pipeline, missing: Sequence[Label], progress: Callable[[Progress], None], *, patient: bool
+) -> list[Boundary]:  # fmt: skip
+    labels = sorted(label for label in missing if isinstance(label, datetime))
+    if len(labels) < len(missing):
+        raise _not_begun(pipeline, next(label for label in missing if isinstance(label, int)))
     grid = in_time(pipeline.spec.window)
-    deadline = label + grid.delay + grid.max_wait
+    deadline = labels[-1] + grid.delay + grid.max_wait
     began = pipeline.now()
     while True:
         now = pipeline.now()
         try:
-            return _candidates(pipeline, label, progress, wait_for_open=now < deadline)
+            return _candidates(pipeline, labels, progress, wait_for_open=now < deadline)
         except OpenTransactionError:
-            if now >= deadline:
+            if now >= deadline or not patient:
                 raise
             progress(Progress("transaction", round((now - began).total_seconds()), round((deadline - began).total_seconds())))
             pipeline.sleep(min(_PATIENCE_SECONDS, (deadline - now).total_seconds()))
 
 
 def _candidates(
-    pipeline: Pipeline, label: datetime, progress: Callable[[Progress], None], *, wait_for_open: bool
+    pipeline: Pipeline, labels: Sequence[datetime], progress: Callable[[Progress], None], *, wait_for_open: bool
 ) -> list[Boundary]:  # fmt: skip
-    """Boundaries to freeze: from the receipt of a window that touches the label (a ledger may get lost), else by asking the cluster."""
+    """Boundaries to freeze: from receipts of windows that touch a label (a ledger may get lost), else by asking the cluster.
+
+    Asked for is what lies below the next frozen boundary, in one look.
+    """
     spec = pipeline.spec
     grid, first = spec.window.grid, in_time(spec.window).start
-    labels = (grids.before(grid, label), label, grids.after(grid, label))
-    for window in (Window(spec.id, a, b) for a, b in pairwise(labels)):
-        committed = pipeline.sink.look(window)
-        if committed is not None:
-            return [committed.receipt.plan.stop if window.end == label else committed.receipt.plan.start]
-    lower, upper = pipeline.ledger.neighbours(spec.id, label)
+    from_receipts = _from_receipts(pipeline, labels)
+    if from_receipts:
+        return from_receipts
+    lower, upper = pipeline.ledger.neighbours(spec.id, labels[0])
+    wanted = [label for label in labels if upper is None or is_later(upper.label, label)]
     source, beginning = spec.source.origin(grid), list[Boundary]()
     if not isinstance(source.start, AtLabel) and lower is None:
         # Where the pipeline begins is frozen no later than all else: a later boundary alone would bound it from above.
         beginning = [first_boundary(pipeline.broker, source, first)]
-    resolved = [] if beginning and label == first else asked_until_believed(pipeline, lambda: resolve(
-        pipeline.broker, source, label, grid, first, beginning[0] if beginning else lower, upper,
+        wanted = [label for label in wanted if label != first]
+    resolved = [] if not wanted else asked_until_believed(pipeline, lambda: resolve(
+        pipeline.broker, source, wanted[-1], grid, first, beginning[0] if beginning else lower, upper,
         lambda looked: progress(Progress("boundary", looked, 0)), wait_for_open=wait_for_open,
-        left_out=_replaced(pipeline, upper),
+        left_out=_replaced(pipeline, upper), also=wanted[:-1],
     ))  # fmt: skip
     return [*beginning, *resolved]
+
+
+def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Boundary]:
+    """Of the labels that a committed window touches: where it ends there, or else begins."""
+    grid = pipeline.spec.window.grid
+    cuts: dict[Label, Boundary] = {}
+    windows = {
+        Window(pipeline.spec.id, *ends)
+        for label in labels
+        for ends in pairwise((grids.before(grid, label), label, grids.after(grid, label)))
+    }
+    for committed in pipeline.sink.looks(sorted(windows)):
+        if committed is not None:
+            plan = committed.receipt.plan
+            cuts |= {plan.stop.label: plan.stop}
+            cuts.setdefault(plan.start.label, plan.start)
+    return [cuts[label] for label in labels if label in cuts]
 
 
 def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
@@ -119,7 +142,7 @@ def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Bounda
     if isinstance(label, int):
         raise _not_begun(pipeline, label)
     below, above = pipeline.ledger.neighbours(pipeline.spec.id, label)
-    candidate = next(b for b in _candidates(pipeline, label, ignore, wait_for_open=False) if b.label == label)
+    candidate = next(b for b in _candidates(pipeline, [label], ignore, wait_for_open=False) if b.label == label)
     return clamped(candidate, lower or below, above)
 
 

@@ -15,36 +15,38 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.metadata import version
+from itertools import islice
 
 from ingest.crashpoints import crash_point
-from ingest.errors import DataLossError, GridError, IdentityError, NotClosedError, OutcomeUnknownError, RefusedError
-from ingest.model.boundary import TopicPartition
+from ingest.errors import GridError, IdentityError, NotClosedError, OutcomeUnknownError, RefusedError, UnreachableError, WindrowError
 from ingest.model.label import instant, label_text
 from ingest.model.plan import Plan
 from ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
-from ingest.model.source import OnLoss, selection_text, selects
+from ingest.model.source import selection_text, selects
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.plan.splits import make_plan
 from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown
-from ingest.run.accounting import held_back, losses, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
+from ingest.run.accounting import held_back, losses, refuse_fewer, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
+from ingest.run.attempts import TOGETHER, Attempt, Read, jobs, one_task
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore
-from ingest.run.freezing import foreseen, freeze_boundary, refuse_changed_grid
+from ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
 from ingest.run.frontier import start_of
+from ingest.run.moment import at_one_moment
 from ingest.run.publish import Published, publish
 from ingest.run.task import LateBins, SplitTask
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import TimeWindows
 from ingest.windows import grid as grids
 
-__all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run"]
+__all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run", "run_windows"]
 
 LATE_WINDOWS = 200
 """How many windows back late messages are told apart by the hours they belong to; older ones count to the first of these."""
@@ -58,31 +60,114 @@ def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable
         RefusedError: data loss, identity, overlap, grid, schema, dead-letter limits or accounting; nothing became visible.
         UnreachableError: broker, ledger, sink or Spark; run the window again.
     """
-    began = time.monotonic()
-    _refuse_off_grid(pipeline, window)
-    _refuse_replacement(pipeline, window, request)
-    refuse_open(pipeline, window)
+    (result,) = run_windows(pipeline, [window], request, progress)
+    return result
+
+
+def run_windows(
+    pipeline: Pipeline, windows: Sequence[Window], request: Request, progress: Callable[[Progress], None] = ignore
+) -> Iterator[Result]:
+    """The same for several, in their order; each result as soon as its window is committed.
+
+    Small windows share what costs a window most: the looks at table and cluster, and the Spark job. What goes wrong with one stops it and
+    all behind it: the windows before it are committed by then.
+
+    Raises:
+        WindrowError: as `run`, at the window that it is about.
+    """
+    for at in range(0, len(windows), TOGETHER):
+        yield from _run_together(pipeline, windows[at : at + TOGETHER], request, progress)
+
+
+def _run_together(
+    pipeline: Pipeline, windows: Sequence[Window], request: Request, progress: Callable[[Progress], None]
+) -> Iterator[Result]:
+    try:
+        committed, attempts = _begin(pipeline, windows, request, progress)
+    except Exception:  # raised again, whatever it is, at the window that it is about
+        if len(windows) == 1:
+            raise
+        half = (len(windows) + 1) // 2
+        for some in filter(None, (windows[:1], windows[1:half], windows[half:])):  # an outage is told by the first, not at each halving
+            yield from _run_together(pipeline, some, request, progress)
+        return
+    reads = _reads(pipeline, attempts, progress)
+    for window in windows:
+        if window in committed:
+            yield _report(pipeline, committed[window], recovered=True)
+        else:
+            yield _finish(pipeline, next(reads), request)
+
+
+def _begin(
+    pipeline: Pipeline, windows: Sequence[Window], request: Request, progress: Callable[[Progress], None]
+) -> tuple[dict[Window, Committed], list[Attempt]]:
+    """The windows that there is nothing to do for, and the attempts at the others, planned. Commits nothing."""
+    for window in windows:
+        _refuse_off_grid(pipeline, window)
+        _refuse_replacement(pipeline, window, request)
+        refuse_open(pipeline, window)
     refuse_wrong_place(pipeline)
-    found = pipeline.sink.look(window)
-    if found is None:
+    found = dict(zip(windows, pipeline.sink.looks(windows), strict=True))
+    if not any(found.values()):
         refuse_empty_table(pipeline)
-    generation = _generation(pipeline, window, request, found)
-    if found is not None and found.receipt.generation >= generation:
-        return _report(pipeline, found, recovered=True)
+    generations = {window: _generation(pipeline, window, request, found[window]) for window in windows}
+    committed = {w: there for w, there in found.items() if there is not None and there.receipt.generation >= generations[w]}
+    wanted = [window for window in windows if window not in committed]
+    if not wanted:
+        return committed, []
     pipeline.sink.prepare(pipeline.binding())
     pipeline.dead_letters.prepare(pipeline.binding())
     bind_table(pipeline)
-    plan = _freeze_plan(pipeline, window, found, progress)
-    on_loss = loss_policy(pipeline, request, found)
-    readable = readable_splits(pipeline, plan, on_loss, found)
-    attempt = uuid.uuid4().hex
-    progress(Progress("split", 0, len(readable)))
-    read = pipeline.engine.run(_task(pipeline, plan, generation, attempt, on_loss), readable)
-    progress(Progress("split", len(read), len(readable)))
-    staged = with_the_gone(plan, read)
-    receipt = _receipt(pipeline, plan, generation, attempt, request, staged, time.monotonic() - began)
-    _check(pipeline, receipt, found, request, staged)
-    return _commit(pipeline, receipt, staged)
+    plans = _freeze_plans(pipeline, wanted, found, progress)
+    now = at_one_moment(pipeline)
+    return committed, [_attempt(now, plan, generations[plan.window], request, found[plan.window]) for plan in plans]
+
+
+def _attempt(now: Pipeline, plan: Plan, generation: int, request: Request, found: Committed | None) -> Attempt:
+    on_loss = loss_policy(now, request, found)
+    return Attempt(plan, found, generation, uuid.uuid4().hex, on_loss, readable_splits(now, plan, on_loss, found))
+
+
+def _reads(pipeline: Pipeline, attempts: Sequence[Attempt], progress: Callable[[Progress], None]) -> Iterator[Read]:
+    """What the attempts' tasks staged, attempt by attempt, of as many at once as are small together."""
+    for job in jobs(attempts):
+        yield from _read_job(pipeline, job, progress)
+
+
+def _read_job(pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Progress], None]) -> Iterator[Read]:
+    """One job of the engine over all splits of several attempts. What can't be reached for all of them is tried for each alone."""
+    began = time.monotonic()
+    tasks, splits = [_task(pipeline, attempt) for attempt in job], [split for attempt in job for split in attempt.readable]
+    progress(Progress("split", 0, len(splits)))
+    staged, trouble = _until_refused(pipeline.engine.run(one_task(tasks, job), splits))
+    progress(Progress("split", len(splits), len(splits)))
+    now, results, seconds = at_one_moment(pipeline), iter(staged), (time.monotonic() - began) / len(job)
+    for done, attempt in enumerate(job):
+        read = list(islice(results, len(attempt.readable)))
+        if trouble is not None and len(read) < len(attempt.readable):
+            if len(job) == 1 or not isinstance(trouble, UnreachableError):
+                raise trouble
+            for one in job[done:]:
+                yield from _read_job(pipeline, [one], progress)
+            return
+        yield Read(now, attempt, with_the_gone(attempt.plan, read), seconds)
+
+
+def _until_refused(results: Iterator[Staged]) -> tuple[list[Staged], WindrowError | None]:
+    """The results before the first error, and that."""
+    staged: list[Staged] = []
+    try:
+        staged.extend(results)
+    except WindrowError as error:
+        return staged, error
+    return staged, None
+
+
+def _finish(pipeline: Pipeline, read: Read, request: Request) -> Result:
+    receipt = _receipt(read, request)
+    _check(read, receipt, request)
+    return _commit(pipeline, receipt, read.staged)
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
@@ -131,22 +216,27 @@ def _generation(pipeline: Pipeline, window: Window, request: Request, found: Com
     return pipeline.ledger.target_generation(window, request.id, proposed)
 
 
-def _freeze_plan(pipeline: Pipeline, window: Window, found: Committed | None, progress: Callable[[Progress], None]) -> Plan:
-    """The window's one plan: the committed one, the frozen one, or a new one."""
-    if found is not None:
-        return found.receipt.plan
-    refuse_changed_grid(pipeline)
-    known = pipeline.ledger.plan(window)
-    if known is not None:
-        return _as_specified(pipeline, known)
-    frozen = freeze_boundary(pipeline, window.start, progress)
-    stop = freeze_boundary(pipeline, window.end, progress)
-    start = start_of(pipeline.ledger, window, frozen)
-    plan = _as_specified(pipeline, make_plan(window, start, stop, pipeline.sink.identity, pipeline.spec.source.split_records))
+def _freeze_plans(
+    pipeline: Pipeline, windows: Sequence[Window], found: Mapping[Window, Committed | None], progress: Callable[[Progress], None]
+) -> list[Plan]:
+    """Each window's one plan: the committed one, the frozen one, or a new one. One window alone waits for open transactions."""
+    spec, new = pipeline.spec, [window for window in windows if found[window] is None]
+    if new:
+        refuse_changed_grid(pipeline)
+    known = {window: pipeline.ledger.plan(window) for window in new}
+    unplanned = [window for window in new if known[window] is None]
+    labels = sorted({label for window in unplanned for label in (window.start, window.end)})
+    frozen = freeze_boundaries(pipeline, labels, progress, patient=len(windows) == 1)
+    made = [
+        make_plan(w, start_of(pipeline.ledger, w, frozen[w.start]), frozen[w.end], pipeline.sink.identity, spec.source.split_records)
+        for w in unplanned
+    ]
     crash_point("plan.before")
-    plan = pipeline.ledger.freeze_plan(plan)
+    known |= {plan.window: plan for plan in pipeline.ledger.freeze_plans([_as_specified(pipeline, plan) for plan in made])}
     crash_point("plan.after")
-    return plan
+    planned = {w: there.receipt.plan for w, there in found.items() if there is not None}
+    planned |= {w: _as_specified(pipeline, plan) for w, plan in known.items() if plan is not None}
+    return [planned[window] for window in windows]
 
 
 def _as_specified(pipeline: Pipeline, plan: Plan) -> Plan:
@@ -185,9 +275,10 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
     return _as_specified(pipeline, make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records))
 
 
-def _task(pipeline: Pipeline, plan: Plan, generation: int, attempt: str, on_loss: OnLoss) -> SplitTask:
-    reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, on_loss)
-    rows, dead = pipeline.sink.stager(plan, generation, attempt), pipeline.dead_letters.stager(plan, generation, attempt)
+def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:
+    plan, named = attempt.plan, (attempt.plan, attempt.generation, attempt.id)
+    reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, attempt.on_loss)
+    rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
     return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), rows, dead, _late_bins(pipeline, plan.window))
 
 
@@ -205,19 +296,24 @@ def _millis(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-def _receipt(
-    pipeline: Pipeline, plan: Plan, generation: int, attempt: str, request: Request, staged: Sequence[Staged], seconds: float
-) -> Receipt:
-    splits = tuple(s.counts for s in staged)
+def _receipt(read: Read, request: Request) -> Receipt:
+    pipeline, attempt = read.now, read.attempt
+    plan, splits = attempt.plan, tuple(s.counts for s in read.staged)
     names = sorted({s.topic for s in plan.splits})
     compacted = frozenset(name for name, info in pipeline.broker.topics(names).items() if info.compacted)
     return Receipt(
-        plan=plan, digest=plan.digest, generation=generation, attempt=attempt, request=request.id, ledger=pipeline.ledger.identity(),
-        grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits, schema=pipeline.columns().described(),
-        code=f"windrow {version('windrow')}", staged_at=pipeline.now(), seconds=round(seconds, 3),
+        plan=plan, digest=plan.digest, generation=attempt.generation, attempt=attempt.id, request=request.id,
+        ledger=pipeline.ledger.identity(), grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits,
+        schema=pipeline.columns().described(),
+        code=f"windrow {_version()}", staged_at=pipeline.now(), seconds=round(read.seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
         partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan), version=RECEIPT_VERSION,
     )  # fmt: skip
+
+
+@cache
+def _version() -> str:
+    return version("windrow")
 
 
 def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
@@ -239,16 +335,17 @@ def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check(pipeline: Pipeline, receipt: Receipt, found: Committed | None, request: Request, staged: Sequence[Staged]) -> None:
+def _check(read: Read, receipt: Receipt, request: Request) -> None:
     """All that can still refuse the window.
 
     The dead letters go in first, so that a refusal can be looked into; without a receipt that names their attempt, no reader of the table
     counts them.
     """
+    pipeline, staged, found = read.now, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
     refuse_back(pipeline, receipt.plan, (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start))
     if found is not None and not request.accept_fewer:
-        _refuse_fewer(receipt, found.receipt)
+        refuse_fewer(receipt, found.receipt)
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
     limits = pipeline.spec.limits
@@ -256,25 +353,6 @@ def _check(pipeline: Pipeline, receipt: Receipt, found: Committed | None, reques
     if found is not None:  # else `show` takes the newest attempt by itself
         way += f" --attempt {receipt.attempt}"
     refuse_too_many_dead(receipt.window, staged, limits.max_dead_ratio, limits.max_dead_count, way)
-
-
-def _refuse_fewer(now: Receipt, before: Receipt) -> None:
-    """By topic-partition: more in one must not hide fewer in another."""
-    left, had = _read(now), _read(before)
-    fewer = next((tp for tp in sorted(had) if left[tp] < had[tp]), None)
-    if fewer is not None:
-        raise DataLossError(
-            f"Replacing window {now.window.key}: {left[fewer]} messages are left, generation {before.generation} had {had[fewer]}", "check",
-            "Retention or compaction took them. Nothing was replaced; replay with --accept-fewer if fewer is what you want.",
-            fewer.topic, fewer.partition,
-        )  # fmt: skip
-
-
-def _read(receipt: Receipt) -> Counter[TopicPartition]:
-    found = Counter[TopicPartition]()
-    for split in receipt.splits:
-        found[TopicPartition(split.topic, split.partition)] += split.read
-    return found
 
 
 def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:

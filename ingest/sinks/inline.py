@@ -107,7 +107,12 @@ class InlineSink(ABC):
 
     def look(self, window: Window) -> Committed | None:
         """See `ports.sink.Sink.look`."""
-        return next((c for c in self.receipts() if c.receipt.window == window), None)
+        return next(self.looks([window]))
+
+    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
+        """See `ports.sink.Sink.looks`."""
+        committed = {c.receipt.window: c for c in self.receipts()}
+        return map(committed.get, windows)
 
     def receipt_text(self, receipt: Receipt) -> str:
         """See `ports.sink.Sink.receipt_text`."""

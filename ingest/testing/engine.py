@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ingest.engine.outcome import brought_back, tried
 from ingest.errors import BugError, UnreachableError
@@ -21,13 +21,13 @@ class WorkerDiedError(BaseException):
 class LocalEngine:
     """`ports.engine.Engine` in this process. Tasks and results travel as they would between processes, each try with a task of its own."""
 
-    def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> list[Staged]:
+    def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """See `ports.engine.Engine.run`."""
         try:
             packed = pickle.dumps(task) if splits else b""
         except Exception as error:
             raise BugError.of(error, "setup") from error
-        return [brought_back(outcome) for outcome in [_outcome(packed, split) for split in splits]]
+        yield from map(brought_back, [_outcome(packed, split) for split in splits])
 
 
 def _outcome(packed: bytes, split: Split) -> str:

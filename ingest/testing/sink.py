@@ -58,9 +58,9 @@ class MemorySink(InlineSink):
                 self._state = msgspec.structs.replace(self._state, binding=binding)
         refuse_other_binding(self.identity, self._state.binding or binding, binding)
 
-    def look(self, window: Window) -> Committed | None:
-        """See `ports.sink.Sink.look`."""
-        return self._state.committed.get(window)
+    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
+        """See `ports.sink.Sink.looks`."""
+        return map(self._state.committed.get, windows)
 
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""

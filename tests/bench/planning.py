@@ -21,7 +21,7 @@ from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
 from ingest.run.context import Pipeline, ignore
-from ingest.run.pipeline import _freeze_plan
+from ingest.run.pipeline import _freeze_plans
 from ingest.schema.columns import Columns
 from ingest.schema.load import load_model
 from ingest.spec.load import parse_spec
@@ -75,7 +75,7 @@ def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float
         began, cpu, offsets = time.perf_counter(), time.process_time(), 0
         for hour in hours:
             window = Window("bench", FIRST + hour * HOUR, FIRST + (hour + 1) * HOUR)
-            offsets += sum(s.stop - s.start for s in _freeze_plan(pipeline, window, None, ignore).splits)
+            offsets += sum(s.stop - s.start for s in _freeze_plans(pipeline, [window], {window: None}, ignore)[0].splits)
         took = time.perf_counter() - began, time.process_time() - cpu
     assert offsets == len(hours) * partitions, offsets
     return took

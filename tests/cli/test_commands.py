@@ -194,7 +194,7 @@ def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise KeyError("secret-payload")
 
-    monkeypatch.setattr(running, "run", broken)
+    monkeypatch.setattr(running, "run_each", broken)
     result = stage.call("run", stage.spec, "--window", hour(0), "--json")
     assert result.exit_code == 70
     assert json.loads(result.stdout)["error"] == {"kind": "KeyError", "exit_code": 70}
@@ -230,13 +230,13 @@ def test_help_names_the_exit_codes(stage: Stage) -> None:
 
 def test_prints_of_libraries_stay_off_stdout(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a library prints while it works, stdout is one JSON document."""
-    real = running.run
+    real = running.run_each
 
     def chatty(*arguments: Any) -> Any:
         print("warming up")
         return real(*arguments)
 
-    monkeypatch.setattr(running, "run", chatty)
+    monkeypatch.setattr(running, "run_each", chatty)
     assert stage.json("run", stage.spec, "--window", hour(0))["windows"]
 
 

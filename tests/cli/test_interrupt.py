@@ -34,7 +34,7 @@ from tests.engine.tasks import WaitsForEver
 
 try:
     with telling(json=False, debug=False):
-        SparkEngine(local_session).run(WaitsForEver(Path(sys.argv[1])), [Split("t", p, 0, 1) for p in range(2)])
+        list(SparkEngine(local_session).run(WaitsForEver(Path(sys.argv[1])), [Split("t", p, 0, 1) for p in range(2)]))
 except typer.Exit as end:
     sys.exit(end.exit_code)
 """
@@ -46,11 +46,11 @@ def test_an_interrupted_run_ends_in_one_sentence(stage: Stage, monkeypatch: pyte
     run = LocalEngine.run
 
     def interrupted(engine: LocalEngine, *arguments: Any) -> Any:
-        staged = run(engine, *arguments)
+        staged = list(run(engine, *arguments))
         os.kill(os.getpid(), signal.SIGINT)
         if second:
             os.kill(os.getpid(), signal.SIGINT)
-        return staged
+        return iter(staged)
 
     before = signal.getsignal(signal.SIGINT)
     stage.json("run", stage.spec, "--window", hour(0))

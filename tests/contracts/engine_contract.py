@@ -74,12 +74,12 @@ class EngineContract:
 
     def test_one_whole_result_per_split_in_order(self, engine: Engine) -> None:
         """The results come back with every field, in the order of the splits, whatever order that is."""
-        results = engine.run(Name(), SPLITS)
+        results = list(engine.run(Name(), SPLITS))
         assert results == [staged(split, result.rows[0]) for split, result in zip(SPLITS, results, strict=True)]
 
     def test_without_splits_nothing_is_started(self, engine: Engine) -> None:
         """Nothing to read: the task isn't even looked at."""
-        assert engine.run(StaysAtHome(), []) == []
+        assert list(engine.run(StaysAtHome(), [])) == []
 
     def test_each_try_has_a_task_of_its_own(self, engine: Engine) -> None:
         """What a task keeps in itself reaches neither the next split's task nor whoever gave it."""
@@ -90,22 +90,30 @@ class EngineContract:
     def test_a_task_that_can_not_travel_is_a_bug(self, engine: Engine) -> None:
         """A task that can't be pickled is told as a bug, before anything runs."""
         with pytest.raises(BugError, match="this is a bug in windrow") as caught:
-            engine.run(StaysAtHome(), SPLITS)
+            list(engine.run(StaysAtHome(), SPLITS))
         assert caught.value.stage == "setup"
 
     def test_an_error_comes_back_as_it_was_raised(self, engine: Engine, tmp_path: Path) -> None:
         """A task's own error keeps its class and all its fields. Of several it is the first split's; each split was tried once."""
         with pytest.raises(DataLossError) as caught:
-            engine.run(Refuses(tmp_path), sorted(SPLITS))
+            list(engine.run(Refuses(tmp_path), sorted(SPLITS)))
         assert vars(caught.value) == vars(DataLossError("gone", "read", "Do something.", "t", 1, 7))
         assert sorted(call.name[0] for call in tmp_path.iterdir()) == ["0", "1", "2", "3", "4"]
+
+    def test_what_comes_before_an_error_has_come(self, engine: Engine, tmp_path: Path) -> None:
+        """An error stands in the place of its split's result: those of the splits before it are given, and nothing after it."""
+        results = engine.run(Refuses(tmp_path), sorted(SPLITS))
+        assert next(results).split.partition == 0
+        with pytest.raises(DataLossError):
+            next(results)
+        assert list(results) == []
 
     def test_a_bug_comes_back_as_a_bug_without_its_text(self, engine: Engine, tmp_path: Path) -> None:
         """A bug names its type, its place and its split, and with the stack trace how it came there; what its text quotes stays behind."""
         with pytest.raises(
             BugError, match=r"^ArrowInvalid: this is a bug in windrow, at .+:\d+ \(stage, t\[1\]@10\)\. .*--debug"
         ) as caught:
-            engine.run(Breaks(tmp_path), SPLITS)
+            list(engine.run(Breaks(tmp_path), SPLITS))
         assert "in __call__" in shown(caught.value)
         assert "tests/engine/tasks.py" in shown(caught.value)
         assert "secret-payload" not in shown(caught.value)
@@ -114,28 +122,28 @@ class EngineContract:
     def test_a_panic_is_a_bug(self, engine: Engine) -> None:
         """A panic of Rust code, which is no Exception to Python, is a bug as any other, and its text stays behind."""
         with pytest.raises(BugError, match=r"^PanicException: this is a bug in windrow") as caught:
-            engine.run(Panics(), ONE)
+            list(engine.run(Panics(), ONE))
         assert "secret-payload" not in shown(caught.value)
 
     def test_too_little_memory_is_no_bug(self, engine: Engine) -> None:
         """A task that runs out of memory may be run again where there is more, as one whose worker was killed for it."""
         with pytest.raises(UnreachableError, match=r"ran out of memory .*t\[3\]@30"):
-            engine.run(Raises(MemoryError), ONE)
+            list(engine.run(Raises(MemoryError), ONE))
 
     def test_a_dead_worker_costs_one_try(self, engine: Engine, tmp_path: Path) -> None:
         """A task whose worker dies is tried again, and each split has one result."""
-        results = engine.run(self.dies(tmp_path, times=1), SPLITS)
+        results = list(engine.run(self.dies(tmp_path, times=1), SPLITS))
         assert [r.split for r in results] == SPLITS
         assert len(list(tmp_path.iterdir())) == 2
 
     def test_workers_that_always_die_are_an_outage(self, engine: Engine, tmp_path: Path) -> None:
         """When a task's worker has died as often as it is tried, that is something to try again later, and no bug of windrow's."""
         with pytest.raises(UnreachableError, match="Nothing was committed"):
-            engine.run(self.dies(tmp_path, times=1000), [Split("t", 1, 0, 10)])
+            list(engine.run(self.dies(tmp_path, times=1000), [Split("t", 1, 0, 10)]))
         assert len(list(tmp_path.iterdir())) == 4
 
     def test_an_interrupt_ends_the_run(self, engine: Engine, tmp_path: Path) -> None:
         """An interrupt comes through as it is while tasks run, which end too; the engine can go on with other work."""
         with pytest.raises(InterruptedHereError), interrupted_after(tmp_path):
-            engine.run(WaitsForEver(tmp_path), ONE)
+            list(engine.run(WaitsForEver(tmp_path), ONE))
         assert [r.split for r in engine.run(Name(), ONE)] == ONE

@@ -330,6 +330,14 @@ class LedgerContract:
         assert ledger.plan(window(2)) is None
         assert ledger.plan(window(1, "other")) is None
 
+    def test_several_plans_are_frozen_at_once(self, reopen: Callable[[], Ledger]) -> None:
+        """In the order they are given; one that is there stays, and comes back in its place."""
+        ledger = reopen()
+        assert ledger.freeze_plans([]) == []
+        ledger.freeze_plan(plan(2, 5, 0))
+        assert ledger.freeze_plans([plan(3, 7), plan(2, 9, 9), plan(1, 4)]) == [plan(3, 7), plan(2, 5, 0), plan(1, 4)]
+        assert [reopen().plan(window(n)) for n in (1, 2, 3)] == [plan(1, 4), plan(2, 5, 0), plan(3, 7)]
+
     def test_one_window_planned_at_once_has_one_plan(self, reopen: Callable[[], Ledger]) -> None:
         """Whoever is first."""
         with ThreadPoolExecutor(8) as pool:

@@ -59,6 +59,14 @@ class SinkContract(SinkUnderTest):
         assert outcome.committed.receipt == made
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
+    def test_several_windows_are_looked_at_at_once(self, sink: Any, tmp_path: Path) -> None:
+        """Each in its place, None for those that aren't there, as looks one by one would tell; also where no table is."""
+        sink.commit(*staged_receipt(sink, 1))
+        asked = [window(n) for n in (2, 1, 0)]
+        assert list(self.reopen(sink).looks(asked)) == [None, sink.look(window(1)), None]
+        assert list(sink.looks([])) == []
+        assert list(self.make(tmp_path / "none", ROWS).looks(asked)) == [None] * 3
+
     def test_a_second_commit_writes_nothing(self, sink: Any) -> None:
         """Another attempt at a committed window hears of the first one's receipt and leaves its own files out."""
         first = self.commit(sink, 0)

@@ -29,7 +29,7 @@ from ingest.errors import UnreachableError
 from ingest.model.plan import Split
 
 try:
-    SparkEngine(local_session).run(print, [Split("t", 0, 0, 1)])
+    next(SparkEngine(local_session).run(print, [Split("t", 0, 0, 1)]))
 except UnreachableError as error:
     print(error)
     sys.exit(error.exit_code)
@@ -41,7 +41,7 @@ from ingest.engine.spark import SparkEngine
 from ingest.model.plan import Split
 from tests.engine.tasks import Name
 
-print(len(SparkEngine(lambda: local_session("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)])))
+print(len(list(SparkEngine(lambda: local_session("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)]))))
 """
 
 INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector"
@@ -61,7 +61,7 @@ class TestSpark(EngineContract):
 
 def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
     """Each split is a task in a Python worker."""
-    results = SparkEngine(lambda: spark).run(Name(), SPLITS)
+    results = list(SparkEngine(lambda: spark).run(Name(), SPLITS))
     assert str(os.getpid()) not in {r.rows[0] for r in results}
 
 
@@ -71,13 +71,13 @@ def test_an_empty_plan_never_reaches_spark() -> None:
     def no_session() -> SparkSession:
         raise AssertionError
 
-    assert SparkEngine(no_session).run(Name(), []) == []
+    assert list(SparkEngine(no_session).run(Name(), [])) == []
 
 
 def test_what_a_worker_says_is_no_part_of_the_error(spark: SparkSession) -> None:
     """An end that is no Exception is Spark's to try again; when it gives up, its words, which hold the worker's, are not repeated."""
     with pytest.raises(UnreachableError, match="Spark could not finish the tasks") as caught:
-        SparkEngine(lambda: spark).run(Raises(EndsItself), SPLITS[:1])
+        list(SparkEngine(lambda: spark).run(Raises(EndsItself), SPLITS[:1]))
     assert "secret-payload" not in str(caught.value)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ingest.ledger.sql import open_ledger
 from ingest.model.window import Window
-from ingest.run.freezing import foreseen, freeze_boundary
+from ingest.run.freezing import foreseen, freeze_boundaries
 from ingest.spec.window import TimeWindows
 from tests.windows.things import boundary, hour, mark
 
@@ -25,7 +25,7 @@ def beside(path: Path, committed: int) -> Any:
     grid = TimeWindows.model_construct(grid="hourly", start=hour(0), delay=timedelta(0), max_wait=timedelta(0))
     return SimpleNamespace(
         spec=SimpleNamespace(id="p", window=grid),
-        sink=SimpleNamespace(look=lambda asked: held if asked == window else None),
+        sink=SimpleNamespace(looks=lambda asked: [held if one == window else None for one in asked]),
         ledger=open_ledger(str(path / "state.db")),
         now=lambda: hour(5),
     )
@@ -37,5 +37,5 @@ def test_a_lost_boundary_comes_from_the_window_beside_it(tmp_path: Path, committ
     pipeline = beside(tmp_path, committed)
     assert foreseen(pipeline, hour(1), None) == CUTS[1]
     assert pipeline.ledger.boundary("p", hour(1)) is None
-    assert freeze_boundary(pipeline, hour(1), lambda _: None) == CUTS[1]
+    assert freeze_boundaries(pipeline, [hour(1)], lambda _: None) == {hour(1): CUTS[1]}
     assert pipeline.ledger.boundary("p", hour(1)) == CUTS[1]

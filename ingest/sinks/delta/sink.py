@@ -111,11 +111,17 @@ class DeltaSink:
 
     def look(self, window: Window) -> Committed | None:
         """See `ports.sink.Sink.look`."""
+        return next(self.looks([window]))
+
+    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
+        """See `ports.sink.Sink.looks`."""
         table = tables.load(self.uri)
-        if table is None:
-            return None
+        if table is None or not windows:
+            yield from (None for _ in windows)
+            return
         tables.binding(self.uri, table, self._window)
-        return self._receipts.committed_receipt(self._snapshot(table, window.pipeline), window.key)
+        snapshot = self._snapshot(table, windows[0].pipeline)
+        yield from (self._receipts.committed_receipt(snapshot, window.key) for window in windows)
 
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
