@@ -12,13 +12,8 @@ FIRST_MS = 1_760_000_000_000  # 2025-10-09T08:53:20Z; one message a millisecond,
 DISTINCT = 20_000
 
 
-<<<<<<< HEAD
 def values() -> list[bytes]:
     """Their bytes, as many as differ."""
-=======
-def order_values() -> list[bytes]:
-    """The values that topics are filled with, in turn."""
->>>>>>> h-windows
     r = random.Random(1)
     return [
         json.dumps(
@@ -38,11 +33,7 @@ def fill(bootstrap: str, topic: str, n: int, partitions: int) -> float:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})]).values():
         future.result(60)
-<<<<<<< HEAD
     made = values()
-=======
-    values = order_values()
->>>>>>> h-windows
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

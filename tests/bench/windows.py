@@ -24,7 +24,7 @@ from ingest.model.window import Window
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run_windows
 from ingest.spec.load import parse_spec
-from tests.bench.orders import order_values
+from tests.bench.orders import values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def fill(bootstrap: str, windows: int, each: int, partitions: int) -> None:
     """`each` messages in every minute, in turn over the topic-partitions, and some behind the last window."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, partitions, 1, config={"retention.ms": "-1"})])[TOPIC].result(60)
-    producer, values = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50}), order_values()
+    producer, values = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50}), values()
     first = int(FIRST.timestamp() * 1000)
     for i in range((windows + 1) * each):
         producer.produce(TOPIC, values[i % len(values)], partition=i % partitions, timestamp=first + i * 60_000 // each)
