@@ -39,10 +39,10 @@ def fill(bootstrap: str, windows: int, each: int, partitions: int) -> None:
     """`each` messages in every minute, in turn over the topic-partitions, and some behind the last window."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, partitions, 1, config={"retention.ms": "-1"})])[TOPIC].result(60)
-    producer, values = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50}), values()
+    producer, orders = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50}), values()
     first = int(FIRST.timestamp() * 1000)
     for i in range((windows + 1) * each):
-        producer.produce(TOPIC, values[i % len(values)], partition=i % partitions, timestamp=first + i * 60_000 // each)
+        producer.produce(TOPIC, orders[i % len(orders)], partition=i % partitions, timestamp=first + i * 60_000 // each)
         if i % 10_000 == 0:
             producer.flush()
     producer.flush()
