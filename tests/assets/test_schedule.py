@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,13 +131,13 @@ def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
     ledger, grid = ("another", "hourly") if wrong == "ledger" else (world.ledger_id(), "daily" if wrong == "grid" else "hourly")
     world.sink.prepare(Binding("things", ledger, grid))
     if wrong == "receipt":
-        world.sink.look = damaged  # type: ignore[method-assign]
+        world.sink.looks = damaged  # type: ignore[method-assign]
     assert_it_fails_and_is_asked_for_again(world)
 
 
-def damaged(window: Window) -> None:
+def damaged(windows: Sequence[Window]) -> Iterator[None]:
     """What a sink says whose receipt is gone."""
-    raise DamagedError(f"the receipt of window {window.key} is missing", "commit", "Restore it.")
+    raise DamagedError(f"the receipt of window {windows[0].key} is missing", "commit", "Restore it.")
 
 
 def test_one_run_at_a_time(world: World) -> None:
