@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -26,7 +26,7 @@ def read_dead(sink: Sink, store: DeadLetters, window: Window, limit: int | None 
     return store.read(window, attempt, limit)
 
 
-def refused_attempts(sink: Sink, store: DeadLetters, windows: Iterable[Window] | None = None) -> dict[str, str]:
+def refused_attempts(sink: Sink, store: DeadLetters, windows: Sequence[Window] | None = None) -> dict[str, str]:
     """Of windows that aren't committed and have dead letters all the same: the newest attempt that left any. Writes nothing.
 
     Such an attempt was refused, or died before its commit, or is at work now.
@@ -39,5 +39,5 @@ def refused_attempts(sink: Sink, store: DeadLetters, windows: Iterable[Window] |
     if windows is None:
         committed = {c.receipt.window.key for c in sink.receipts()}
         return store.attempts(lambda key: key not in committed)
-    waiting = {window.key for window in windows if sink.look(window) is None}
+    waiting = {window.key for window, committed in zip(windows, sink.looks(windows), strict=True) if committed is None}
     return store.attempts(waiting.__contains__)

@@ -9,25 +9,17 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-
-import pyarrow as pa
 
 from ingest.engine.archive import archive_options
+from ingest.engine.archive_run import same
+from ingest.engine.local import JAVA, local_session
 
 ROUNDS = 5
 WAYS = ("archive", "plain")
 
 
-def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass on what comes."""
-    yield from batches
-
-
 def measure(way: str) -> None:
     """In a fresh process: print the seconds until there is a session, and until its first task has ended."""
-    from ingest.engine.local import JAVA, local_session
-
     begun = time.monotonic()
     session = local_session("local[2,4]", {} if way == "archive" else {"spark.driver.extraJavaOptions": JAVA})
     there = time.monotonic()

@@ -30,7 +30,6 @@ from ingest.read.capi import PRODUCER, load_api
 from ingest.read.fetching import Fetcher, Hear, Start
 from ingest.read.librdkafka import LibrdkafkaFetcher
 from ingest.read.reader import KafkaReader
-from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Headers, Logs, Sent
 from tests.contracts.reader_contract import plan_of, seen, some
 from tests.contracts.reading import batches_of, gathered
@@ -42,16 +41,6 @@ pytestmark = pytest.mark.broker
 MIB = 1024 * 1024
 LAYOUTS = 10
 """In one part: 1,000 in a soak."""
-
-
-@pytest.fixture
-def broker(kafka: str) -> KafkaBroker:
-    return KafkaBroker(kafka, {})
-
-
-@pytest.fixture
-def logs(kafka: str) -> Logs:
-    return Logs(KafkaCluster(kafka))
 
 
 Read = Callable[..., tuple[list[pa.RecordBatch], ReadSummary]]

@@ -15,7 +15,6 @@ from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.read.cursor import Cursor
 from ingest.read.reader import KafkaReader
-from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import ReaderContract, plan_of, some
 from tests.contracts.reading import batches_of, gathered
@@ -24,16 +23,6 @@ from tests.read.clients import WAYS
 pytestmark = pytest.mark.broker
 
 PLAN = ReadPlan("cluster", {"t": "id"}, "fail")
-
-
-@pytest.fixture
-def broker(kafka: str) -> KafkaBroker:
-    return KafkaBroker(kafka, {})
-
-
-@pytest.fixture
-def logs(kafka: str) -> Logs:
-    return Logs(KafkaCluster(kafka))
 
 
 class OnKafka(ReaderContract):
