@@ -145,7 +145,7 @@ def test_what_others_could_have_put_there_is_not_loaded(read_only: Path, tmp_pat
 
 @pytest.mark.parametrize("link", ["windrow", "windrow/compiled"])
 def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, link: str) -> None:
-    """Whoever made the link may let it lead elsewhere a moment later. Where everybody may write, but not to what is another's, a folder is."""
+    """Who made it may let it lead elsewhere a moment later. A folder is, also where everybody may write, but not to what is another's."""
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     place = tmp_path / "cache" / link
     place.parent.mkdir(parents=True, mode=0o700)

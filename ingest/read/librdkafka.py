@@ -54,7 +54,11 @@ class AssignedClient:
         place.contents.offset = start.offset
         if start.leader_epoch is not None:
             api.topic_partition_set_leader_epoch(place, start.leader_epoch)
-        self._refuse(api.assign(self._handle, self._places))
+        try:
+            self._refuse(api.assign(self._handle, self._places))
+        except KafkaException:
+            self.close()
+            raise
 
     def consume(self, messages: int, most: int, seconds: float) -> int:
         """Write the addresses of up to `most` messages to an address, with zero seconds those that are there; how many."""
@@ -70,18 +74,18 @@ class AssignedClient:
 
     def close(self) -> None:
         """Its messages must be destroyed before."""
-        if self._handle is not None:
-            self._api.consumer_close(self._handle)
+        handle, self._handle = self._handle, None  # an interrupt comes behind a call: who closes once more must not repeat it
+        if handle is not None:
+            self._api.consumer_close(handle)
             self._api.topic_partition_list_destroy(self._places)
             self._api.queue_destroy(self._queue)
-            self._api.destroy_flags(self._handle, _CLOSED)  # else it would try again, for ever after a fatal error
-            self._handle = None
+            self._api.destroy_flags(handle, _CLOSED)  # else it would try again, for ever after a fatal error
 
     def _made(self, properties: Mapping[str, Any]) -> int:
         conf = self._api.conf_new()
         try:
             return self._of(conf, properties)
-        except BaseException:
+        except Exception:  # not behind an interrupt: by then it may be the client's
             self._api.conf_destroy(conf)
             raise
 
@@ -123,6 +127,7 @@ class LibrdkafkaFetcher:
         self._scratch = np.zeros(passes.SCRATCH, np.int64)
         self._state = np.zeros(passes.STATE, np.int64)
         self._state[[passes.PARTITION, passes.DUE]] = start.partition, start.offset
+        self._turn = 0  # of polls: the memory of one's messages is gone with the next
         self._client: AssignedClient = AssignedClient(api, properties, start, hear)
 
     def poll(self, wanted: int, stop: int) -> Fetched:
@@ -135,7 +140,7 @@ class LibrdkafkaFetcher:
             what = f"librdkafka gave something that can't be the next message of {self._tp}, behind offset {self._state[passes.DUE] - 1}"
             raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
         events = self._events(fetched) if self._state[passes.EVENTS] else []
-        return Fetched(count, self._position(), events, self._batches(count))
+        return Fetched(count, self._position(), events, self._batches(count, self._turn))
 
     def close(self) -> None:
         """See `fetching.Fetcher.close`."""
@@ -177,10 +182,14 @@ class LibrdkafkaFetcher:
         return found
 
     def _release(self) -> None:
+        self._turn += 1
         passes.release(self._calls, self._messages, AT_ONCE)
 
-    def _batches(self, count: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, count: int, turn: int) -> Iterator[pa.RecordBatch]:
         for first, behind in self._pieces(count):
+            if turn != self._turn:
+                what = f"messages of {self._tp} were taken after they had been given back"
+                raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
             yield rows_to_batch(self._calls, self._tp, self._messages, self._rows, first, behind, self._scratch)
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:

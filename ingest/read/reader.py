@@ -12,7 +12,7 @@ from ingest.errors import DataLossError
 from ingest.kafka.identity import check_identity
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan, ReadSummary, Take
-from ingest.read.arrow import byte_ends, first_later
+from ingest.read.arrow import byte_ends, first_later, header_ends
 from ingest.read.batching import Gatherer
 from ingest.read.choice import fastest
 from ingest.read.cursor import Cursor
@@ -42,8 +42,8 @@ class KafkaReader:
     """Reads splits with clients that belong to no group's life: assigned, never subscribed, nothing committed.
 
     `properties` are librdkafka's for a consumer, with the isolation level; `stall_seconds` is how long nothing may come. Memory is bounded
-    by `rows_max` and `bytes_max` (keys and values of one batch, held twice for a moment) and by librdkafka's queue. `fetching` makes the
-    clients.
+    by `rows_max` and `bytes_max` (keys, values and headers of one batch, held twice for a moment) and by librdkafka's queue. `fetching`
+    makes the clients.
     """
 
     properties: Mapping[str, Any] = field(repr=False)
@@ -81,7 +81,7 @@ class KafkaReader:
                     gaps.add_visible(planned.column("offset").to_numpy())
                     read += planned.num_rows
                     size += int(ends[-1])
-                    for whole in gatherer.add(planned, ends):
+                    for whole in gatherer.add(planned, ends + header_ends(planned)):
                         take(whole)
                 if later is not None:
                     cursor.lose_from(batch.column("offset")[later].as_py())

@@ -480,7 +480,9 @@ def test_a_replacement_with_as_many_messages_is_none_of_fewer() -> None:
         ([("b", 0, 2)], ("a", 0), 0, 7),
     ],
 )
-def test_more_in_one_topic_partition_hide_no_fewer_in_another(read: list[tuple[str, int, int]], at: tuple[str, int], left: int, had: int) -> None:
+def test_more_in_one_topic_partition_hide_no_fewer_in_another(
+    read: list[tuple[str, int, int]], at: tuple[str, int], left: int, had: int
+) -> None:
     """The first of them is named, with what is left of what there was, and the way to have it so."""
     with pytest.raises(DataLossError) as why:
         refuse_fewer(receipt(3, *read), receipt(2, ("b", 0, 3), ("a", 0, 4), ("a", 0, 3), ("a", 1, 2)))

@@ -184,7 +184,7 @@ def next_item(frame, tables, state):
 
 @part
 def key_text(data, at, end, names, room, state):
-    """Of the key at `at`: its closing quote, or -1; its length and its hash; whether it has escapes: then it is in the room, without them."""
+    """Of the key at `at`: its closing quote, or -1; its length and its hash; whether it has escapes: then the room has it without."""
     closing, less = text_end(data, at, end)
     if closing < 0:
         return -1, 0, 0, False
