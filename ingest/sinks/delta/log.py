@@ -42,13 +42,25 @@ def transactions(place: Place, version: int) -> dict[str, int] | None:
         if start >= 0:
             latest |= _checkpoint(place.get(f"{_LOG}/{start:020d}.checkpoint.parquet"))
         for number in range(start + 1, version + 1):
-            for line in place.get(f"{_LOG}/{number:020d}.json").splitlines():
-                action = _DECODER.decode(line)
-                if action.txn is not None:
-                    latest[action.txn.app] = action.txn.version
+            latest |= committed_in(place.get(entry_name(number)))
     except (OSError, msgspec.DecodeError, pa.ArrowException, KeyError):
         return None
     return latest
+
+
+def entry_name(version: int) -> str:
+    """Where the log's entry of a version lies, under the table."""
+    return f"{_LOG}/{version:020d}.json"
+
+
+def committed_in(entry: bytes) -> dict[str, int]:
+    """The application transactions of one entry.
+
+    Raises:
+        msgspec.DecodeError: it isn't an entry.
+    """
+    actions = map(_DECODER.decode, entry.splitlines())
+    return {action.txn.app: action.txn.version for action in actions if action.txn is not None}
 
 
 def _checkpoint(content: bytes) -> dict[str, int]:
