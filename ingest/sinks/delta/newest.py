@@ -1,48 +1,69 @@
 """The newest state of a table, look by look: what the look before has read is not read again.
 
 A load takes in the log since its checkpoint and every file of the table, and between two windows of one run nothing has come to it but the
-first one's commit. So the state of a look is kept, and the next one takes in what has come since, from whomever. That the log is the one
-that was looked at, the entry of that version tells: each has an instant in it, and each of windrow's a receipt's fingerprint.
+first one's commit. So what a look saw is kept, and the next one reads the entries of the log that have come since, whoever wrote them. An
+entry that does more than add or remove files makes it load afresh, and so does a log that isn't the one that was looked at. That, the entry
+of the version tells: there is an instant in each, and in each of windrow's a receipt's fingerprint.
 
     1 A looks: version 7, and keeps it with its entry.  2 The table is removed, and made anew up to version 9.
-    3 A looks again: entry 7 is another one, so it loads the table afresh. Else it would have read on from a table that isn't there.
+    3 A looks again: entry 7 is another one, so it loads the table afresh. Else it would have read on in a table that isn't there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+import msgspec
 from deltalake import DeltaTable
 
 from ingest.errors import UnreachableError
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.log import committed_in, entry_name, transactions
+from ingest.sinks.delta.entry import is_plain
+from ingest.sinks.delta.log import entry_in, entry_name, transactions
 from ingest.sinks.delta.names import COMMITS_APP
 from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.receipts import VersionOf
+
+
+class Filled:
+    """Which windows a table holds rows of: those that it held when it was loaded, and those that it was given rows of since."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._since: set[str] = set()
+
+    def add(self, keys: set[str]) -> None:
+        """These, too. Where they are taken away again, they count all the same until the table is loaded the next time."""
+        self._since |= keys
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._since or key in self._loaded
+
+    @cached_property
+    def _loaded(self) -> frozenset[str]:
+        column = tables.window_column(self._table)
+        return frozenset(partition[column] for partition in self._table.partitions())
 
 
 @dataclass(frozen=True)
 class State:
     """A table as it was looked at.
 
-    `every`: all its application versions; None where only deltalake knows them, which is asked one by one. `new`: those of them that have
-    come since the look before; all, if that wasn't kept.
+    `table` is deltalake's handle, loaded at this version or an earlier one: what it says of columns, properties and protocol still holds.
+    `entry`: that of the version, where it can be read and the table is a plain one (`entry.is_plain`). `every`: all application versions;
+    None where only deltalake knows them, which is asked one by one. `new`: those of them that have come since the look before; all, if that
+    wasn't kept.
     """
 
     table: DeltaTable
+    version: int
+    entry: bytes | None
     version_of: VersionOf
     every: Mapping[str, int] | None
     new: Mapping[str, int] | None
-
-
-@dataclass(frozen=True)
-class _Kept:
-    table: DeltaTable
-    version: int
-    entry: bytes
-    every: dict[str, int]
+    filled: Filled
 
 
 class Newest:
@@ -51,7 +72,7 @@ class Newest:
     def __init__(self, uri: str, place: Place) -> None:
         self._uri = uri
         self._place = place
-        self._kept: _Kept | None = None
+        self._kept: State | None = None
 
     def forget(self) -> None:
         """Load afresh the next time: after a commit that may have arrived, what is there is all that counts."""
@@ -65,39 +86,37 @@ class Newest:
         """
         kept, self._kept = self._kept, None
         state = None if kept is None else self._followed(kept)
-        return self._loaded() if state is None else state
+        state = self._loaded() if state is None else state
+        self._kept = state if state is not None and state.entry is not None and state.every is not None else None
+        return state
 
     def _loaded(self) -> State | None:
         table = tables.load(self._uri)
         if table is None:
             return None
-        ask, every = tables.versions(self._uri, table), transactions(self._place, table.version())
+        version, ask = table.version(), tables.versions(self._uri, table)
+        every, entry = transactions(self._place, version), self._entry(version) if is_plain(self._place, table) else None
         if every is None or every.get(COMMITS_APP) != ask(COMMITS_APP):
-            return State(table, ask, None, None)
-        self._keep(table, every)
-        return State(table, every.get, every, every)
+            return State(table, version, entry, ask, None, None, Filled(table))
+        return State(table, version, entry, every.get, every, every, Filled(table))
 
-    def _followed(self, kept: _Kept) -> State | None:
-        """The kept table with what has come since; None if it can't be followed."""
+    def _followed(self, kept: State) -> State | None:
+        """The kept state with what has come since; None if it can't be followed."""
+        assert kept.entry is not None
+        assert kept.every is not None
         if self._entry(kept.version) != kept.entry:
             return None
-        table, new = kept.table, dict[str, int]()
-        try:
-            table.update_incremental()
-            for version in range(kept.version + 1, table.version() + 1):
-                new |= committed_in(self._entry(version) or b"")
-        except Exception:  # noqa: BLE001  # whatever it is, a load tells it in words, or mends it
-            return None
-        every = {**kept.every, **new}  # another dictionary: who still has the state before sees none of this
-        if every.get(COMMITS_APP) != tables.versions(self._uri, table)(COMMITS_APP):
-            return None
-        self._keep(table, every)
-        return State(table, every.get, every, new)
-
-    def _keep(self, table: DeltaTable, every: dict[str, int]) -> None:
-        version = table.version()
-        entry = self._entry(version)
-        self._kept = None if entry is None else _Kept(table, version, entry, every)
+        version, entry, new = kept.version, kept.entry, dict[str, int]()
+        while (following := self._entry(version + 1)) is not None:
+            try:
+                read = entry_in(following)
+            except msgspec.DecodeError:
+                return None
+            new |= read.transactions
+            kept.filled.add({next(iter(values.values())) for values in read.added})
+            version, entry = version + 1, following
+        every = {**kept.every, **new} if new else kept.every  # another dictionary: who still has the state before sees none of this
+        return replace(kept, version=version, entry=entry, version_of=every.get, every=every, new=new)
 
     def _entry(self, version: int) -> bytes | None:
         """None if it isn't there, or can't be had."""

@@ -19,10 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property
 
 import msgspec
 import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from ingest.crashpoints import crash_point
 from ingest.errors import DamagedError, RefusedError, UnreachableError
@@ -37,6 +40,7 @@ from ingest.sinks.columns import file_schema
 from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import check_rows, table_schema
+from ingest.sinks.delta.entry import Tip
 from ingest.sinks.delta.janitor import refuse_gone, sweep
 from ingest.sinks.delta.names import COMMITS_APP, SWEPT_APP, parse_app_id, receipt_app, version_app, window_app
 from ingest.sinks.delta.newest import Newest, State
@@ -188,9 +192,8 @@ class DeltaSink:
         if committed is not None:
             return Done(committed) if sent and committed.receipt == receipt else AlreadyDone(committed)
         self._refuse_unfit(state, receipt, files)
-        version = state.table.version()
         why = self._try_commit(state, receipt, files)
-        return Done(Committed(receipt, version + 1)) if why is None else _Unanswered(version, why)
+        return Done(Committed(receipt, state.version + 1)) if why is None else _Unanswered(state.version, why)
 
     def _look_for(self, receipt: Receipt) -> tuple[State, Seen]:
         """The table as it is now, and what it holds that bears on a receipt."""
@@ -217,7 +220,7 @@ class DeltaSink:
         state = self._newest.look()
         if state is None:
             raise RefusedError(f"the table {self.uri} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
-        tables.refuse_unfinished(self.uri, self._place, state.table)
+        tables.refuse_unfinished(self.uri, self._place, state.version)
         return state
 
     def _refuse_unfit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> None:
@@ -225,24 +228,40 @@ class DeltaSink:
         tables.refuse_unfit(self.uri, state.table, table_schema(self._file, self._window))
         refuse_gone(self._place, files, state.version_of(SWEPT_APP))
         if receipt.generation == 0:
-            tables.refuse_strange_rows(self.uri, state.table, receipt.window.key)
+            tables.refuse_strange_rows(self.uri, state.filled, receipt.window.key)
 
     def _try_commit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> str | None:
         """Commit on exactly this snapshot; None if it surely arrived, else why that isn't known."""
-        table, key, pipeline = state.table, receipt.window.key, receipt.window.pipeline
+        key, pipeline = receipt.window.key, receipt.window.pipeline
         apps = {
             window_app(key, pipeline): receipt.generation + 1,
             receipt_app(key, pipeline): self._receipts.write(receipt),
-            version_app(key, pipeline): table.version() + 1,
+            version_app(key, pipeline): state.version + 1,
             COMMITS_APP: (state.version_of(COMMITS_APP) or 0) + 1,
         }
         properties = tables.once(apps, _note(receipt))
-        actions = tables.add_actions(table, files, key)
-        write = tables.append if receipt.generation == 0 else partial(tables.replace, window_key=key)
+        actions = tables.add_actions(state.table, files, key)
         crash_point("commit.before")
-        why = tables.attempt(lambda: write(table=table, actions=actions, properties=properties))
+        why = tables.attempt(lambda: self._write(state, receipt, actions, properties))
         crash_point("commit.after")
         return why
+
+    def _write(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
+        if receipt.generation > 0:
+            tables.replace(self._handle(state), actions, receipt.window.key, properties)
+        elif state.entry is None:
+            tables.append(self._handle(state), actions, properties)
+        else:
+            tables.append(state.table, actions, properties, Tip(self._place, state.version, state.entry))
+
+    def _handle(self, state: State) -> DeltaTable:
+        """deltalake's of this very state, which the kept one may be behind."""
+        if state.table.version() < state.version:
+            state.table.update_incremental()
+        if state.table.version() != state.version:
+            what = f"version {state.version + 1} was committed by another one"
+            raise CommitFailedError(what)
+        return state.table
 
     # ------------------------------------------------------------------------------------------------------------------------ receipts
 
