@@ -38,8 +38,8 @@ class _PlainAction(msgspec.Struct, forbid_unknown_fields=True):
 
     txn: _Txn | None = None
     add: _Add | None = None
-    remove: msgspec.Raw | None = None
-    commitInfo: msgspec.Raw | None = None  # noqa: N815  # Delta's name
+    remove: msgspec.Raw = msgspec.Raw()
+    commitInfo: msgspec.Raw = msgspec.Raw()  # noqa: N815  # Delta's name
 
 
 class Entry(msgspec.Struct, frozen=True):
