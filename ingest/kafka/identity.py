@@ -62,7 +62,9 @@ class IdentityCheck:
             self._seen[split.topic] = self._asked(split, seconds)
         seen = self._seen[split.topic]
         if seen.cluster_id != cluster_id:
-            raise IdentityError(f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}", "read", _DO, split.topic, split.partition)
+            raise IdentityError(
+                f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}", "read", _DO, split.topic, split.partition
+            )
         if seen.topic_id != topic_id:
             what = f"topic {split.topic} has id {seen.topic_id}, the plan was made for {topic_id}"
             raise IdentityError(what, "read", _DO, split.topic, split.partition)

@@ -33,7 +33,8 @@ class ConfluentFetcher:
             self._assign(start)
 
     def _assign(self, start: Start) -> None:
-        self._tp, self._last, self._begun = TopicPartition(start.topic, start.partition), None, False
+        self._tp, self._begun = TopicPartition(start.topic, start.partition), False
+        self._last: Last | None = None
         epoch: dict[str, Any] = {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
         self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
 

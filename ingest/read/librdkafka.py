@@ -149,7 +149,8 @@ class LibrdkafkaFetcher:
 
     def _expect(self, start: Start) -> None:
         """Nothing but what can come from a start on."""
-        self._tp, self._last, self._begun = TopicPartition(start.topic, start.partition), None, False
+        self._tp, self._begun = TopicPartition(start.topic, start.partition), False
+        self._last: Last | None = None
         self._state[[passes.TOPIC, passes.PARTITION, passes.DUE]] = 0, start.partition, start.offset
 
     def poll(self, wanted: int, stop: int) -> Fetched:

@@ -42,8 +42,8 @@ _LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
 class KafkaReader:
     """Reads splits with clients that belong to no group's life: assigned, never subscribed, nothing committed.
 
-    For as long as a worker takes splits of one job (`ingest.keeping`), it reads them with the same clients, and asks who the cluster is once:
-    the driver asks before the job and before each commit. Without a job each read has clients of its own.
+    For as long as a worker takes splits of one job (`ingest.keeping`), it reads them with the same clients, and asks once who the cluster
+    is: the driver asks before the job and before each commit. Without a job each read has clients of its own.
 
     `properties` are librdkafka's for a consumer, with the isolation level; `stall_seconds` is how long nothing may come. Memory is bounded
     by `rows_max` and `bytes_max` (keys and values of one batch, held twice for a moment) and by librdkafka's queue. `fetching` makes the

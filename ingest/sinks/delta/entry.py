@@ -1,7 +1,6 @@
 """A commit written into a table's log by windrow itself, where the table is a plain one on a local disk: files are added, that is all.
 
-deltalake takes in every file of the table again with each commit, and to load it for the next one: half a second where it holds 10,000
-windows of four files. What an append needs of the Delta protocol is little: lines of JSON under the number that follows, taken by nobody
+deltalake takes in every file of the table again behind each commit, so that a window would cost the more the more there are. What an append needs of the Delta protocol is little: lines of JSON under the number that follows, taken by nobody
 else. Two take one number by a hard link, which fails for the second one; so does deltalake itself. All else is left to deltalake: other
 tables and places, replacements, and every checkpoint.
 """
@@ -36,7 +35,9 @@ _INTERVAL = 100
 def is_plain(place: Place, table: DeltaTable) -> bool:
     """Whether an append to the table is nothing but its lines: no feature of the protocol, and no property, that asks for more."""
     protocol, settings = table.protocol(), table.metadata().configuration
-    plain = (protocol.min_reader_version, protocol.min_writer_version) == (1, 2) and not (protocol.reader_features or protocol.writer_features)
+    plain = (protocol.min_reader_version, protocol.min_writer_version) == (1, 2) and not (
+        protocol.reader_features or protocol.writer_features
+    )
     known = all(name in _SETTINGS or name.startswith("windrow.") for name in settings)
     return place.is_local and plain and known and not any(field.metadata for field in table.schema().fields)
 

@@ -38,7 +38,7 @@ class Filled:
         """These, too. Where they are taken away again, they count all the same until the table is loaded the next time."""
         self._since |= keys
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._since or key in self._loaded
 
     @cached_property
@@ -113,7 +113,7 @@ class Newest:
             except msgspec.DecodeError:
                 return None
             new |= read.transactions
-            kept.filled.add({next(iter(values.values())) for values in read.added})
+            kept.filled.add({key for values in read.added for key in values.values() if key is not None})
             version, entry = version + 1, following
         every = {**kept.every, **new} if new else kept.every  # another dictionary: who still has the state before sees none of this
         return replace(kept, version=version, entry=entry, version_of=every.get, every=every, new=new)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -125,17 +126,17 @@ class Place:
             FileExistsError: somebody has.
             OSError: it can't be written, or the disk knows no hard links.
         """
-        draft = f"{self._full(_DRAFTS)}/{uuid.uuid4().hex}.tmp"
-        os.makedirs(self._full(_DRAFTS), exist_ok=True)
+        drafts = Path(self._full(_DRAFTS))
+        drafts.mkdir(parents=True, exist_ok=True)
+        draft = drafts / f"{uuid.uuid4().hex}.tmp"
         try:
-            with open(draft, "xb") as out:
+            with draft.open("xb") as out:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-            os.link(draft, self._full(path))
+            Path(self._full(path)).hardlink_to(draft)
         finally:
-            with suppress(OSError):
-                os.unlink(draft)
+            draft.unlink(missing_ok=True)
 
     def mend(self, path: str, content: bytes) -> None:
         """Put a small file whose name stands for its content in the place of a damaged one; one that is whole stays."""

@@ -122,7 +122,7 @@ def test_a_torn_entry_in_between_is_told(sink: DeltaBoth) -> None:
     version = DeltaTable(sink.uri).version() + 1
     (Path(sink.uri) / entry_name(version)).write_bytes(b'{"commitInfo":{"times')
     receipt, staged = staged_receipt(sink, 1)
-    with pytest.raises(UnreachableError, match="isn't|damaged"):
+    with pytest.raises(UnreachableError, match="damaged"):
         sink.commit(receipt, staged)
 
 
