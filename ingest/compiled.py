@@ -22,6 +22,7 @@ from typing import Any
 
 import numba
 import numba.extending
+import numpy as np
 from numba import types
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
@@ -97,6 +98,27 @@ memory = _itself if CHECKED else _memory
 
 It is indexed like the array, and lives no longer than it. Its bounds can't be checked: so where they shall be, it is the array.
 """
+
+
+@intrinsic
+def _loaded(_: Any, data: Any, at: Any) -> Any:
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        word = context.get_value_type(types.uint64).as_pointer()
+        return builder.load(builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1)
+
+    return types.uint64(data, at), code
+
+
+@part
+def _put_together(data: Any, at: Any) -> Any:
+    word = np.uint64(0)
+    for i in range(8):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+word_at = _put_together if CHECKED else _loaded
+"""Eight bytes of `memory`, from a place on, as one number whose lowest byte comes first; they must all be there."""
 
 
 def _kept(function: Function, signature: object, folder: Path) -> Function:
