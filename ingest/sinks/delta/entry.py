@@ -1,8 +1,9 @@
 """A commit written into a table's log by windrow itself, where the table is a plain one on a local disk: files are added, that is all.
 
-deltalake takes in every file of the table again behind each commit, so that a window would cost the more the more there are. What an append needs of the Delta protocol is little: lines of JSON under the number that follows, taken by nobody
-else. Two take one number by a hard link, which fails for the second one; so does deltalake itself. All else is left to deltalake: other
-tables and places, replacements, and every checkpoint.
+deltalake takes in every file of the table again behind each commit, so that a window would cost the more the more there are. What an
+append needs of the Delta protocol is little: lines of JSON under the number that follows, taken by nobody else. Two take one number by a
+hard link, which fails for the second one; so does deltalake itself. All else is left to deltalake: other tables and places, replacements,
+and every checkpoint.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class _PlainAction(msgspec.Struct, forbid_unknown_fields=True):
     commitInfo: msgspec.Raw = msgspec.Raw()  # noqa: N815  # Delta's name
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """What is read of an entry: its application transactions, and of each file that it adds the values of the partition columns."""
 
     transactions: dict[str, int]
@@ -77,14 +77,14 @@ def entry_name(version: int) -> str:
     return f"{_LOG}/{version:020d}.json"
 
 
-def entry_in(content: bytes) -> Entry:
+def entry_in(content: bytes) -> LogEntry:
     """An entry that adds or removes files.
 
     Raises:
         msgspec.DecodeError: it does something else, or isn't whole.
     """
     actions = [_PLAIN.decode(line) for line in content.splitlines()]
-    return Entry(
+    return LogEntry(
         {action.txn.app: action.txn.version for action in actions if action.txn is not None},
         [action.add.partition for action in actions if action.add is not None],
     )

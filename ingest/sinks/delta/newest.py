@@ -27,7 +27,7 @@ from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.receipts import VersionOf
 
 
-class Filled:
+class WindowsHeld:
     """Which windows a table holds rows of: those that it held when it was loaded, and those that it was given rows of since."""
 
     def __init__(self, table: DeltaTable) -> None:
@@ -63,7 +63,7 @@ class State:
     version_of: VersionOf
     every: Mapping[str, int] | None
     new: Mapping[str, int] | None
-    filled: Filled
+    filled: WindowsHeld
 
 
 class Newest:
@@ -97,8 +97,8 @@ class Newest:
         version, ask = table.version(), tables.versions(self._uri, table)
         every, entry = transactions(self._place, version), self._entry(version) if is_plain(self._place, table) else None
         if every is None or every.get(COMMITS_APP) != ask(COMMITS_APP):
-            return State(table, version, entry, ask, None, None, Filled(table))
-        return State(table, version, entry, every.get, every, every, Filled(table))
+            return State(table, version, entry, ask, None, None, WindowsHeld(table))
+        return State(table, version, entry, every.get, every, every, WindowsHeld(table))
 
     def _followed(self, kept: State) -> State | None:
         """The kept state with what has come since; None if it can't be followed."""
