@@ -84,8 +84,10 @@ def header_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Bytes of headers, names and values, up to and with each row."""
     headers = batch.column("headers")
     edges: npt.NDArray[np.int32] = headers.offsets.to_numpy()
-    ends: npt.NDArray[np.int64] = sum(_offsets(headers.values.field(i))[edges].astype(np.int64) for i in range(2))
-    return ends[1:] - ends[0]
+    names, values = (_offsets(headers.values.field(i))[edges].astype(np.int64) for i in range(2))
+    ends: npt.NDArray[np.int64] = names + values
+    behind: npt.NDArray[np.int64] = ends[1:] - ends[0]
+    return behind
 
 
 def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Array:
