@@ -14,7 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.bench import orders
-from tests.bench.measured.schemas import Large, Order, Wide
+from tests.bench.measured.schemas import Large, Wide
+from tests.bench.orders_schema import Order
 
 PARTITIONS = 4
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -26,11 +27,15 @@ Dtype = pl.DataType | type[pl.DataType]
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of messages. `messages`: how many a topic has; `values`: those that differ; `model`: the schema's class in schemas.py."""
+    """A kind of messages.
+
+    `messages`: how many a topic has; `values`: those that differ; `schema`: `model`, as a spec names it that lies in tests/bench.
+    """
 
     name: str
     messages: int
     model: type
+    schema: str
     values: Callable[[], list[bytes]]
 
     @property
@@ -76,9 +81,9 @@ def _large() -> list[bytes]:
     return [json.dumps(value, separators=(",", ":")).encode() for value in made]
 
 
-SMALL = Shape("small", 4_000_000, Order, orders.values)
-WIDE = Shape("wide", 400_000, Wide, _wide)
-LARGE = Shape("large", 1_000, Large, _large)
+SMALL = Shape("small", 4_000_000, Order, "orders_schema.py:Order", orders.values)
+WIDE = Shape("wide", 400_000, Wide, "measured/schemas.py:Wide", _wide)
+LARGE = Shape("large", 1_000, Large, "measured/schemas.py:Large", _large)
 SHAPES = {shape.name: shape for shape in (SMALL, WIDE, LARGE)}
 
 

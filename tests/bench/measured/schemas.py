@@ -1,30 +1,11 @@
-"""The schemas of the compared messages, with checks. Peers are given the same columns, made from these."""
+"""The schemas of wide and of large messages, with checks."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pandera.polars as pa
 import polars as pl
-
-
-class Order(pa.DataFrameModel):
-    """An order of 158 bytes."""
-
-    order_id: pl.Int64 = pa.Field(ge=0)
-    customer: pl.String
-    amount: pl.Float64 = pa.Field(ge=0)
-    currency: pl.String = pa.Field(isin=["EUR", "USD", "CNY"])
-    sku: pl.String
-    quantity: pl.Int32 = pa.Field(in_range={"min_value": 1, "max_value": 100})
-    created_at: pl.Int64
-    note: pl.String = pa.Field(nullable=True)
-
-    class Config:
-        """Exactly these columns."""
-
-        strict: ClassVar[bool] = True
-
 
 PLACE = pl.Struct({"city": pl.String, "zip": pl.Int32, "at": pl.Struct({"lat": pl.Float64, "lon": pl.Float64})})
 LINE = pl.Struct({"sku": pl.String, "price": pl.Float64, "quantity": pl.Int32})

@@ -31,7 +31,7 @@ from ingest.schema.columns import Columns
 from ingest.spec.load import parse_spec
 from ingest.transform.chain import Chain
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 class Nowhere:
@@ -94,7 +94,7 @@ def main(bootstrap: str) -> None:
         attributes = {
             "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"]},
             "window": {"grid": job["grid"], "start": first.isoformat()},
-            "decode": {"schema": f"schemas.py:{job['schema']}"}, "sink": {"kind": "delta", "path": f"{out}/table"},
+            "decode": {"schema": job["schema"]}, "sink": {"kind": "delta", "path": f"{out}/table"},
             "state": f"sqlite:///{out}/state.db",
         }  # fmt: skip
         pipeline = assemble(parse_spec(attributes, HERE), SparkEngine(lambda: session))

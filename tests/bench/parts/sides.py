@@ -54,7 +54,7 @@ class Side:
 
 def _windrow_told(work: str, job: Job) -> dict[str, Any]:
     grid = {"grid": "daily", "windows": 1, "window_seconds": 86_400, "first_seconds": DAY.timestamp()}
-    about = {"work": work, "topic": job.topic, "stops": job.stops, "schema": job.shape.model.__name__, "out": str(job.out)}
+    about = {"work": work, "topic": job.topic, "stops": job.stops, "schema": job.shape.schema, "out": str(job.out)}
     return about | grid | job.more
 
 

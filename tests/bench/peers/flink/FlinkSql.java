@@ -57,7 +57,6 @@ public final class FlinkSql {
         long records = 0;
         for (AccessExecutionJobVertex vertex : cluster.getArchivedExecutionGraph(job).get().getVerticesTopologically()) {
             for (AccessExecutionVertex task : vertex.getTaskVertices()) {
-                System.err.println(vertex.getName() + " in " + task.getCurrentExecutionAttempt().getIOMetrics().getNumRecordsIn() + " out " + task.getCurrentExecutionAttempt().getIOMetrics().getNumRecordsOut());
                 records += task.getCurrentExecutionAttempt().getIOMetrics().getNumRecordsIn();
             }
         }
