@@ -1,0 +1,183 @@
+"""The checks of a schema: which rows fail which check of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandera.polars as pp
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pandera.errors import SchemaErrors
+
+from ingest.errors import SpecError
+from ingest.transform.rules import Rules
+from tests.decode.json.models import Nested
+from tests.transform.orders import Order, rows
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ((-2, "EUR", 1, "S-1"), "check:id:greater_than_or_equal_to"), ((2, "CNY", 1, "S-1"), "check:currency:isin"),
+        ((2, "EUR", 10, "S-1"), "check:quantity:in_range"),
+        ((2, "EUR", 1, "X-1"), "check:sku:str_matches"), ((3, "EUR", 1, "S-1"), "check:id:even"),
+        ((2, "EUR", 1, "S-12345"), "check:sku:short"),
+        ((400, "EUR", 9, "S-1"), "check:*:cheap"),
+    ],
+)  # fmt: skip
+def test_every_kind_of_check_refuses_its_row_only(row: tuple[Any, ...], reason: str) -> None:
+    """The reason names column and check; rows around it pass, a null passes where it may be."""
+    good = (2, None, 1, "S-1")
+    (failure,) = Rules(Order).failures(rows(good, row, good))
+    assert (failure.rows.tolist(), failure.reason) == ([1], reason)
+
+
+def test_a_row_fails_once_under_its_first_check() -> None:
+    """However many checks it fails."""
+    failures = Rules(Order).failures(rows((-3, "CNY", 99, "X"), (2, "CNY", 1, "S-1")))
+    assert [(f.reason, f.rows.tolist()) for f in failures] == [("check:id:greater_than_or_equal_to", [0]), ("check:currency:isin", [1])]
+
+
+def test_good_rows_no_rows_no_rules() -> None:
+    """Nothing fails."""
+    assert Rules(Order).failures(rows((2, "EUR", 1, "S-1"))) == []
+    assert Rules(Order).failures(rows((2, "EUR", 1, "S-1")).slice(0, 0)) == []
+    assert Rules(Nested).failures(pa.record_batch([pa.array([1])], names=["id"])) == []
+
+
+def test_the_detail_holds_the_check_not_the_value() -> None:
+    """A dead letter's text may be logged."""
+    (failure,) = Rules(Order).failures(rows((2, "hunter2", 1, "S-1")))
+    assert failure.detail == "Failed isin(['EUR', 'USD']) - at $.currency"
+
+
+def test_a_check_that_raises_fails_the_window() -> None:
+    """It says nothing of any row; the text of what it raised may hold values and isn't shown."""
+
+    class Crashing(pp.DataFrameModel):
+        id: pl.Int64
+
+        @pp.check("id", name="odd", element_wise=True)
+        def odd(cls, value: int) -> bool:  # noqa: N805
+            raise ZeroDivisionError(f"hunter{value}")
+
+    with pytest.raises(SpecError, match="odd of Crashing failed as a whole") as caught:
+        Rules(Crashing).failures(pa.record_batch([pa.array([2, 4])], names=["id"]))
+    assert "hunter" not in str(caught.value)
+
+
+def test_a_check_on_the_whole_batch_fails_the_window() -> None:
+    """Where a batch ends is chance: such a check means nothing."""
+
+    class Whole(pp.DataFrameModel):
+        id: pl.Int64
+
+        @pp.dataframe_check(name="mean")
+        def mean(cls, data: pp.PolarsData) -> pl.LazyFrame:  # noqa: N805
+            return data.lazyframe.select(pl.col("id").mean() < 1)
+
+    for ids in ([2, 4], [-2, -4]):
+        with pytest.raises(SpecError, match="mean of Whole failed as a whole: it must give one verdict per row"):
+            Rules(Whole).failures(pa.record_batch([pa.array(ids)], names=["id"]))
+
+
+@pytest.mark.parametrize("verdict", [pl.col("id"), pl.col("id").filter(pl.col("id") > 2) > 0])
+def test_a_check_that_gives_no_verdict_per_row_fails_the_window(verdict: pl.Expr) -> None:
+    """Numbers, or verdicts of some rows."""
+
+    class Odd(pp.DataFrameModel):
+        id: pl.Int64
+
+        @pp.check("id", name="odd")
+        def odd(cls, data: pp.PolarsData) -> pl.LazyFrame:  # noqa: N805
+            return data.lazyframe.select(verdict)
+
+    with pytest.raises(SpecError, match="odd of Odd failed as a whole: it must give one verdict per row"):
+        Rules(Odd).failures(pa.record_batch([pa.array([2, 4])], names=["id"]))
+
+
+def test_a_single_verdict_for_all_rows_fails_the_window() -> None:
+    """Also a good one: the next batch's may not be."""
+
+    class Sure(pp.DataFrameModel):
+        id: pl.Int64 = pp.Field(ge=0)
+
+        @pp.check("id", name="sure")
+        def sure(cls, data: pp.PolarsData) -> bool:  # noqa: N805
+            return True
+
+    with pytest.raises(SpecError, match="sure of Sure failed as a whole: it must give one verdict per row"):
+        Rules(Sure).failures(pa.record_batch([pa.array([2, 4])], names=["id"]))
+
+
+def test_a_check_that_only_warns_refuses_nothing() -> None:
+    """pandera lets such rows pass."""
+
+    class Warned(pp.DataFrameModel):
+        id: pl.Int64 = pp.Field(ge=0, raise_warning=True)
+
+    assert Rules(Warned).failures(pa.record_batch([pa.array([-2])], names=["id"])) == []
+
+
+def test_a_check_may_look_at_nulls() -> None:
+    """`ignore_na=False`: no verdict is a bad one."""
+
+    class Looking(pp.DataFrameModel):
+        id: pl.Int64 = pp.Field(nullable=True, ge=0, ignore_na=False)
+
+    (failure,) = Rules(Looking).failures(pa.record_batch([pa.array([1, None, 2], pa.int64())], names=["id"]))
+    assert failure.rows.tolist() == [1]
+
+
+_ROWS = st.tuples(
+    st.integers(-4, 130), st.sampled_from(["EUR", "USD", "CNY", None]), st.integers(-1, 12), st.sampled_from(["S-1", "S-12345", "X-1", ""])
+)
+
+
+@given(st.lists(_ROWS, min_size=1, max_size=12))
+def test_all_at_once_is_what_pandera_says_one_after_the_other(values: list[tuple[Any, ...]]) -> None:
+    """Its own `validate` is the truth: which rows fail, each under the first check in the model's order."""
+    found = {row: failure.reason for failure in Rules(Order).failures(rows(*values)) for row in failure.rows.tolist()}
+    assert found == _first_refused(pl.DataFrame(rows(*values)))
+
+
+def _first_refused(frame: pl.DataFrame) -> dict[int, str]:
+    checks = pp.DataFrameSchema(
+        {name: pp.Column(None, checks=c.checks, nullable=True) for name, c in Order.to_schema().columns.items()},
+        checks=Order.to_schema().checks,
+    )
+    found: dict[int, str] = {}
+    try:
+        checks.validate(frame, lazy=True)
+    except SchemaErrors as errors:
+        for error in errors.schema_errors:
+            column = "*" if isinstance(error.schema, pp.DataFrameSchema) else error.schema.name
+            for row, passed in enumerate(error.check_output.to_series()):
+                if not passed:
+                    found.setdefault(row, f"check:{column}:{error.check.name}")
+    return found
+
+
+def test_the_environment_can_not_switch_checks_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pandera reads PANDERA_VALIDATION_ENABLED; a table must not depend on it."""
+    from pandera.config import CONFIG
+
+    monkeypatch.setattr(CONFIG, "validation_enabled", False)
+    assert len(Rules(Order).failures(rows((-2, "EUR", 1, "S-1")))) == 1
+
+
+def test_checks_on_maps_see_what_the_model_declares() -> None:
+    """A map column is a list of key/value structs to a check, as its annotation says."""
+
+    class Stock(pp.DataFrameModel):
+        stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(nullable=True, metadata={"map": True})
+
+        @pp.check("stock", name="some")
+        def some(cls, data: pp.PolarsData) -> pl.LazyFrame:  # noqa: N805
+            return data.lazyframe.select(pl.col(data.key).list.len() > 0)
+
+    batch = pa.record_batch([pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64()))], names=["stock"])
+    assert [f.rows.tolist() for f in Rules(Stock).failures(batch)] == [[1]]
