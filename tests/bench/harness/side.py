@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
@@ -41,6 +42,9 @@ class Program:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=os.environ | environment
             )
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         try:
             self._answer()
         except BaseException:
@@ -87,21 +91,27 @@ class Program:
         except (subprocess.TimeoutExpired, BrokenPipeError):
             process.kill()
             process.wait(30)
+        self._listener.join(30)
         process.stdout.close()
         shutil.rmtree(self.out, ignore_errors=True)
 
-    def _answer(self) -> dict[str, Any]:
+    def _listen(self) -> None:
         assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def _answer(self) -> dict[str, Any]:
+        """The next line that is JSON; others are noise."""
         until = time.monotonic() + LIMIT_SECONDS
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while selector.select(until - time.monotonic()):
-                line = self._process.stdout.readline()
+        try:
+            while line := self._lines.get(timeout=max(until - time.monotonic(), 0.0)):
                 if line.startswith(b"{"):
                     return dict(json.loads(line))
-                if not line:
-                    raise self._failed("ended")
-        raise self._failed(f"didn't answer for {LIMIT_SECONDS:.0f} s")
+        except Empty:
+            raise self._failed(f"didn't answer for {LIMIT_SECONDS:.0f} s") from None
+        self._lines.put(b"")  # it stays ended
+        raise self._failed("ended")
 
     def _failed(self, what: str) -> FailedError:
         return FailedError(f"{what}; its log ends with:\n{self._log.read_text(errors='replace')[-TAIL:]}")
