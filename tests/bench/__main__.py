@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,6 +138,7 @@ def chosen(words: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """Parse, measure, judge, write."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker and sides end with it, as at Ctrl-C
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

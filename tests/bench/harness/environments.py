@@ -6,6 +6,7 @@ An environment is called by a digest of those files, so that another pin is anot
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,16 @@ def made(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
         make(files, folder)
         (folder / "whole").touch()
     return folder
+
+
+def pinned(name: str, package: str) -> str:
+    """The version of a package that a peer's files pin: in a lock, in a pom, or in npm's form."""
+    files = [PEERS / name / file for file in ("requirements.lock", "pom.xml", "package.json")]
+    forms = rf"^{package}==(\S+)|<artifactId>{package}</artifactId><version>([^<]+)|\"{package}\": \"([^\"]+)"
+    for match in (re.search(forms, file.read_text(encoding="utf-8"), re.MULTILINE) for file in files if file.exists()):
+        if match:
+            return next(version for version in match.groups() if version)
+    raise LookupError(f"{package} is not pinned for {name}")
 
 
 def python(files: Path, folder: Path) -> None:

@@ -58,7 +58,9 @@ def compare(
         scratch: where sides write.
         quick: only windrow, and the first of its peers.
     """
-    sides = COMPARISONS[stage][:2] if quick else COMPARISONS[stage]
+    sides = COMPARISONS[stage]
+    if quick:
+        sides = (sides[0], next(side for side in sides if side.name != sides[0].name))
     with ExitStack() as stack:
         turns = []
         for number, side in enumerate(sides):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.harness import environments
-from tests.bench.harness.environments import PEERS, made
+from tests.bench.harness.environments import PEERS, made, pinned
 from tests.bench.harness.shapes import DAY, PARTITIONS, Shape, flink_type, neutral_type, spark_type
 
 MEASURED = Path(__file__).parents[1] / "measured"
@@ -84,9 +84,12 @@ def _spark_told(work: str, job: Job) -> dict[str, Any]:
 def spark(work: str, does: str) -> Side:
     """Spark's own Kafka source."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"}  # its servers stay on loopback
-    return Side("Spark's Kafka source", does, "4.0.0", _spark_command, partial(_spark_told, work), work == "table", local)
+    return Side(
+        "Spark's Kafka source", does, pinned("spark", "pyspark"), _spark_command, partial(_spark_told, work), work == "table", local
+    )
 
 
+FLINK_VERSION = f"{pinned('flink', 'flink-clients')}, connector {pinned('flink', 'flink-sql-connector-kafka')}"
 FLINK_JAVA = (
     "-Xmx3g",  # as much as Spark's driver: all of Flink is in one process here
     # What Flink's own start scripts open for Java 17 (env.java.opts.all of its conf/config.yaml).
@@ -140,7 +143,7 @@ def _options(options: Mapping[str, str]) -> str:
 
 def flink(work: str, does: str) -> Side:
     """Flink SQL with its Kafka connector."""
-    return Side("Flink SQL", does, "2.0.0, connector 4.0.1-2.0", _flink_command, partial(_flink_told, work), work == "table")
+    return Side("Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, work), work == "table")
 
 
 def _daft_command(bootstrap: str) -> Command:
@@ -156,7 +159,7 @@ def _daft_told(work: str, job: Job) -> dict[str, Any]:
 def daft(work: str, does: str) -> Side:
     """Daft's Kafka source."""
     quiet = {"DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "true"}  # nothing is told to anybody
-    return Side("Daft", does, "0.7.26", _daft_command, partial(_daft_told, work), work == "table", quiet)
+    return Side("Daft", does, pinned("daft", "daft"), _daft_command, partial(_daft_told, work), work == "table", quiet)
 
 
 def _librdkafka_command(bootstrap: str) -> Command:
@@ -170,7 +173,13 @@ def _librdkafka_told(job: Job) -> dict[str, Any]:
 
 def librdkafka() -> Side:
     """librdkafka's own performance program."""
-    return Side("librdkafka", "rdkafka_performance -C", "2.12.0", _librdkafka_command, _librdkafka_told)
+    return Side(
+        "librdkafka",
+        "rdkafka_performance -C",
+        f"in node-rdkafka {pinned('librdkafka', 'node-rdkafka')}",
+        _librdkafka_command,
+        _librdkafka_told,
+    )
 
 
 # The first side of a comparison is what the others are held against.
