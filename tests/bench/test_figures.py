@@ -104,6 +104,7 @@ def test_a_page_has_every_result() -> None:
     assert "The steepest step grows as size to the power of 0.70. Left out, for the time that was given: 1,000." in lines
     assert lines[-4:] == ["", "```text", "a line", "```"]
     assert "Measured on a machine." in lines
+    assert page([], [], []).endswith("\nNothing is measured yet.\n")
 
 
 def test_numbers_keep_three_digits() -> None:
@@ -131,7 +132,7 @@ def test_types_are_told_in_peers_words() -> None:
     """The same columns for all: nested ones, too."""
     nested = pl.List(pl.Struct({"a": pl.Int32, "b": pl.List(pl.String)}))
     assert spark_type(nested) == "array<struct<a: int, b: array<string>>>"
-    assert flink_type(nested) == "ARRAY<ROW<a INT, b ARRAY<STRING>>>"
+    assert flink_type(nested) == "ARRAY<ROW<`a` INT, `b` ARRAY<STRING>>>"
     assert neutral_type(nested) == {"list": {"struct": {"a": "int", "b": {"list": "string"}}}}
 
 

@@ -95,7 +95,7 @@ def told(result: Result | Growth | Said) -> str:
 def page(results: Sequence[Result], growths: Sequence[Growth], steps: Sequence[Said]) -> str:
     """All of it."""
     machines = sorted({result.machine for result in (*results, *growths, *steps)})
-    lines = [HEAD, f"Measured on {'; and on '.join(machines)}.", ""]
+    lines = [HEAD, f"Measured on {'; and on '.join(machines)}." if machines else "Nothing is measured yet.", ""]
     if results:
         lines += ["## Beside its peers", "", "![Rows a second of each side](benchmark.svg)", ""]
         lines += [line for result in results for line in comparison(result)]

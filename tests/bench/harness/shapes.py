@@ -128,7 +128,7 @@ def spark_type(dtype: Any) -> str:
 def flink_type(dtype: Any) -> str:
     """A polars type in Flink's SQL."""
     if isinstance(dtype, pl.Struct):
-        return f"ROW<{', '.join(f'{field.name} {flink_type(field.dtype)}' for field in dtype.fields)}>"
+        return f"ROW<{', '.join(f'`{field.name}` {flink_type(field.dtype)}' for field in dtype.fields)}>"
     if isinstance(dtype, pl.List):
         return f"ARRAY<{flink_type(dtype.inner)}>"
     return _SPARK[dtype.base_type()].upper()
