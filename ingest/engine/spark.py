@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ingest.engine.outcome import brought_back, tried
 from ingest.errors import BugError, UnreachableError
+from ingest.keeping import keeping
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
 
@@ -51,17 +52,19 @@ class SparkEngine:
 
 
 def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
-    """Which splits, by their indices, each Spark task takes: neighbours together as long as they are small. Pure.
+    """Which splits, by their indices, each Spark task takes: neighbours in a log together as long as they are small. Pure.
 
     Args:
         splits: all of a run.
         least: at least so many tasks, where there are so many splits.
     """
+    order = sorted(range(len(splits)), key=lambda index: (splits[index].tp, splits[index].start))
     lengths = [split.stop - split.start for split in splits]
     most, many = min(_LARGE, -(-sum(lengths) // least)), -(-len(splits) // least)
     taken: list[list[int]] = []
     offsets = most
-    for index, length in enumerate(lengths):
+    for index in order:
+        length = lengths[index]
         if offsets + length > most or len(taken[-1]) == many:
             taken.append([])
             offsets = 0
@@ -135,7 +138,8 @@ class _Job:
     shares: list[list[int]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for index in (index for share in batch.column(0).to_pylist() for index in self.shares[share]):
-                outcome = tried(pickle.loads(self.task), self.splits[index])  # noqa: S301  # our own, of the driver's
-                yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_RESULT)
+        with keeping():
+            for batch in batches:
+                for index in (index for share in batch.column(0).to_pylist() for index in self.shares[share]):
+                    outcome = tried(pickle.loads(self.task), self.splits[index])  # noqa: S301  # our own, of the driver's
+                    yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_RESULT)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -32,38 +32,76 @@ _OTHERS_SECONDS = 2.0
 _QUIET = 3  # syslog's "error": the admin client would warn of each property that only a consumer knows
 
 
-def check_identity(properties: Mapping[str, Any], split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
-    """Ask the cluster.
+class IdentityCheck:
+    """Asks a cluster, by a client of its own, who it and its topics are."""
 
-    Raises:
-        IdentityError: another cluster or topic id; the topic or the partition is gone.
-        SpecError: the cluster refuses this client.
-        UnreachableError: no answer within `seconds`.
-    """
-    heard: list[KafkaError] = []
-    settings: dict[str, Any] = {**properties, "log_level": _QUIET, "error_cb": heard.append, "logger": LOG}
-    try:
-        admin = AdminClient(settings)  # stays referenced while its futures run, or they fail
-    except KafkaException as failure:
-        what = f"the client properties can't be used where the task runs: {client_words(failure.args[0], properties)}"
-        raise SpecError(what, "read", f"Mend them {PLACE}; files that they name must be there too.") from None
-    cluster = admin.describe_cluster(request_timeout=seconds)
-    topics = admin.describe_topics(TopicCollection([split.topic]), request_timeout=seconds)
-    try:
-        _listen(admin, [cluster, topics[split.topic]], heard)
-        found = cluster.result(0).cluster_id
-        topic = topics[split.topic].result(0)
-    except (KafkaException, TimeoutError) as failure:
-        admin.poll(0)  # delivers to error_cb why there was no answer
-        error = failure.args[0] if isinstance(failure, KafkaException) else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001  # public
-        raise _refusal(split, error, heard, properties) from None
-    if found != cluster_id:
-        raise IdentityError(f"this is cluster {found}, the plan was made on {cluster_id}", "read", _DO, split.topic, split.partition)
-    if str(topic.topic_id) != topic_id:
-        what = f"topic {split.topic} has id {topic.topic_id}, the plan was made for {topic_id}"
-        raise IdentityError(what, "read", _DO, split.topic, split.partition)
-    if split.partition >= len(topic.partitions):
-        raise IdentityError(f"topic {split.topic} has {len(topic.partitions)} partitions", "read", _DO, split.topic, split.partition)
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        """Connects lazily.
+
+        Raises:
+            SpecError: the properties can't be used.
+        """
+        self._properties, self._heard = properties, list[KafkaError]()
+        self._seen: dict[str, _Seen] = {}
+        settings: dict[str, Any] = {**properties, "log_level": _QUIET, "error_cb": self._heard.append, "logger": LOG}
+        try:
+            self._admin: AdminClient | None = AdminClient(settings)
+        except KafkaException as failure:
+            what = f"the client properties can't be used where the task runs: {client_words(failure.args[0], properties)}"
+            raise SpecError(what, "read", f"Mend them {PLACE}; files that they name must be there too.") from None
+
+    def once(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
+        """Hold the split against the cluster, as it was when this asked for the first time.
+
+        Raises:
+            IdentityError: another cluster or topic id; the topic or the partition is gone.
+            SpecError: the cluster refuses this client.
+            UnreachableError: no answer within `seconds`.
+        """
+        if split.topic not in self._seen:
+            self._seen[split.topic] = self._asked(split, seconds)
+        seen = self._seen[split.topic]
+        if seen.cluster_id != cluster_id:
+            raise IdentityError(
+                f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}", "read", _DO, split.topic, split.partition
+            )
+        if seen.topic_id != topic_id:
+            what = f"topic {split.topic} has id {seen.topic_id}, the plan was made for {topic_id}"
+            raise IdentityError(what, "read", _DO, split.topic, split.partition)
+        if split.partition >= seen.partitions:
+            raise IdentityError(f"topic {split.topic} has {seen.partitions} partitions", "read", _DO, split.topic, split.partition)
+
+    def again(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
+        """The same as the cluster is now: when a read fails strangely."""
+        self._seen.pop(split.topic, None)
+        self.once(split, cluster_id, topic_id, seconds)
+
+    def close(self) -> None:
+        """Give the client back."""
+        self._admin = None
+
+    def _asked(self, split: Split, seconds: float) -> _Seen:
+        admin = self._admin
+        assert admin is not None, "asked after it was closed"
+        self._heard.clear()
+        cluster = admin.describe_cluster(request_timeout=seconds)
+        topics = admin.describe_topics(TopicCollection([split.topic]), request_timeout=seconds)
+        try:
+            _listen(admin, [cluster, topics[split.topic]], self._heard)
+            topic = topics[split.topic].result(0)
+            return _Seen(cluster.result(0).cluster_id, str(topic.topic_id), len(topic.partitions))
+        except (KafkaException, TimeoutError) as failure:
+            admin.poll(0)  # delivers to error_cb why there was no answer
+            error = failure.args[0] if isinstance(failure, KafkaException) else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001  # public
+            raise _refusal(split, error, self._heard, self._properties) from None
+
+
+class _Seen(NamedTuple):
+    """What a cluster said of itself and of a topic."""
+
+    cluster_id: str
+    topic_id: str
+    partitions: int
 
 
 def _listen(admin: AdminClient, futures: Sequence[Future[Any]], heard: Sequence[KafkaError]) -> None:

@@ -15,9 +15,10 @@ class Engine(Protocol):
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """Call `task` for each split; exactly one result per split, in the order of `splits`, an error in the place of its split's.
 
-        The task is pickled, and each try has one of its own. A try whose worker dies is followed by another one, so a task must be one
-        that may be repeated; a try that ends in an error is the last. All splits are tried before an error is raised; the results of the
-        splits before it have come by then. Without splits nothing is started.
+        The task is pickled, and each try has one of its own; what it keeps (`ingest.keeping`) waits for those of this run that its worker
+        takes after it. A try whose worker dies is followed by another one, so a task must be one that may be repeated; a try that ends in
+        an error is the last. All splits are tried before an error is raised; the results of the splits before it have come by then.
+        Without splits nothing is started.
 
         Raises:
             WindrowError: a task's own error, with all its fields as it was raised; of several the first split's. Nothing comes after it.

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from ingest.kafka.identity import LOG
 from ingest.model.boundary import TopicPartition
 from ingest.read.arrow import to_batch
-from ingest.read.fetching import WAIT_SECONDS, Fetched, Hear, Start
+from ingest.read.fetching import WAIT_SECONDS, Fetched, Hear, Last, Start, goes_on
 
 _AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
 
@@ -22,8 +22,19 @@ class ConfluentFetcher:
 
     def __init__(self, properties: Mapping[str, Any], start: Start, hear: Hear) -> None:
         """See `fetching.Fetching`."""
-        self._tp = TopicPartition(start.topic, start.partition)
-        self._consumer = Consumer({**properties, "error_cb": hear, "logger": LOG})
+        self._hear = hear
+        self._consumer = Consumer({**properties, "error_cb": self._error, "logger": LOG})
+        self._assign(start)
+
+    def begin(self, start: Start, hear: Hear) -> None:
+        """See `fetching.Fetcher.begin`."""
+        self._hear = hear
+        if self._tp != TopicPartition(start.topic, start.partition) or not goes_on(self._last, start):
+            self._assign(start)
+
+    def _assign(self, start: Start) -> None:
+        self._tp, self._begun = TopicPartition(start.topic, start.partition), False
+        self._last: Last | None = None
         epoch: dict[str, Any] = {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
         self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
 
@@ -37,8 +48,10 @@ class ConfluentFetcher:
         if any(map(Message.error, messages)):
             events = [(error, _offset(m)) for m in messages if (error := m.error()) is not None]
             messages = [m for m in messages if m.error() is None]
+        self._last = None if events else _last(messages) or self._last
         here = self._consumer.position([KafkaPartition(self._tp.topic, self._tp.partition)])[0].offset
-        position = max(here, _offset(messages[-1]) + 1) if messages else here
+        self._begun = self._begun or bool(messages or events) or here < 0  # else it may be that of the read before
+        position = max(here, _offset(messages[-1]) + 1) if messages else here if self._begun else -1
         if messages and _offset(messages[-1]) >= stop:
             messages = [m for m in messages if _offset(m) < stop]
         return Fetched(len(messages), position, events, self._batch(messages))
@@ -47,9 +60,20 @@ class ConfluentFetcher:
         """See `fetching.Fetcher.close`."""
         self._consumer.close()
 
+    def _error(self, error: KafkaError) -> None:
+        self._hear(error)
+
     def _batch(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
         if messages:
             yield to_batch(self._tp, messages)
+
+
+def _last(messages: list[Message]) -> Last | None:
+    """The last of the messages."""
+    if not messages:
+        return None
+    epoch = messages[-1].leader_epoch()
+    return Last(_offset(messages[-1]), -1 if epoch is None else epoch)
 
 
 def _offset(message: Message) -> int:

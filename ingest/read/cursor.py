@@ -7,14 +7,15 @@ The last of the range may be one of them, so a reader that waits for it waits fo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, cast
 
 from confluent_kafka import KafkaError
 
 from ingest.errors import DataLossError, RefusedError
 from ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
 from ingest.kafka.identity import client_words, denied, turned_away, unreachable
+from ingest.keeping import is_keeping, keep, taken
 from ingest.model.plan import Split
 from ingest.read.fetching import Fetched, Fetcher, Fetching, Start
 from ingest.read.loglimits import LogLimits, believed, log_limits
@@ -54,7 +55,8 @@ class Cursor:
         self.position = split.start
         self.skipped = 0
         self.regrown = False
-        self._fetcher = self._begin()
+        self._untroubled = True
+        self._fetcher = self._begin_on_kept()
 
     def messages(self) -> Iterator[Fetched]:
         """The visible messages of the range, some thousands at a time, never none."""
@@ -68,13 +70,35 @@ class Cursor:
                 self._at_end()
 
     def close(self) -> None:
-        """Give the client, its threads and its queue back."""
-        self._fetcher.close()
+        """Give the client, its threads and its queue back, or let it wait for the next split: if it came to the end untroubled."""
+        if self._untroubled and self.position >= self._split.stop and is_keeping():
+            keep(self._client, self._fetcher)
+        else:
+            self._fetcher.close()
 
     def _begin(self) -> Fetcher:
         """A client at the position. The leader epoch lets the cluster say that the log was cut off since the plan was made."""
-        start = Start(self._split.topic, self._split.partition, self.position, self._witness())
-        return self._fetching(self._properties, start, self._hear)
+        return self._fetching(self._properties, self._start(), self._hear)
+
+    def _begin_on_kept(self) -> Fetcher:
+        """The one that the split before has left; else a new one."""
+        fetcher = cast("Fetcher | None", taken(self._client)) if is_keeping() else None
+        if fetcher is None:
+            return self._begin()
+        try:
+            fetcher.begin(self._start(), self._hear)
+        except BaseException:
+            fetcher.close()
+            raise
+        return fetcher
+
+    @property
+    def _client(self) -> Hashable:
+        """What tells clients apart."""
+        return self._fetching, frozenset(self._properties.items())
+
+    def _start(self) -> Start:
+        return Start(self._split.topic, self._split.partition, self.position, self._witness())
 
     def _witness(self) -> int | None:
         """The start's for the start. The stop's is one for every position before the stop, but knows only of what came after the plan."""
@@ -83,6 +107,7 @@ class Cursor:
 
     def _begin_again(self) -> None:
         """The client stands still after a loss."""
+        self._untroubled = False
         self._fetcher.close()
         self._fetcher = self._begin()
 

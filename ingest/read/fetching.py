@@ -45,8 +45,35 @@ class Fetched:
     batches: Iterable[pa.RecordBatch]
 
 
+class Last(NamedTuple):
+    """The last message that a client handed over; of one that knows no leader epoch that is negative."""
+
+    offset: int
+    leader_epoch: int
+
+
+def goes_on(last: Last | None, start: Start) -> bool:
+    """Whether who reads from a start may go on right behind the last message, without asking the cluster about the start's leader epoch.
+
+    It is asked whether the log was cut off below the start since it was frozen. What is written after a cut has a later epoch, so the
+    message right before the start answers that, if it has none.
+    """
+    if last is None or last.offset + 1 != start.offset:
+        return False
+    return start.leader_epoch is None or 0 <= last.leader_epoch <= start.leader_epoch
+
+
 class Fetcher(Protocol):
     """A client at work. Used by one thread, in the process that made it."""
+
+    def begin(self, start: Start, hear: Hear) -> None:
+        """Begin another read, as a new client would: nothing of the one before is handed over.
+
+        What was fetched ahead is, where the start is where the last read ended, and `goes_on`.
+
+        Raises:
+            KafkaException: the client can't be used any more.
+        """
 
     def poll(self, wanted: int, stop: int) -> Fetched:
         """What is there now, at most `wanted` messages; if nothing is, wait a moment for some."""

@@ -22,7 +22,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.read import passes
 from ingest.read.arrow import UNREADABLE_HEADERS, HeaderList, columns_to_batch, headers_to_array
 from ingest.read.capi import CONSUMER, ERROR_CB, LOG_CB, TEXT_SIZE, Api, MessageHead
-from ingest.read.fetching import WAIT_SECONDS, Event, Fetched, Hear, Start
+from ingest.read.fetching import WAIT_SECONDS, Event, Fetched, Hear, Last, Start, goes_on
 from ingest.schema.messages import HEADERS
 
 AT_ONCE = 16_384
@@ -50,11 +50,29 @@ class AssignedClient:
         api.poll_set_consumer(self._handle)
         self._queue = api.queue_get_consumer(self._handle)
         self._places = api.topic_partition_list_new(1)
-        place = api.topic_partition_list_add(self._places, start.topic.encode(), start.partition)
+        try:
+            self._assign(start)
+        except KafkaException:
+            self.close()
+            raise
+
+    def begin(self, start: Start, hear: Hear) -> None:
+        """At another place; what was fetched before is never handed over, and must be destroyed before, as far as it was."""
+        self._hear = hear
+        self._api.topic_partition_list_destroy(self._places)
+        self._places = self._api.topic_partition_list_new(1)
+        self._assign(start)
+
+    def listen(self, hear: Hear) -> None:
+        """Somebody else hears what is said from now on."""
+        self._hear = hear
+
+    def _assign(self, start: Start) -> None:
+        place = self._api.topic_partition_list_add(self._places, start.topic.encode(), start.partition)
         place.contents.offset = start.offset
         if start.leader_epoch is not None:
-            api.topic_partition_set_leader_epoch(place, start.leader_epoch)
-        self._refuse(api.assign(self._handle, self._places))
+            self._api.topic_partition_set_leader_epoch(place, start.leader_epoch)
+        self._refuse(self._api.assign(self._handle, self._places))
 
     def consume(self, messages: int, most: int, seconds: float) -> int:
         """Write the addresses of up to `most` messages to an address, with zero seconds those that are there; how many."""
@@ -70,18 +88,18 @@ class AssignedClient:
 
     def close(self) -> None:
         """Its messages must be destroyed before."""
-        if self._handle is not None:
-            self._api.consumer_close(self._handle)
+        handle, self._handle = self._handle, None  # an interrupt comes behind a call: who closes once more must not repeat it
+        if handle is not None:
+            self._api.consumer_close(handle)
             self._api.topic_partition_list_destroy(self._places)
             self._api.queue_destroy(self._queue)
-            self._api.destroy_flags(self._handle, _CLOSED)  # else it would try again, for ever after a fatal error
-            self._handle = None
+            self._api.destroy_flags(handle, _CLOSED)  # else it would try again, for ever after a fatal error
 
     def _made(self, properties: Mapping[str, Any]) -> int:
         conf = self._api.conf_new()
         try:
             return self._of(conf, properties)
-        except BaseException:
+        except Exception:  # not behind an interrupt: by then it may be the client's
             self._api.conf_destroy(conf)
             raise
 
@@ -117,13 +135,28 @@ class LibrdkafkaFetcher:
         """See `fetching.Fetching`."""
         self._api = api
         self._calls = calls_of(api)
-        self._tp = TopicPartition(start.topic, start.partition)
         self._messages = np.zeros(AT_ONCE, np.int64)  # addresses of those that are ours to destroy, else 0: also after an interrupt
         self._rows = np.empty((passes.FIELDS, AT_ONCE), np.int64)
         self._scratch = np.zeros(passes.SCRATCH, np.int64)
         self._state = np.zeros(passes.STATE, np.int64)
-        self._state[[passes.PARTITION, passes.DUE]] = start.partition, start.offset
+        self._turn = 0  # of polls: the memory of one's messages is gone with the next
+        self._expect(start)
         self._client: AssignedClient = AssignedClient(api, properties, start, hear)
+
+    def begin(self, start: Start, hear: Hear) -> None:
+        """See `fetching.Fetcher.begin`."""
+        self._release()
+        if self._tp == TopicPartition(start.topic, start.partition) and goes_on(self._last, start):
+            self._client.listen(hear)
+        else:
+            self._expect(start)
+            self._client.begin(start, hear)
+
+    def _expect(self, start: Start) -> None:
+        """Nothing but what can come from a start on."""
+        self._tp, self._begun = TopicPartition(start.topic, start.partition), False
+        self._last: Last | None = None
+        self._state[[passes.TOPIC, passes.PARTITION, passes.DUE]] = 0, start.partition, start.offset
 
     def poll(self, wanted: int, stop: int) -> Fetched:
         """See `fetching.Fetcher.poll`."""
@@ -135,7 +168,8 @@ class LibrdkafkaFetcher:
             what = f"librdkafka gave something that can't be the next message of {self._tp}, behind offset {self._state[passes.DUE] - 1}"
             raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
         events = self._events(fetched) if self._state[passes.EVENTS] else []
-        return Fetched(count, self._position(), events, self._batches(count))
+        self._last = self._last_of(count) if fetched else self._last
+        return Fetched(count, self._position(fetched), events, self._batches(count, self._turn))
 
     def close(self) -> None:
         """See `fetching.Fetcher.close`."""
@@ -159,9 +193,18 @@ class LibrdkafkaFetcher:
             return bool(self._api.topic_name(int(self._state[passes.TOPIC_SEEN])) == self._tp.topic.encode())
         return True
 
-    def _position(self) -> int:
-        """The client's own position is a second witness of where its messages end."""
+    def _last_of(self, count: int) -> Last | None:
+        """The last message, if nothing came behind it: no event, and no message that was left out."""
+        if not count or self._state[passes.EVENTS] or self._rows[passes.OFFSET, count - 1] + 1 != self._state[passes.DUE]:
+            return None
+        return Last(int(self._rows[passes.OFFSET, count - 1]), int(self._rows[passes.LEADER_EPOCH, count - 1]))
+
+    def _position(self, fetched: int) -> int:
+        """The client's own position is a second witness of where its messages end; for a moment it may be that of the read before."""
         position = self._client.position()
+        self._begun = self._begun or fetched > 0 or position < 0
+        if not self._begun:
+            return -1
         if self._state[passes.TOPIC_SEEN] != 0 and position < self._state[passes.DUE]:
             what = f"librdkafka stands at {position} after a message before {self._state[passes.DUE]} of {self._tp}"
             raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
@@ -177,10 +220,14 @@ class LibrdkafkaFetcher:
         return found
 
     def _release(self) -> None:
+        self._turn += 1
         passes.release(self._calls, self._messages, AT_ONCE)
 
-    def _batches(self, count: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, count: int, turn: int) -> Iterator[pa.RecordBatch]:
         for first, behind in self._pieces(count):
+            if turn != self._turn:
+                what = f"messages of {self._tp} were taken after they had been given back"
+                raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
             yield rows_to_batch(self._calls, self._tp, self._messages, self._rows, first, behind, self._scratch)
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ingest.errors import DataLossError
-from ingest.kafka.identity import check_identity
+from ingest.kafka.identity import IdentityCheck
+from ingest.keeping import keep, taken
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan, ReadSummary, Take
-from ingest.read.arrow import byte_ends, first_later
+from ingest.read.arrow import byte_ends, first_later, header_ends
 from ingest.read.batching import Gatherer
 from ingest.read.choice import fastest
 from ingest.read.cursor import Cursor
@@ -41,9 +42,12 @@ _LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
 class KafkaReader:
     """Reads splits with clients that belong to no group's life: assigned, never subscribed, nothing committed.
 
+    For as long as a worker takes splits of one job (`ingest.keeping`), it reads them with the same clients, and asks once who the cluster
+    is: the driver asks before the job and before each commit. Without a job each read has clients of its own.
+
     `properties` are librdkafka's for a consumer, with the isolation level; `stall_seconds` is how long nothing may come. Memory is bounded
-    by `rows_max` and `bytes_max` (keys and values of one batch, held twice for a moment) and by librdkafka's queue. `fetching` makes the
-    clients.
+    by `rows_max` and `bytes_max` (keys, values and headers of one batch, held twice for a moment) and by librdkafka's queue. `fetching`
+    makes the clients.
     """
 
     properties: Mapping[str, Any] = field(repr=False)
@@ -66,9 +70,15 @@ class KafkaReader:
             SpecError: the cluster refuses this client.
             RefusedError: the client met something in the log that it can't read, such as a wrong checksum.
         """
-        seconds = min(self.stall_seconds, _ANSWER_SECONDS)
-        check = partial(check_identity, self.properties, split, self.plan.cluster_id, self.plan.topics[split.topic], seconds)
-        check()
+        client = IdentityCheck, frozenset(self.properties.items())
+        identity = cast("IdentityCheck | None", taken(client)) or IdentityCheck(self.properties)
+        planned = split, self.plan.cluster_id, self.plan.topics[split.topic], min(self.stall_seconds, _ANSWER_SECONDS)
+        identity.once(*planned)
+        summary = self._read(split, take, partial(identity.again, *planned))
+        keep(client, identity)
+        return summary
+
+    def _read(self, split: Split, take: Take, check: partial[None]) -> ReadSummary:
         gatherer, gaps = Gatherer(self.rows_max, self.bytes_max), Gaps(split.start)
         read = size = 0
         skip = gaps.add_skipped if self.plan.on_loss == "skip" else None
@@ -81,7 +91,7 @@ class KafkaReader:
                     gaps.add_visible(planned.column("offset").to_numpy())
                     read += planned.num_rows
                     size += int(ends[-1])
-                    for whole in gatherer.add(planned, ends):
+                    for whole in gatherer.add(planned, ends + header_ends(planned)):
                         take(whole)
                 if later is not None:
                     cursor.lose_from(batch.column("offset")[later].as_py())

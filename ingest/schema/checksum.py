@@ -39,22 +39,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Hashes = npt.NDArray[np.uint64]
-_Places = npt.NDArray[np.int64]
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_LENGTH, _HIGH = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
-_NAN = np.uint64(0x7FF8000000000000)
-_ALL = (1 << 64) - 1
-
-BLOCK = 16_384
-"""So many rows, elements or words at once: what numpy keeps in between stays in the processor's cache, whatever the batch."""
-
-_SHORT = 8
-"""So many words of a text are hashed one word of all rows at a time; what is longer, text by text."""
-
-_FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-"""A mask for the first n bytes of a word."""
+_GOLDEN, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
+_HIGH, _NAN = np.uint64(0xA0761D6478BD642F), np.uint64(0x7FF8000000000000)
 
 
 def text(checksum: int) -> str:
@@ -83,66 +70,42 @@ def row_hashes(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes
         TypeError: as `checksum`.
     """
     names = [n for n in batch.schema.names if n not in leave_out]
-    columns = [batch.column(n) for n in names]
-    hashes = np.empty(batch.num_rows, np.uint64)
-    for start in range(0, batch.num_rows, BLOCK):
-        part = hashes[start : start + BLOCK]
-        part[:] = _fields(names, [c.slice(start, BLOCK) for c in columns], len(part))
-        _mix(part)
-    return hashes
-
-
-# ------------------------------------------------------------------------------------------------------------------------- numbers
-
-
-def _stir(x: Hashes) -> Hashes:
-    """In place."""
-    np.multiply(x, _A, out=x)
-    np.bitwise_xor(x, np.right_shift(x, 32), out=x)
-    return np.multiply(x, _B, out=x)
-
-
-def _mix(x: Hashes) -> Hashes:
-    """In place."""
-    np.bitwise_xor(x, np.right_shift(x, 30), out=x)
-    np.multiply(x, _A, out=x)
-    np.bitwise_xor(x, np.right_shift(x, 27), out=x)
-    np.multiply(x, _B, out=x)
-    return np.bitwise_xor(x, np.right_shift(x, 31), out=x)
-
-
-@lru_cache(maxsize=4096)
-def _key(name: str) -> np.uint64:
-    hashes = _hashes(pa.array([name], pa.string()))
-    return np.uint64(_mix(hashes + np.uint64(_GOLDEN))[0])
-
-
-def _steps(places: _Places) -> Hashes:
-    """(i + 1) * G."""
-    return (places + 1).astype(np.uint64) * np.uint64(_GOLDEN)
+    return _mixed(_fields(names, [batch.column(n) for n in names], batch.num_rows))
 
 
 # ------------------------------------------------------------------------------------------------------------------------- columns
 
 
-def _fields(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:
-    hashes = np.zeros(rows, np.uint64)
-    for name, column in zip(names, columns, strict=True):
-        hashes += _cells(name, column)
+def _passes() -> Any:
+    """The compiled loops. They load numba, which takes a second: only where there are rows to hash."""
+    from ingest.schema import hashes  # noqa: PLC0415
+
     return hashes
 
 
-def _cells(name: str, column: pa.Array) -> Hashes:
-    if column.null_count == len(column):
-        return np.zeros(len(column), np.uint64)
-    hashes = _hashes(column)
-    if hashes[0] == hashes[-1] and (hashes == hashes[0]).all():
-        hashes = hashes[:1]  # like a topic's partition: worked out once
-    return _without_nulls(_stir(hashes + _key(name)), column)
+def _mixed(hashes: Hashes) -> Hashes:
+    """In place."""
+    _passes().mix(hashes)
+    return hashes
 
 
-def _without_nulls(cells: Hashes, column: pa.Array) -> Hashes:
-    return cells * column.is_valid().cast(pa.uint8()).to_numpy() if column.null_count else cells
+@lru_cache(maxsize=4096)
+def _key(name: str) -> np.uint64:
+    return np.uint64(_mixed(_hashes(pa.array([name], pa.string())) + np.uint64(_GOLDEN))[0])
+
+
+def _fields(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:
+    """The sum over columns of their cells."""
+    sums = np.zeros(rows, np.uint64)
+    for name, column in zip(names, columns, strict=True):
+        if column.null_count < rows:
+            _passes().add_cells(sums, _hashes(column), _key(name), _present(column))
+    return sums
+
+
+def _present(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """0 where there is a null; empty, if there is none."""
+    return column.is_valid().cast(pa.uint8()).to_numpy() if column.null_count else np.empty(0, np.uint8)
 
 
 def _hashes(column: pa.Array) -> Hashes:
@@ -213,124 +176,38 @@ def _structs(column: pa.Array) -> Hashes:
     return _fields(names, [column.field(i) for i in range(len(names))], len(column))
 
 
-# --------------------------------------------------------------------------------------------------------------- lists and maps
-
-
 def _lists(column: pa.Array) -> Hashes:
-    lengths: _Places = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
     elements = column.flatten()
-
-    def hashed(start: int, stop: int, places: _Places) -> Hashes:
-        part = elements.slice(start, stop - start)
-        return _without_nulls(_stir(_hashes(part) + _steps(places)), part)
-
-    return lengths.astype(np.uint64) * _LENGTH + _sums(lengths, hashed)
+    hashes = np.empty(len(column), np.uint64)
+    _passes().hash_lists(lengths, _hashes(elements), _present(elements), hashes)
+    return hashes
 
 
 def _maps(column: pa.Array) -> Hashes:
     entries = pa.ListArray.from_arrays(column.offsets, pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"]))
-    lengths: _Places = np.diff(column.offsets.to_numpy().astype(np.int64))
+    lengths = np.diff(column.offsets.to_numpy().astype(np.int64))
     if column.null_count:
         lengths *= column.is_valid().cast(pa.uint8()).to_numpy()
         entries = entries.filter(column.is_valid())
-    flat = entries.flatten()
-    return lengths.astype(np.uint64) * _LENGTH + _sums(lengths, lambda start, stop, _: _mix(_structs(flat.slice(start, stop - start))))
-
-
-def _sums(parts: _Places, hashed: Callable[[int, int, _Places], Hashes]) -> Hashes:
-    """Per value the sum over its parts, a block of parts at a time.
-
-    Args:
-        parts: of how many parts each value is; they lie one behind the other.
-        hashed: the hashes of the parts from `start` to `stop`, given their places in their own values.
-    """
-    hashes = np.zeros(len(parts), np.uint64)
-    ends = np.cumsum(parts)
-    starts = ends - parts
-    for start in range(0, int(ends[-1]), BLOCK):
-        stop = min(start + BLOCK, int(ends[-1]))
-        rows = np.arange(np.searchsorted(ends, start, side="right"), np.searchsorted(starts, stop, side="left"))
-        rows = rows[parts[rows] > 0]
-        first = np.maximum(starts[rows], start)
-        places = np.arange(start, stop) - np.repeat(starts[rows], np.minimum(ends[rows], stop) - first)
-        hashes[rows] += np.add.reduceat(hashed(start, stop, places), first - start)
+    hashes = np.empty(len(column), np.uint64)
+    _passes().hash_maps(lengths, _structs(entries.flatten()), hashes)
     return hashes
-
-
-# --------------------------------------------------------------------------------------------------------------- text and bytes
 
 
 def _texts(column: pa.Array) -> Hashes:
     kind = column.type
     if pa.types.is_fixed_size_binary(kind):
-        edges = np.arange(column.offset, column.offset + len(column) + 1) * kind.byte_width
+        ends = np.arange(column.offset, column.offset + len(column) + 1) * kind.byte_width
         data = column.buffers()[1]
     else:
         wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
         dtype = np.dtype(np.int64 if wide else np.int32)
-        edges = np.frombuffer(column.buffers()[1], dtype, len(column) + 1, column.offset * dtype.itemsize).astype(np.int64)
+        ends = np.frombuffer(column.buffers()[1], dtype, len(column) + 1, column.offset * dtype.itemsize).astype(np.int64)
         data = column.buffers()[2]
-    lengths: _Places = np.diff(edges)
-    hashes = lengths.astype(np.uint64) * _LENGTH
-    if lengths.all():
-        hashes += _words(data, edges[:-1], lengths)
-    elif lengths.any():
-        filled = np.flatnonzero(lengths > 0)
-        hashes[filled] += _words(data, edges[:-1][filled], lengths[filled])
+    hashes = np.empty(len(column), np.uint64)
+    _passes().hash_texts(np.frombuffer(b"" if data is None else data, np.uint8), ends, hashes)
     return hashes
-
-
-def _words(data: pa.Buffer, starts: _Places, lengths: _Places) -> Hashes:
-    """What their words add to the hashes of texts that lie one behind the other, none of them empty; one number, if all are the same."""
-    low, high = int(lengths.min()), int(lengths.max())
-    first, stop = int(starts[0]), int(starts[-1] + lengths[-1])
-    padded = np.zeros(stop - first + 8, np.uint8)  # so that a word can be read at each byte
-    padded[:-8] = np.frombuffer(data, np.uint8, stop - first, first)
-    window = np.ndarray((stop - first + 1,), "<u8", padded, strides=(1,))
-    if (
-        low == high
-        and len(starts) > 1
-        and np.array_equal(padded[:low], padded[-8 - low : -8])
-        and np.array_equal(padded[low:-8], padded[: -8 - low])
-    ):
-        return _words(data, starts[:1], lengths[:1])  # one text over and over, like a topic's name: a comparison costs less
-    starts = starts - first
-    hashes = np.zeros(len(starts), np.uint64)
-    for i in range(min((high + 7) >> 3, _SHORT)):
-        step = np.uint64((i + 1) * _GOLDEN & _ALL)
-        if low == high:
-            hashes += _stir((window[8 * i :: low][: len(starts)] & _FIRST[min(low - 8 * i, 8)]) + step)
-        elif low >= 8 * (i + 1):
-            hashes += _stir(window[8 * i :][starts] + step)
-        elif low > 8 * i:
-            hashes += _word_hashes(window[8 * i :], starts, lengths - 8 * i, step)
-        else:
-            rows = np.flatnonzero(lengths > 8 * i)
-            hashes[rows] += _word_hashes(window[8 * i :], starts[rows], lengths[rows] - 8 * i, step)
-    if high > 8 * _SHORT:
-        longer = np.flatnonzero(lengths > 8 * _SHORT)
-        hashes[longer] += _rest(window, starts[longer] + 8 * _SHORT, lengths[longer] - 8 * _SHORT)
-    return hashes
-
-
-def _rest(window: Hashes, starts: _Places, lengths: _Places) -> Hashes:
-    """What the words behind the first few add; there is at least one of each text."""
-    words = (lengths + 7) >> 3
-    first = np.cumsum(words) - words
-
-    def hashed(start: int, stop: int, places: _Places) -> Hashes:
-        rows = np.searchsorted(first, np.arange(start, stop) - places)
-        return _word_hashes(window, starts[rows] + 8 * places, lengths[rows] - 8 * places, _steps(places + _SHORT))
-
-    return _sums(words, hashed)
-
-
-def _word_hashes(window: Hashes, at: _Places, left: _Places, step: Hashes | np.uint64) -> Hashes:
-    """The hashes of the words at some places, of each of which so many bytes are the text's."""
-    found = window[at]
-    found &= _FIRST[np.minimum(left, 8)]
-    found += step
-    return _stir(found)
 
 
 _SAMPLES: dict[Callable[[pa.Array], Hashes], tuple[pa.DataType, ...]] = {

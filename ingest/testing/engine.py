@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ingest.engine.outcome import brought_back, tried
 from ingest.errors import BugError, UnreachableError
+from ingest.keeping import keeping
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
 
@@ -27,7 +28,9 @@ class LocalEngine:
             packed = pickle.dumps(task) if splits else b""
         except Exception as error:
             raise BugError.of(error, "setup") from error
-        yield from map(brought_back, [_outcome(packed, split) for split in splits])
+        with keeping():
+            outcomes = [_outcome(packed, split) for split in splits]
+        yield from map(brought_back, outcomes)
 
 
 def _outcome(packed: bytes, split: Split) -> str:

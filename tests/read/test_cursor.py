@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
-from ingest.kafka.identity import _refusal, check_identity
+from ingest.kafka.identity import IdentityCheck, _refusal
 from ingest.kafka.properties import ALLOWED
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan
@@ -267,7 +267,7 @@ def test_properties_that_cannot_be_used_show_no_secret() -> None:
     """A client that can't be made says why, without its secrets."""
     properties = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "hunter2", "sasl.password": "hunter2"}
     with pytest.raises(SpecError, match=r"\*\*\*") as refused:
-        check_identity(properties, SPLIT, "c", "id", 1)
+        IdentityCheck(properties).once(SPLIT, "c", "id", 1)
     assert "hunter2" not in str(refused.value)
 
 

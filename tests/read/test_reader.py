@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from random import Random
 from typing import Any, ClassVar
 
 import pytest
@@ -9,14 +12,17 @@ import pytest
 from ingest.errors import SpecError, UnreachableError
 from ingest.kafka.broker import KafkaBroker
 from ingest.kafka.client import consumer_properties
+from ingest.keeping import keeping
+from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import Isolation
 from ingest.ports.broker import Broker
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.read.cursor import Cursor
+from ingest.read.fetching import Fetcher, Hear, Start
 from ingest.read.reader import KafkaReader
 from tests.contracts.logs import Logs, Sent
-from tests.contracts.reader_contract import ReaderContract, plan_of, some
+from tests.contracts.reader_contract import ReaderContract, plan_of, seen, some
 from tests.contracts.reading import batches_of, gathered
 from tests.read.clients import WAYS
 
@@ -57,6 +63,46 @@ class TestLibrdkafka(OnKafka):
     """Compiled."""
 
     way = "librdkafka"
+
+
+class Keeps(OnKafka):
+    """Each split is read by the client that the one before has left."""
+
+    @pytest.fixture(autouse=True)
+    def _keeping(self) -> Iterator[None]:
+        with keeping():
+            yield
+
+    def test_any_splits_in_any_order(self, broker: Broker, logs: Logs, dice: Random) -> None:
+        """Splits of several topic-partitions, with markers and aborted messages between them, forwards and back: each gives its own."""
+        topic = logs.topic(2)
+        tps = [TopicPartition(topic, p) for p in range(2)]
+        for tp in tps:
+            for _ in range(4):
+                logs.send(tp, *some(dice.randrange(1, 9)))
+                logs.transaction(tp, *some(dice.randrange(1, 5)), commit=dice.random() < 0.5)
+        cuts = {tp: sorted(dice.sample(range(logs.end(tp) + 1), 6)) for tp in tps}
+        splits = [Split(topic, tp.partition, a, b) for tp in tps for a, b in pairwise(cuts[tp])]
+        made = list[Start]()
+
+        def counted(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+            made.append(start)
+            return WAYS[self.way](properties, start, hear)
+
+        for split in [*splits, *dice.sample(splits, len(splits))]:
+            reader = KafkaReader(consumer_properties(self.bootstrap, {}), plan_of(broker, split.tp), fetching=counted)
+            batches, summary = gathered(reader, split)
+            assert seen(batches) == logs.seen(split.tp, split.start, split.stop)
+            assert summary.next_offset >= split.stop
+        assert len(made) <= 2, "one client for messages, one for those that were aborted"
+
+
+class TestKeptConfluent(Keeps, TestConfluent):
+    """By confluent-kafka's consumer."""
+
+
+class TestKeptLibrdkafka(Keeps, TestLibrdkafka):
+    """Compiled."""
 
 
 def test_a_truncated_end_is_known_without_a_stall(

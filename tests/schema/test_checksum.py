@@ -13,7 +13,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ingest.schema import checksum as module
 from ingest.schema.checksum import checksum, row_hashes, text, total
 from ingest.schema.messages import HEADERS
 from tests.profiles import examples
@@ -144,7 +143,7 @@ def test_it_is_what_its_definition_says(batch: pa.RecordBatch) -> None:
     "lengths", [[0], [0, 0], [7, 8, 9], [16, 16, 16], [0, 63, 64, 65, 66], [200_000, 0, 1, 70_000], [64] * 40, [3] * 20_000]
 )
 def test_texts_of_all_lengths(lengths: list[int]) -> None:
-    """Equal lengths, unequal ones, empty ones, and those of more words than a block holds, are hashed by the one definition."""
+    """Equal lengths, unequal ones, empty ones and long ones are hashed by the one definition."""
     rng = np.random.default_rng(1)
     found = [rng.bytes(n) for n in lengths]
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
@@ -152,9 +151,9 @@ def test_texts_of_all_lengths(lengths: list[int]) -> None:
         assert row_hashes(batch).tolist() == [reference.mix(reference.cell("v", pa.binary(), v)) for v in found]
 
 
-def test_lists_longer_than_a_block() -> None:
-    """A list may have more elements than are hashed at once, between short and empty ones."""
-    lists = [[], list(range(module.BLOCK * 2 + 5)), [1], [], [None, 2], list(range(module.BLOCK - 9))]
+def test_lists_of_all_lengths() -> None:
+    """Long ones between short and empty ones, nulls among the elements."""
+    lists = [[], list(range(30_005)), [1], [], [None, 2], None, [None], list(range(16_375))]
     kind = pa.list_(pa.int64())
     assert row_hashes(pa.record_batch({"v": pa.array(lists, kind)})).tolist() == [
         reference.mix(reference.cell("v", kind, v)) for v in lists
@@ -185,14 +184,6 @@ def test_a_column_of_nulls_adds_nothing(batch: pa.RecordBatch, name: str) -> Non
     """Old rows read with a nullable column that came later have the checksum that they always had."""
     wider = batch.append_column("later", pa.nulls(batch.num_rows, COLUMNS[name]))
     assert checksum(wider) == checksum(batch)
-
-
-def test_blocks_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many rows are hashed at once."""
-    batch = pa.record_batch({"a": pa.array(range(5_000)), "t": pa.array([f"{i}" * (i % 50) for i in range(5_000)])})
-    whole = checksum(batch)
-    monkeypatch.setattr(module, "BLOCK", 7)
-    assert checksum(batch) == whole
 
 
 @pytest.mark.parametrize(

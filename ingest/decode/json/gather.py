@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import int32, int64, uint8
 
-from ingest.compiled import compiled, memory
+from ingest.compiled import compiled, memory, word_at
 from ingest.decode.json.layout import BOOL, DECIMAL, FLOAT32, KIND, LIST, MAP, SPACE, STRUCT, TEXT, WIDE, WIDTH, Node
 from ingest.decode.json.text import OCTETS, unescape
-from ingest.decode.json.words import put_word, word_at
+from ingest.decode.json.words import put_word
 
 _NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.date32(): np.int32}
 _LENGTH = 0xFFFF_FFFF

@@ -37,23 +37,6 @@ def leading_zeros(_: Any, value: Any) -> Any:
 
 
 @intrinsic
-def _loaded(_: Any, data: Any, at: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = context.get_value_type(uint64).as_pointer()
-        return builder.load(builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1)
-
-    return uint64(data, int64), code
-
-
-@part
-def _put_together(data, at):
-    word = _U(0)
-    for i in range(8):
-        word |= _U(data[at + i]) << _U(8 * i)
-    return word
-
-
-@intrinsic
 def _stored(_: Any, data: Any, at: Any, value: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(uint64).as_pointer()
@@ -68,9 +51,6 @@ def _taken_apart(data, at, word):
     for i in range(8):
         data[at + i] = word >> _U(8 * i) & _U(255)
 
-
-word_at = _put_together if CHECKED else _loaded
-"""The eight bytes from a place on, which must all be there."""
 
 put_word = _taken_apart if CHECKED else _stored
 """Eight bytes to a place, where there must be room for all of them."""

@@ -29,7 +29,28 @@ class _Action(msgspec.Struct):
     txn: _Txn | None = None
 
 
+class _Add(msgspec.Struct):
+    partition: dict[str, str | None] = msgspec.field(name="partitionValues")
+
+
+class _PlainAction(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of an entry that adds or removes files, and nothing else."""
+
+    txn: _Txn | None = None
+    add: _Add | None = None
+    remove: msgspec.Raw = msgspec.Raw()
+    commitInfo: msgspec.Raw = msgspec.Raw()  # noqa: N815  # Delta's name
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """What is read of an entry: its application transactions, and of each file that it adds the values of the partition columns."""
+
+    transactions: dict[str, int]
+    added: list[dict[str, str | None]]
+
+
 _DECODER = msgspec.json.Decoder(_Action)
+_PLAIN = msgspec.json.Decoder(_PlainAction)
 
 
 def transactions(place: Place, version: int) -> dict[str, int] | None:
@@ -42,13 +63,31 @@ def transactions(place: Place, version: int) -> dict[str, int] | None:
         if start >= 0:
             latest |= _checkpoint(place.get(f"{_LOG}/{start:020d}.checkpoint.parquet"))
         for number in range(start + 1, version + 1):
-            for line in place.get(f"{_LOG}/{number:020d}.json").splitlines():
+            for line in place.get(entry_name(number)).splitlines():
                 action = _DECODER.decode(line)
                 if action.txn is not None:
                     latest[action.txn.app] = action.txn.version
     except (OSError, msgspec.DecodeError, pa.ArrowException, KeyError):
         return None
     return latest
+
+
+def entry_name(version: int) -> str:
+    """Where the log's entry of a version lies, under the table."""
+    return f"{_LOG}/{version:020d}.json"
+
+
+def entry_in(content: bytes) -> LogEntry:
+    """An entry that adds or removes files.
+
+    Raises:
+        msgspec.DecodeError: it does something else, or isn't whole.
+    """
+    actions = [_PLAIN.decode(line) for line in content.splitlines()]
+    return LogEntry(
+        {action.txn.app: action.txn.version for action in actions if action.txn is not None},
+        [action.add.partition for action in actions if action.add is not None],
+    )
 
 
 def _checkpoint(content: bytes) -> dict[str, int]:

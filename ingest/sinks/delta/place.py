@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +22,8 @@ _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 
 _FORMS = "Write a path, or a URI that begins with one of " + ", ".join(f"{s}://" for s in ("file", *_STORES)) + "."
 _RENAME = "Delta would take it for an escape and look under another name: give the table a path without it."
+_DRAFTS = "_windrow/drafts"
+
 _CHECK = "Check the storage: that it answers, that it has room and that you may write there; then run this again."
 
 
@@ -105,7 +108,7 @@ class Place:
         """
         with self._explained(path):
             full = self._full(path)
-            if self._local:
+            if self.is_local:
                 for name in (full, full.rpartition("/")[0]):
                     _sync(name)
             return int(self._fs.get_file_info(full).size)
@@ -116,6 +119,25 @@ class Place:
             if self._fs.get_file_info(self._full(path)).size != len(content):
                 self._write(path, content)
 
+    def put_new(self, path: str, content: bytes) -> None:
+        """A small file on a local disk, whole and synced, under a name that nobody else has taken.
+
+        Raises:
+            FileExistsError: somebody has.
+            OSError: it can't be written, or the disk knows no hard links.
+        """
+        drafts = Path(self._full(_DRAFTS))
+        drafts.mkdir(parents=True, exist_ok=True)
+        draft = drafts / f"{uuid.uuid4().hex}.tmp"
+        try:
+            with draft.open("xb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            Path(self._full(path)).hardlink_to(draft)
+        finally:
+            draft.unlink(missing_ok=True)
+
     def mend(self, path: str, content: bytes) -> None:
         """Put a small file whose name stands for its content in the place of a damaged one; one that is whole stays."""
         with suppress(FileNotFoundError):
@@ -125,7 +147,7 @@ class Place:
             self._write(path, content)
 
     def _write(self, path: str, content: bytes) -> None:
-        draft = f"{path}.{uuid.uuid4().hex}.tmp" if self._local else path
+        draft = f"{path}.{uuid.uuid4().hex}.tmp" if self.is_local else path
         with self.create(draft) as out:
             out.write(content)
         self.fsync(draft)
@@ -184,7 +206,8 @@ class Place:
         return self._opened[1]
 
     @property
-    def _local(self) -> bool:
+    def is_local(self) -> bool:
+        """Whether it lies on a disk of this machine's, or looks so."""
         return isinstance(self._fs, fs.LocalFileSystem)
 
     @contextmanager

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -46,7 +46,7 @@ class TableSnapshot:
     """What one loaded state of a table says of its receipts.
 
     `version`: its version of an application id. `pipeline`: whose windows it holds. `names`: the receipt files, listed after it was
-    loaded; for a question about one window that window's own suffice.
+    loaded; for a question about one window that window's own suffice, and about overlaps those that weren't asked about before.
     """
 
     version: VersionOf
@@ -67,11 +67,16 @@ class ReceiptFiles:
         self._texts: dict[tuple[Window, int, str], str] = {}  # two attempts may have left a receipt of one generation
         self._ranges: dict[tuple[str, int], list[_Range]] = defaultdict(list)
         self._indexed: set[str] = set()
+        self._listed: dict[str, dict[str, ReceiptName]] = defaultdict(dict)  # by window
+        self._unread: dict[str, ReceiptName] = {}  # listed, and not indexed
+        self._prints: set[int] = set()  # of the files that are listed
 
     def write(self, receipt: Receipt) -> int:
         """Put the file there, whole or not at all; its fingerprint. Before the commit that names it."""
         content = to_json(receipt).encode()
-        self._place.put(f"{RECEIPTS}/{receipt_name(receipt.window, receipt.generation, content)}", content)
+        name = receipt_name(receipt.window, receipt.generation, content)
+        self._place.put(f"{RECEIPTS}/{name}", content)
+        self._list([name])
         return fingerprint(content)
 
     def text(self, receipt: Receipt) -> str:
@@ -97,6 +102,30 @@ class ReceiptFiles:
     def names(self) -> list[ReceiptName]:
         """All receipt files, of commits and of attempts that never came to one."""
         return [n for n in map(parse_receipt_name, sorted(self._place.names(RECEIPTS))) if n is not None]
+
+    def list_named(self, named: Mapping[str, int] | None) -> None:
+        """After a look: list the files again, if it names one that isn't listed, or can't say what it names.
+
+        Args:
+            named: the fingerprint of each window's receipt that has come since the look before; None if that isn't known.
+        """
+        if named is None or not self._prints or not self._prints.issuperset(named.values()):
+            self._list(sorted(self._place.names(RECEIPTS)))
+
+    def _list(self, names: Iterable[str]) -> None:
+        for name in names:
+            parsed = None if name in self._unread or name in self._indexed else parse_receipt_name(name)
+            if parsed is not None:
+                self._listed[parsed.key][name] = self._unread[name] = parsed
+                self._prints.add(parsed.fingerprint)
+
+    def names_of(self, key: str) -> list[ReceiptName]:
+        """The listed files of a window."""
+        return list(self._listed[key].values()) if key in self._listed else []
+
+    def unread(self) -> list[ReceiptName]:
+        """The listed files whose ranges aren't known yet."""
+        return list(self._unread.values())
 
     def by_window(self) -> dict[str, list[ReceiptName]]:
         """The same by window key: for who asks of all windows, each with its own names."""
@@ -140,7 +169,8 @@ class ReceiptFiles:
         Args:
             snapshot: of the table, with all receipt files.
             receipt: what is to be committed.
-            named: the snapshot's fingerprint of each window's receipt, to notice those whose file isn't there at all.
+            named: the snapshot's fingerprint of each window's receipt, to notice those whose file isn't there at all; of those that have
+                come since the commit before, that suffices.
 
         Raises:
             DamagedError: a receipt that counts can't be read.
@@ -172,8 +202,7 @@ class ReceiptFiles:
 
     def _refuse_missing(self, receipt: Receipt, named: Mapping[str, int]) -> None:
         """The same for one whose file is gone, and with it its name."""
-        read = {parsed.fingerprint for parsed in map(parse_receipt_name, self._indexed) if parsed is not None} if named else set()
-        missing = next((key for key, said in sorted(named.items()) if key != receipt.window.key and said not in read), None)
+        missing = next((key for key, said in sorted(named.items()) if key != receipt.window.key and said not in self._prints), None)
         if missing is not None:
             raise _unknown_ranges(missing, "missing")
 
@@ -184,6 +213,8 @@ class ReceiptFiles:
             if receipt is None:
                 continue
             self._indexed.add(name.name)
+            self._unread.pop(name.name, None)
+            self._prints.add(name.fingerprint)
             for theirs in covered(receipt.plan):
                 self._ranges[theirs.topic_id, theirs.partition].append((theirs.start, theirs.stop, name, receipt))
 

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property
 
 import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from ingest.crashpoints import crash_point
 from ingest.errors import DamagedError, RefusedError, UnreachableError
@@ -38,9 +40,10 @@ from ingest.sinks.columns import file_schema
 from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import check_rows, table_schema
+from ingest.sinks.delta.entry import Tip
 from ingest.sinks.delta.janitor import refuse_gone, sweep
-from ingest.sinks.delta.log import transactions
 from ingest.sinks.delta.names import COMMITS_APP, SWEPT_APP, parse_app_id, receipt_app, version_app, window_app
+from ingest.sinks.delta.newest import Newest, State
 from ingest.sinks.delta.place import Place, dead_place, is_same, normal
 from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
 from ingest.sinks.delta.rights import refuse_unwritable
@@ -72,8 +75,9 @@ class DeltaSink:
         self.uri, self.metadata, self._window = normal(uri), dict(metadata), metadata["window"]
         self._load = schema
         self._place = Place(self.uri)
+        self._newest = Newest(self.uri, self._place)
         self._receipts = ReceiptFiles(self._place)
-        self._seen_all = False  # whether this process held all receipts that count against the files that are there: at its first commit
+        self._named: dict[str, int] = {}  # receipts that looks have named since the last commit, whose files that one has seen
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -115,13 +119,13 @@ class DeltaSink:
 
     def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
         """See `ports.sink.Sink.looks`."""
-        table = tables.load(self.uri)
-        if table is None or not windows:
+        state = self._newest.look() if windows else None
+        if state is None:
             yield from (None for _ in windows)
             return
-        tables.binding(self.uri, table, self._window)
-        snapshot = self._snapshot(table, windows[0].pipeline)
-        yield from (self._receipts.committed_receipt(snapshot, window.key) for window in windows)
+        tables.binding(self.uri, state.table, self._window)
+        self._list_named(state, windows[0].pipeline)
+        yield from (self._committed(state, window.pipeline, window.key) for window in windows)
 
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
@@ -176,8 +180,10 @@ class DeltaSink:
 
     def _single_try(self, receipt: Receipt, files: Sequence[StagedFile], *, sent: bool) -> Outcome | _Unanswered:
         """Look, decide, write: each once, on one snapshot. `sent`: whether an earlier try may have arrived."""
+        if sent:
+            self._newest.forget()
         try:
-            table, seen = self._look_for(receipt)
+            state, seen = self._look_for(receipt)
         except UnreachableError as error:
             if sent:
                 return Unknown(str(error))
@@ -185,71 +191,90 @@ class DeltaSink:
         committed = decide(receipt, seen)
         if committed is not None:
             return Done(committed) if sent and committed.receipt == receipt else AlreadyDone(committed)
-        self._refuse_unfit(table, receipt, files)
-        why = self._try_commit(table, receipt, files)
-        return Done(Committed(receipt, table.version() + 1)) if why is None else _Unanswered(table.version(), why)
+        self._refuse_unfit(state, receipt, files)
+        why = self._try_commit(state, receipt, files)
+        return Done(Committed(receipt, state.version + 1)) if why is None else _Unanswered(state.version, why)
 
-    def _look_for(self, receipt: Receipt) -> tuple[DeltaTable, Seen]:
+    def _look_for(self, receipt: Receipt) -> tuple[State, Seen]:
         """The table as it is now, and what it holds that bears on a receipt."""
-        table = self._load_now()
-        binding = tables.binding(self.uri, table, self._window)
-        snapshot = self._snapshot(table, receipt.window.pipeline)
-        committed = self._receipts.committed_receipt(snapshot, receipt.window.key)
-        before, after = (None if key is None else self._receipts.committed_receipt(snapshot, key) for key in adjacent(receipt))
-        named = None if self._seen_all else _named(self._transactions(table), snapshot.pipeline)
-        others = self._receipts.overlapping(snapshot, receipt, named)
-        self._seen_all = True
-        return table, Seen(self.uri, binding, committed, before, after, others)
+        state, pipeline = self._look_now(), receipt.window.pipeline
+        binding = tables.binding(self.uri, state.table, self._window)
+        self._list_named(state, pipeline)
+        committed = self._committed(state, pipeline, receipt.window.key)
+        before, after = (None if key is None else self._committed(state, pipeline, key) for key in adjacent(receipt))
+        others = self._receipts.overlapping(TableSnapshot(state.version_of, pipeline, self._receipts.unread()), receipt, self._named)
+        self._named = {}
+        return state, Seen(self.uri, binding, committed, before, after, others)
 
-    def _load_now(self) -> DeltaTable:
-        """The table, loaded afresh, with a newest entry that is whole."""
-        table = tables.load(self.uri)
-        if table is None:
+    def _list_named(self, state: State, pipeline: str) -> None:
+        """Know the files of the receipts that have come since the look before."""
+        named = _named(state.new, pipeline)
+        self._receipts.list_named(named)
+        self._named |= named or {}
+
+    def _committed(self, state: State, pipeline: str, key: str) -> Committed | None:
+        return self._receipts.committed_receipt(TableSnapshot(state.version_of, pipeline, self._receipts.names_of(key)), key)
+
+    def _look_now(self) -> State:
+        """The table as it is now, with a newest entry that is whole."""
+        state = self._newest.look()
+        if state is None:
             raise RefusedError(f"the table {self.uri} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
-        tables.refuse_unfinished(self.uri, self._place, table)
-        return table
+        tables.refuse_unfinished(self.uri, self._place, state.version)
+        return state
 
-    def _refuse_unfit(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> None:
+    def _refuse_unfit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> None:
         """What would make a commit on this snapshot a wrong one: other columns, files that are gone, rows that nobody committed."""
-        tables.refuse_unfit(self.uri, table, table_schema(self._file, self._window))
-        refuse_gone(self._place, files, tables.versions(self.uri, table)(SWEPT_APP))
+        tables.refuse_unfit(self.uri, state.table, table_schema(self._file, self._window))
+        refuse_gone(self._place, files, state.version_of(SWEPT_APP))
         if receipt.generation == 0:
-            tables.refuse_strange_rows(self.uri, table, receipt.window.key)
+            tables.refuse_strange_rows(self.uri, state.filled, receipt.window.key)
 
-    def _try_commit(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> str | None:
+    def _try_commit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> str | None:
         """Commit on exactly this snapshot; None if it surely arrived, else why that isn't known."""
         key, pipeline = receipt.window.key, receipt.window.pipeline
         apps = {
             window_app(key, pipeline): receipt.generation + 1,
             receipt_app(key, pipeline): self._receipts.write(receipt),
-            version_app(key, pipeline): table.version() + 1,
-            COMMITS_APP: (tables.versions(self.uri, table)(COMMITS_APP) or 0) + 1,
+            version_app(key, pipeline): state.version + 1,
+            COMMITS_APP: (state.version_of(COMMITS_APP) or 0) + 1,
         }
         properties = tables.once(apps, _note(receipt))
-        actions = tables.add_actions(table, files, key)
-        write = tables.append if receipt.generation == 0 else partial(tables.replace, window_key=key)
+        actions = tables.add_actions(state.table, files, key)
         crash_point("commit.before")
-        why = tables.attempt(lambda: write(table=table, actions=actions, properties=properties))
+        why = tables.attempt(lambda: self._write(state, receipt, actions, properties))
         crash_point("commit.after")
         return why
 
-    # ------------------------------------------------------------------------------------------------------------------------ receipts
+    def _write(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
+        if receipt.generation > 0:
+            tables.replace(self._handle(state), actions, receipt.window.key, properties)
+        elif state.entry is None:
+            tables.append(self._handle(state), actions, properties)
+        else:
+            tables.append(state.table, actions, properties, Tip(self._place, state.version, state.entry))
 
-    def _snapshot(self, table: DeltaTable, pipeline: str) -> TableSnapshot:
-        return TableSnapshot(tables.versions(self.uri, table), pipeline, self._receipts.names())
+    def _handle(self, state: State) -> DeltaTable:
+        """deltalake's of this very state, which the kept one may be behind."""
+        if state.table.version() < state.version:
+            state.table.update_incremental()
+        if state.table.version() != state.version:
+            what = f"version {state.version + 1} was committed by another one"
+            raise CommitFailedError(what)
+        return state.table
+
+    # ------------------------------------------------------------------------------------------------------------------------ receipts
 
     def _windows(self, files: ReceiptFiles) -> Iterator[tuple[str, Committed | Unreadable | None]]:
         """Every window that was committed, in the order of keys, and those that have rows all the same: None."""
-        table = tables.load(self.uri)
-        if table is None:
+        state = Newest(self.uri, self._place).look()
+        if state is None:
             return
-        pipeline = tables.binding(self.uri, table, self._window).pipeline
+        pipeline = tables.binding(self.uri, state.table, self._window).pipeline
         names = files.by_window()
-        every = self._transactions(table)
-        version = tables.versions(self.uri, table) if every is None else every.get
-        filled = {p[self._window] for p in table.partitions()}
-        for key in sorted(filled | names.keys() | _named(every, pipeline).keys()):
-            receipt = files.receipt_or_damage(TableSnapshot(version, pipeline, names.get(key, [])), key)
+        filled = {p[self._window] for p in state.table.partitions()}
+        for key in sorted(filled | names.keys() | (_named(state.every, pipeline) or {}).keys()):
+            receipt = files.receipt_or_damage(TableSnapshot(state.version_of, pipeline, names.get(key, [])), key)
             if receipt is not None or key in filled:
                 yield key, receipt
 
@@ -264,12 +289,6 @@ class DeltaSink:
         tables.binding(self.uri, table, self._window)
         self._receipts.restore(tables.versions(self.uri, table), window, text, dry_run=dry_run)
 
-    def _transactions(self, table: DeltaTable) -> dict[str, int] | None:
-        """The snapshot's application versions, all at once where that agrees with deltalake; else None: ask it one by one."""
-        every = transactions(self._place, table.version())
-        agree = every is not None and every.get(COMMITS_APP) == tables.versions(self.uri, table)(COMMITS_APP)
-        return every if agree else None
-
 
 class _Unanswered(msgspec.Struct, frozen=True):
     """A commit on a version that was sent and is not known to have arrived."""
@@ -278,9 +297,11 @@ class _Unanswered(msgspec.Struct, frozen=True):
     why: str
 
 
-def _named(every: Mapping[str, int] | None, pipeline: str) -> dict[str, int]:
-    """Of a snapshot's application versions: each committed window's key, and the fingerprint of its receipt."""
-    parsed = ((parse_app_id(app), version) for app, version in (every or {}).items())
+def _named(apps: Mapping[str, int] | None, pipeline: str) -> dict[str, int] | None:
+    """Of application versions: each committed window's key, and the fingerprint of its receipt. None if they aren't known."""
+    if apps is None:
+        return None
+    parsed = ((parse_app_id(app), version) for app, version in apps.items())
     return {app[1]: version for app, version in parsed if app is not None and app[0] == "receipt" and app[2:] == [pipeline]}
 
 

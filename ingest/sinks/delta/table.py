@@ -12,7 +12,7 @@ its retry 15).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.delta.columns import difference, table_schema
+from ingest.sinks.delta.entry import Tip, write_entry
 from ingest.sinks.delta.place import Place, normal
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import StagedFile
@@ -59,24 +60,24 @@ def load(uri: str) -> DeltaTable | None:
         raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.") from error
 
 
-def refuse_unfinished(uri: str, place: Place, table: DeltaTable) -> None:
+def refuse_unfinished(uri: str, place: Place, version: int) -> None:
     """Before a commit on a snapshot: its newest entry, if windrow wrote it, is there to its last line. Reads that one file.
 
     Raises:
         UnreachableError: it isn't, and nothing may be built on it.
     """
-    torn = unfinished(place, table.version())
+    torn = unfinished(place, version)
     if torn is not None:
         raise UnreachableError(torn.what(uri), "commit", torn.cure(uri))
 
 
-def refuse_strange_rows(uri: str, table: DeltaTable, window_key: str) -> None:
+def refuse_strange_rows(uri: str, filled: Container[str], window_key: str) -> None:
     """Before the first commit of a window: the table must not hold rows of it.
 
     Raises:
         RefusedError: it does, and a commit would put the same messages beside them.
     """
-    if table.file_uris(file_pruning_predicate=[(window_column(table), "=", window_key)]):
+    if window_key in filled:
         what = f"the table {uri} holds rows of window {window_key} that no commit of windrow brought"
         do = "Nothing was committed. Find out what wrote them (the table's history tells), remove them, and run the window again."
         raise RefusedError(what, "commit", do)
@@ -236,8 +237,11 @@ def add_actions(table: DeltaTable, files: Sequence[StagedFile], window_key: str)
     return [AddAction(f.path, f.size, window, f.modified_ms, data_change=True, stats=f.stats) for f in files]
 
 
-def append(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
-    """Add files on exactly this snapshot."""
+def append(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties, tip: Tip | None = None) -> None:
+    """Add files on exactly this snapshot; on the tip of the log, where the table is known to be a plain one."""
+    if tip is not None:
+        write_entry(tip, table, actions, properties)
+        return
     table.create_write_transaction(actions, "append", table.schema(), [window_column(table)], commit_properties=properties)
 
 

@@ -15,8 +15,8 @@ LOG = "_delta_log"
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ENTRY = re.compile(r"\d{20}\.json")
-_NO_ROOM = tuple(f"(os error {code})" for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""How deltalake's Rust writes "No space left on device", "Disk quota exceeded" and "File too large"."""
+_NO_ROOM = tuple(text for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) for text in (f"(os error {code})", f"[Errno {code}]"))
+"""How deltalake's Rust, and Python, write "No space left on device", "Disk quota exceeded" and "File too large"."""
 
 
 def reason(error: Exception) -> str:

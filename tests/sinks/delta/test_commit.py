@@ -19,6 +19,7 @@ from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, Unrea
 from ingest.ports.sink import AlreadyDone, Done, Unknown
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import window_app
+from ingest.sinks.delta.newest import State
 from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.things import ROWS, delta_pieces, staged_paths, staged_receipt, window
 
@@ -256,13 +257,13 @@ def test_a_commit_beside_a_missing_receipt_is_refused(sink: DeltaBoth) -> None:
 
 def test_receipts_are_listed_after_the_snapshot(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A neighbour that commits right before the table is loaded has its receipt among those that are looked at."""
-    rival, bound = DeltaBoth(sink.uri, ROWS), sink._load_now
+    rival, bound = DeltaBoth(sink.uri, ROWS), sink._look_now
     made, staged = staged_receipt(sink, 1)
 
-    def overtaken() -> DeltaTable:
-        monkeypatch.setattr(sink, "_load_now", bound)
+    def overtaken() -> State:
+        monkeypatch.setattr(sink, "_look_now", bound)
         assert isinstance(rival.commit(*staged_receipt(rival, 0)), Done)
         return bound()
 
-    monkeypatch.setattr(sink, "_load_now", overtaken)
+    monkeypatch.setattr(sink, "_look_now", overtaken)
     assert isinstance(sink.commit(made, staged), Done)

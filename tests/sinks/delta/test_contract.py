@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.schema.metadata import DEFAULT
+from ingest.sinks.delta import newest
 from ingest.sinks.delta import table as tables
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
@@ -63,3 +64,11 @@ class TestDeltaSink(SinkContract, SinkAuditContract, SinkChecksumsContract, Sink
 
             patch.setattr(tables, "append", unanswered)
             yield
+
+
+class TestDeltaSinkByDeltalake(TestDeltaSink):
+    """The same where no table is a plain one: deltalake writes each commit, and the table is loaded for each look."""
+
+    @pytest.fixture(autouse=True)
+    def _by_deltalake(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(newest, "is_plain", lambda *_: False)

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from ingest.errors import RefusedError
 from ingest.model.receipt import Committed
 from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.delta import sink as delta
+from ingest.sinks.delta import newest
 from ingest.sinks.delta.log import transactions
 from ingest.sinks.delta.names import RECEIPTS
 from ingest.sinks.delta.place import Place
@@ -105,7 +105,7 @@ def test_all_transactions_at_once(sink: DeltaBoth, state: str) -> None:
 def test_receipts_without_that_answer(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the log can't be read in one go, deltalake is asked window by window, and says the same."""
     before = list(sink.receipts())
-    monkeypatch.setattr(delta, "transactions", lambda *_: None)
+    monkeypatch.setattr(newest, "transactions", lambda *_: None)
     assert list(again(sink).receipts()) == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,10 @@ from deltalake.exceptions import CommitFailedError
 from ingest.errors import RefusedError
 from ingest.model.receipt import Receipt
 from ingest.ports.sink import Done
+from ingest.sinks.delta import newest
 from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.log import entry_name
+from ingest.sinks.delta.place import Place
 from ingest.testing.checker import Report, check
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.things import ROWS, delta_pieces, plan, produced, receipt, staged_receipt
@@ -89,9 +93,23 @@ def test_the_checker_catches_the_twin(tmp_path: Path, twin: Make, race: Callable
     assert found.receipts
 
 
+@pytest.fixture
+def by_deltalake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table is a plain one, so deltalake writes each commit."""
+    monkeypatch.setattr(newest, "is_plain", lambda *_: False)
+
+
 @pytest.mark.parametrize("race", [two_first_runs, two_replacements_of_an_empty_window])
 def test_the_real_sink_passes_the_same_races(tmp_path: Path, race: Callable[[Make, str], Report]) -> None:
     """One of the two runs' rows are in the table."""
+    found = race(RealSink, str(tmp_path / "orders"))
+    assert found.ok, str(found)
+
+
+@pytest.mark.usefixtures("by_deltalake")
+@pytest.mark.parametrize("race", [two_first_runs, two_replacements_of_an_empty_window])
+def test_the_real_sink_passes_them_by_deltalake(tmp_path: Path, race: Callable[[Make, str], Report]) -> None:
+    """The same where windrow doesn't write the log's entry itself."""
     found = race(RealSink, str(tmp_path / "orders"))
     assert found.ok, str(found)
 
@@ -106,8 +124,23 @@ def delta_rs_retries() -> Iterator[None]:
         yield
 
 
+@pytest.mark.usefixtures("by_deltalake")
 def test_the_snapshot_and_the_ids_carry_the_promise(tmp_path: Path) -> None:
     """The real sink without its commit properties fails the race: it is they that hold, not luck."""
     with delta_rs_retries():
         found = two_first_runs(RealSink, str(tmp_path / "orders"))
     assert len(found.duplicated) == 20
+
+
+def test_the_number_carries_the_promise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that takes the next free number, instead of the one behind what was looked at, fails the race too."""
+    put_new = Place.put_new
+
+    def anywhere(place: Place, path: str, content: bytes) -> None:
+        for number in count(int(Path(path).stem)):
+            with suppress(FileExistsError):
+                put_new(place, entry_name(number), content)
+                return
+
+    monkeypatch.setattr(Place, "put_new", anywhere)
+    assert len(two_first_runs(RealSink, str(tmp_path / "orders")).duplicated) == 20

@@ -19,6 +19,7 @@ from ingest.model.staged import Staged
 from ingest.ports.sink import AlreadyDone, Done, Outcome
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import app_id, fingerprint, receipt_app, window_app
+from ingest.sinks.delta.receipts import TableSnapshot
 from ingest.sinks.delta.stage import StagedFile
 from tests.sinks.beside import DeltaBoth
 
@@ -42,7 +43,8 @@ class _Twin(DeltaBoth):
         return Done(Committed(receipt, None))
 
     def _seen(self, table: DeltaTable, receipt: Receipt) -> Committed | None:
-        held = self._receipts.committed_receipt(self._snapshot(table, receipt.window.pipeline), receipt.window.key)
+        snapshot = TableSnapshot(tables.versions(self.uri, table), receipt.window.pipeline, self._receipts.names())
+        held = self._receipts.committed_receipt(snapshot, receipt.window.key)
         return held if held is not None and held.receipt.generation >= receipt.generation else None
 
     def _put(self, table: DeltaTable, receipt: Receipt, files: Sequence[StagedFile]) -> None:

@@ -1,0 +1,93 @@
+"""The loops of the checksum over numbers, bytes and elements; what they compute is defined in `checksum`. Compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int64, types, uint8, uint64, void
+
+from ingest.compiled import compiled, inlined, memory, word_at
+
+_U = np.uint64
+_GOLDEN, _A, _B = _U(0x9E3779B97F4A7C15), _U(0xBF58476D1CE4E5B9), _U(0x94D049BB133111EB)
+_LENGTH = _U(0xD6E8FEB86659FD93)
+
+_HASHES = types.Array(uint64, 1, "C", readonly=True)
+_PRESENT = types.Array(uint8, 1, "C", readonly=True)
+_LENGTHS = types.Array(int64, 1, "C", readonly=True)
+
+
+@inlined
+def _stir(x):
+    x *= _A
+    x ^= x >> _U(32)
+    return x * _B
+
+
+@inlined
+def _mix(x):
+    x ^= x >> _U(30)
+    x *= _A
+    x ^= x >> _U(27)
+    x *= _B
+    return x ^ (x >> _U(31))
+
+
+@compiled(void(uint64[::1], _HASHES, uint64, _PRESENT))
+def add_cells(sums, hashes, key, present):
+    """Add a column's cells to the sums of its rows. `present`: 0 where there is a null; empty, if there is none."""
+    for i in range(len(sums)):
+        if len(present) == 0 or present[i]:
+            sums[i] += _stir(hashes[i] + key)
+
+
+@compiled(void(uint64[::1]))
+def mix(hashes):
+    """Mix each number, in place."""
+    for i in range(len(hashes)):
+        hashes[i] = _mix(hashes[i])
+
+
+@compiled(void(_PRESENT, _LENGTHS, uint64[::1]))
+def hash_texts(data, ends, hashes):
+    """The hashes of texts: text `i` are the bytes from `ends[i]` to `ends[i + 1]`."""
+    octets, size = memory(data), len(data)
+    for i in range(len(hashes)):
+        at, end = ends[i], ends[i + 1]
+        found, place = _LENGTH * _U(end - at), _GOLDEN
+        while at + 8 <= end:
+            found += _stir(word_at(octets, at) + place)
+            at, place = at + 8, place + _GOLDEN
+        if at < end:
+            word = _U(0)
+            if at + 8 <= size:
+                word = word_at(octets, at) & (~_U(0) >> _U(64 - 8 * (end - at)))
+            else:
+                for j in range(end - at):
+                    word |= _U(octets[at + j]) << _U(8 * j)
+            found += _stir(word + place)
+        hashes[i] = found
+
+
+@compiled(void(_LENGTHS, _HASHES, _PRESENT, uint64[::1]))
+def hash_lists(lengths, elements, present, hashes):
+    """The hashes of lists of so many elements, which lie one list behind the other. `present`: as in `add_cells`, of the elements."""
+    at = 0
+    for i in range(len(hashes)):
+        found, place = _LENGTH * _U(lengths[i]), _GOLDEN
+        for _ in range(lengths[i]):
+            if len(present) == 0 or present[at]:
+                found += _stir(elements[at] + place)
+            at, place = at + 1, place + _GOLDEN
+        hashes[i] = found
+
+
+@compiled(void(_LENGTHS, _HASHES, uint64[::1]))
+def hash_maps(lengths, entries, hashes):
+    """The hashes of maps of so many entries, which lie one map behind the other."""
+    at = 0
+    for i in range(len(hashes)):
+        found = _LENGTH * _U(lengths[i])
+        for _ in range(lengths[i]):
+            found += _mix(entries[at])
+            at += 1
+        hashes[i] = found

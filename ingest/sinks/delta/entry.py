@@ -1,0 +1,102 @@
+"""A commit written into a table's log by windrow itself, where the table is a plain one on a local disk: files are added, that is all.
+
+deltalake takes in every file of the table again behind each commit, so that a window would cost the more the more there are. What an
+append needs of the Delta protocol is little: lines of JSON under the number that follows, taken by nobody else. Two take one number by a
+hard link, which fails for the second one; so does deltalake itself. All else is left to deltalake: other tables and places, replacements,
+and every checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as version_of
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+
+from ingest.sinks.delta.log import entry_name
+from ingest.sinks.delta.place import Place
+
+_SETTINGS = frozenset({
+    "delta.appendOnly", "delta.checkpointInterval", "delta.deletedFileRetentionDuration", "delta.enableExpiredLogCleanup",
+    "delta.logRetentionDuration",
+})  # fmt: skip
+"""Properties that ask nothing of who only adds files. windrow's own ask nothing either; any other may."""
+
+_INTERVAL = 100
+"""Commits between two checkpoints, where the table says nothing: deltalake's own number."""
+
+
+def is_plain(place: Place, table: DeltaTable) -> bool:
+    """Whether an append to the table is nothing but its lines: no feature of the protocol, and no property, that asks for more."""
+    protocol, settings = table.protocol(), table.metadata().configuration
+    plain = (protocol.min_reader_version, protocol.min_writer_version) == (1, 2) and not (
+        protocol.reader_features or protocol.writer_features
+    )
+    known = all(name in _SETTINGS or name.startswith("windrow.") for name in settings)
+    return place.is_local and plain and known and not any(field.metadata for field in table.schema().fields)
+
+
+@dataclass(frozen=True)
+class Tip:
+    """The newest version of a plain table, as it was looked at, and its entry."""
+
+    place: Place
+    version: int
+    entry: bytes
+
+
+def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> None:
+    """Add files on exactly this version of a plain table, and have deltalake make the checkpoint that is due.
+
+    Args:
+        tip: what was looked at.
+        table: the table at this version or an earlier one.
+        actions: the files.
+        properties: transactions, and a note for people.
+
+    Raises:
+        CommitFailedError: another commit came first.
+        OSError: it may have arrived, or not.
+    """
+    number, lines = tip.version + 1, b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(table, actions, properties))
+    try:
+        tip.place.put_new(entry_name(number), lines)
+    except FileExistsError:
+        what = f"version {number} was committed by another one"
+        raise CommitFailedError(what) from None
+    if tip.place.get(entry_name(tip.version)) != tip.entry:  # a clean-up took it and, with it perhaps, another one under our own number
+        what = f"the log was cleaned up, or the table made anew, while version {number} was written"
+        raise OSError(what)
+    if (number + 1) % int(table.metadata().configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
+        newest = DeltaTable(table.table_uri)
+        newest.create_checkpoint()
+        if newest.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+            newest.cleanup_metadata()
+
+
+def _lines(table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> Iterator[Mapping[str, Any]]:
+    """What happened, the files, and the transactions last: by them it is told that the entry is whole."""
+    partitions = table.metadata().partition_columns
+    told = {
+        "timestamp": time.time_ns() // 1_000_000, "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": msgspec.json.encode(partitions).decode()},
+        "engineInfo": f"windrow:{version_of('windrow')}",
+    }  # fmt: skip
+    yield {"commitInfo": {**told, **(properties.custom_metadata or {})}}
+    for action in actions:
+        assert isinstance(action, AddAction), "an append removes nothing"
+        yield {
+            "add": {
+                "path": quote(action.path), "partitionValues": action.partition_values, "size": action.size,
+                "modificationTime": action.modification_time, "dataChange": action.data_change, "stats": action.stats,
+            }
+        }  # fmt: skip
+    for app in properties.app_transactions or ():
+        yield {"txn": {"appId": app.app_id, "version": app.version}}

@@ -1,0 +1,126 @@
+"""The newest state of a table, look by look: what the look before has read is not read again.
+
+A load takes in the log since its checkpoint and every file of the table, and between two windows of one run nothing has come to it but the
+first one's commit. So what a look saw is kept, and the next one reads the entries of the log that have come since, whoever wrote them. An
+entry that does more than add or remove files makes it load afresh, and so does a log that isn't the one that was looked at. That, the entry
+of the version tells: there is an instant in each, and in each of windrow's a receipt's fingerprint.
+
+    1 A looks: version 7, and keeps it with its entry.  2 The table is removed, and made anew up to version 9.
+    3 A looks again: entry 7 is another one, so it loads the table afresh. Else it would have read on in a table that isn't there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import msgspec
+from deltalake import DeltaTable
+
+from ingest.errors import UnreachableError
+from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.entry import is_plain
+from ingest.sinks.delta.log import entry_in, entry_name, transactions
+from ingest.sinks.delta.names import COMMITS_APP
+from ingest.sinks.delta.place import Place
+from ingest.sinks.delta.receipts import VersionOf
+
+
+class WindowsHeld:
+    """Which windows a table holds rows of: those that it held when it was loaded, and those that it was given rows of since."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._since: set[str] = set()
+
+    def add(self, keys: set[str]) -> None:
+        """These, too. Where they are taken away again, they count all the same until the table is loaded the next time."""
+        self._since |= keys
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._since or key in self._loaded
+
+    @cached_property
+    def _loaded(self) -> frozenset[str]:
+        column = tables.window_column(self._table)
+        return frozenset(partition[column] for partition in self._table.partitions())
+
+
+@dataclass(frozen=True)
+class State:
+    """A table as it was looked at.
+
+    `table` is deltalake's handle, loaded at this version or an earlier one: what it says of columns, properties and protocol still holds.
+    `entry`: that of the version, where it can be read and the table is a plain one (`entry.is_plain`). `every`: all application versions;
+    None where only deltalake knows them, which is asked one by one. `new`: those of them that have come since the look before; all, if that
+    wasn't kept.
+    """
+
+    table: DeltaTable
+    version: int
+    entry: bytes | None
+    version_of: VersionOf
+    every: Mapping[str, int] | None
+    new: Mapping[str, int] | None
+    filled: WindowsHeld
+
+
+class Newest:
+    """Looks at one table, for one thread."""
+
+    def __init__(self, uri: str, place: Place) -> None:
+        self._uri = uri
+        self._place = place
+        self._kept: State | None = None
+
+    def forget(self) -> None:
+        """Load afresh the next time: after a commit that may have arrived, what is there is all that counts."""
+        self._kept = None
+
+    def look(self) -> State | None:
+        """The table as it is now; None if it isn't there.
+
+        Raises:
+            UnreachableError: if that can't be told.
+        """
+        kept, self._kept = self._kept, None
+        state = None if kept is None else self._followed(kept)
+        state = self._loaded() if state is None else state
+        self._kept = state if state is not None and state.entry is not None and state.every is not None else None
+        return state
+
+    def _loaded(self) -> State | None:
+        table = tables.load(self._uri)
+        if table is None:
+            return None
+        version, ask = table.version(), tables.versions(self._uri, table)
+        every, entry = transactions(self._place, version), self._entry(version) if is_plain(self._place, table) else None
+        if every is None or every.get(COMMITS_APP) != ask(COMMITS_APP):
+            return State(table, version, entry, ask, None, None, WindowsHeld(table))
+        return State(table, version, entry, every.get, every, every, WindowsHeld(table))
+
+    def _followed(self, kept: State) -> State | None:
+        """The kept state with what has come since; None if it can't be followed."""
+        assert kept.entry is not None
+        assert kept.every is not None
+        if self._entry(kept.version) != kept.entry:
+            return None
+        version, entry, new = kept.version, kept.entry, dict[str, int]()
+        while (following := self._entry(version + 1)) is not None:
+            try:
+                read = entry_in(following)
+            except msgspec.DecodeError:
+                return None
+            new |= read.transactions
+            kept.filled.add({key for values in read.added for key in values.values() if key is not None})
+            version, entry = version + 1, following
+        every = {**kept.every, **new} if new else kept.every  # another dictionary: who still has the state before sees none of this
+        return replace(kept, version=version, entry=entry, version_of=every.get, every=every, new=new)
+
+    def _entry(self, version: int) -> bytes | None:
+        """None if it isn't there, or can't be had."""
+        try:
+            return self._place.get(entry_name(version))
+        except (OSError, UnreachableError):
+            return None
