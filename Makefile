@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui stop test test-fast soak mutants lint bench docs lock clean
+.PHONY: help setup demo ui stop test test-fast soak mutants lint bench bench-quick docs lock clean
 
 # Each worker takes about a core and 1 GB; tests/README.md says what they share.
 WORKERS ?= 2
@@ -48,8 +48,11 @@ lint: setup ## style, types, layers
 	@$(IN_ENV) mypy
 	@$(IN_ENV) lint-imports
 
-bench: setup ## planning many windows; the whole path beside Spark's own Kafka source on the same topic
-	@$(IN_ENV) python -m tests.bench.planning; python -m tests.bench.run
+bench: setup ## all that is measured, beside windrow's peers on the same topics, into docs/benchmark.md: make bench [ONLY=small.table]
+	@$(IN_ENV) python -m tests.bench $(ONLY)
+
+bench-quick: setup ## two minutes for a change: the ratio to Spark's own Kafka source on a smaller topic
+	@$(IN_ENV) python -m tests.bench small.table --quick --scale 0.25 --rounds 3
 
 docs: setup ## docs/settings.md from the descriptions in the spec's models
 	@$(IN_ENV) python -m tests.docs.settings

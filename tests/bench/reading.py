@@ -22,7 +22,8 @@ from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan
 from ingest.read.reader import KafkaReader
-from tests.bench.orders import fill
+from tests.bench.harness.shapes import fill
+from tests.bench.orders import values
 from tests.read.clients import WAYS
 
 TOPIC = "bench.reading"
@@ -61,7 +62,7 @@ def main() -> None:
         return
     found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch, EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker:
-        size = fill(broker.bootstrap, TOPIC, options.messages, 1)
+        size = fill(broker.bootstrap, TOPIC, values(), options.messages, partitions=1)
         print(f"{options.messages:,} messages of {size:.0f} bytes in one topic-partition; the reader on one core", flush=True)
         for _ in range(options.rounds):
             for way, figures in found.items():

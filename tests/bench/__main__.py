@@ -1,0 +1,165 @@
+"""The benchmark's one entrance: `python -m tests.bench [PART ...]`. Without a part it measures all of them, and writes docs/benchmark.md.
+
+    small, wide, large            comparisons with peers, or one of them: small.raw, small.decoded, small.table, ...
+    growth                        growth.partitions, growth.windows, growth.rows
+    planning, windows, reading, decode, startup     windrow's single steps, without peers
+    page                          docs/benchmark.md and its pictures from what is kept, without measuring
+
+A part's result is kept in .windrow/bench/results, and replaces that of an earlier run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from tests.bench.harness import picture
+from tests.bench.harness.figures import Growth, Result, Said
+from tests.bench.harness.limits import broken
+from tests.bench.harness.page import page
+from tests.bench.harness.results import commit, keep, kept, kept_commit, stamped
+from tests.bench.harness.shapes import PARTITIONS, SHAPES, fill
+from tests.bench.harness.side import ROOT
+from tests.bench.parts.compare import compare
+from tests.bench.parts.growth import KINDS, grow
+from tests.bench.parts.sides import COMPARISONS
+
+STEPS = ("planning", "windows", "reading", "decode", "startup")
+COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
+GROWN = tuple(f"growth.{kind}" for kind in KINDS)
+PARTS = (*COMPARED, *GROWN, *STEPS)
+PAGE = ROOT / "docs" / "benchmark.md"
+
+
+class World:
+    """The broker and its topics, made when a part first asks for them; one for all parts of a command."""
+
+    def __init__(self, scratch: Path, stack: ExitStack) -> None:
+        self.scratch = scratch
+        self._stack = stack
+        self._topics: dict[tuple[str, int], tuple[str, int]] = {}
+
+    @cached_property
+    def bootstrap(self) -> str:
+        """Where the broker is."""
+        return self._stack.enter_context(EmbeddedBroker(self.scratch / "kafka", find_jars())).bootstrap
+
+    def topic(self, shape: str, messages: int) -> tuple[str, int]:
+        """A topic's name, and the mean bytes of its messages."""
+        if (shape, messages) not in self._topics:
+            name = f"bench.{shape}.{messages}"
+            self._topics[shape, messages] = name, fill(self.bootstrap, name, SHAPES[shape].values(), messages)
+        return self._topics[shape, messages]
+
+
+def compared(world: World, part: str, options: argparse.Namespace) -> Result:
+    """One comparison."""
+    shape, stage = part.split(".")
+    messages = max(int(SHAPES[shape].messages * options.scale), PARTITIONS)
+    topic, size = world.topic(shape, messages)
+
+    def measure() -> dict[str, Any]:
+        sides = compare(world.bootstrap, topic, SHAPES[shape], messages, stage, options.rounds, world.scratch, quick=options.quick)
+        return {"messages": messages, "message_bytes": size, "partitions": PARTITIONS, "sides": tuple(sides)}
+
+    return Result(**stamped(part, measure))
+
+
+def grown(world: World, part: str, options: argparse.Namespace) -> Growth:
+    """One growth."""
+    kind = KINDS[part.split(".")[1]]
+
+    def measure() -> dict[str, Any]:
+        points, left = grow(world.bootstrap, kind, options.sizes or kind.sizes, options.seconds, world.scratch)
+        return {"what": kind.what, "points": tuple(points), "left_out": tuple(left)}
+
+    return Growth(**stamped(part, measure))
+
+
+def said(part: str) -> Said:
+    """What a step's own program prints."""
+
+    def measure() -> dict[str, Any]:
+        command = [sys.executable, "-m", f"tests.bench.{part}"]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1_800, env=os.environ)
+        print(done.stdout, end="", flush=True)
+        return {"lines": tuple(done.stdout.splitlines())}
+
+    return Said(**stamped(part, measure))
+
+
+def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """Measure parts one after the other, and keep what came of each as soon as it is there; the limits that were broken, in words."""
+    wrong: list[str] = []
+    with ExitStack() as stack:
+        world = World(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windrow-bench-"))), stack)
+        for part in parts:
+            print(f"{part} ...", flush=True)
+            result = compared(world, part, options) if part in COMPARED else grown(world, part, options) if part in GROWN else said(part)
+            if not isinstance(result, Said):
+                wrong += broken(result)
+            if not options.quick:
+                keep(result)
+            print(f"{part}: {result.took:.0f} s", flush=True)
+    return wrong
+
+
+def write_page() -> None:
+    """The page and its pictures, of all that is kept."""
+    results = [result for part in COMPARED if (result := kept(part, Result))]
+    growths = [result for part in GROWN if (result := kept(part, Growth))]
+    PAGE.write_text(page(results, growths, [result for part in STEPS if (result := kept(part, Said))]), encoding="utf-8")
+    for panels, name in ((map(picture.bars, results), "benchmark.svg"), (map(picture.line, growths), "benchmark-growth.svg")):
+        if drawn := list(panels):
+            picture.draw(drawn, PAGE.with_name(name))
+    print(f"{PAGE.relative_to(ROOT)} is written", flush=True)
+
+
+def chosen(words: Sequence[str]) -> list[str]:
+    """The parts that words name: each by itself, or all that begin with one.
+
+    Raises:
+        SystemExit: a word names none.
+    """
+    if unknown := [word for word in words if not any(part == word or part.startswith(f"{word}.") for part in PARTS)]:
+        sys.exit(f"No such part: {', '.join(unknown)}. There are: {', '.join(PARTS)}, page")
+    return [part for part in PARTS if not words or any(part == word or part.startswith(f"{word}.") for word in words)]
+
+
+def main() -> None:
+    """Parse, measure, judge, write."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker and sides end with it, as at Ctrl-C
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--rounds", type=int, default=5, help="of a comparison, after one that warms up (5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="of a comparison's number of messages (1)")
+    parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), help="of a growth: 10,100,1000")
+    parser.add_argument("--seconds", type=float, default=900.0, help="a growth leaves out sizes that would need more in all (900)")
+    parser.add_argument("--missing", action="store_true", help="only parts of which nothing is kept of this commit")
+    parser.add_argument("--quick", action="store_true", help="windrow and its nearest peer only; nothing is kept")
+    options = parser.parse_args()
+    if options.parts == ["page"]:
+        write_page()
+        return
+    parts = [part for part in chosen(options.parts) if not (options.missing and kept_commit(part) == commit())]
+    wrong = measured(parts, options)
+    if not options.quick:
+        write_page()
+    if wrong:
+        sys.exit("limits broken:\n" + "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The environments that peers run in: each made once, by the files in its folder, which pin all that goes into it.
+
+An environment is called by a digest of those files, so that another pin is another environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.bench.harness.side import ROOT
+
+PEERS = Path(__file__).parents[1] / "peers"
+CACHE = ROOT / ".windrow" / "bench"
+LIMIT_SECONDS = 1_800
+
+
+def made(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
+    """The environment's folder; made by `make(files, folder)` if it isn't there whole."""
+    pins = (path for path in sorted(files.iterdir()) if path.suffix in {".lock", ".xml", ".json"})
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]
+    folder = CACHE / "environments" / f"{name}-{digest}"
+    if not (folder / "whole").exists():
+        print(f"Setting up {name}, once ...", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        make(files, folder)
+        (folder / "whole").touch()
+    return folder
+
+
+def pinned(name: str, package: str) -> str:
+    """The version of a package that a peer's files pin: in a lock, in a pom, or in npm's form."""
+    files = [PEERS / name / file for file in ("requirements.lock", "pom.xml", "package.json")]
+    forms = rf"^{package}==(\S+)|<artifactId>{package}</artifactId><version>([^<]+)|\"{package}\": \"([^\"]+)"
+    for match in (re.search(forms, file.read_text(encoding="utf-8"), re.MULTILINE) for file in files if file.exists()):
+        if match:
+            return next(version for version in match.groups() if version)
+    raise LookupError(f"{package} is not pinned for {name}")
+
+
+def python(files: Path, folder: Path) -> None:
+    """A Python with the packages of a lock, each held against its hash."""
+    uv = Path(sys.executable).parent / "uv"
+    _run(uv, "venv", "--quiet", "--python", sys.executable, folder / "venv")
+    _run(uv, "pip", "sync", "--quiet", "--python", folder / "venv/bin/python", "--require-hashes", files / "requirements.lock")
+
+
+def jars(files: Path, folder: Path) -> None:
+    """The jars of a pom."""
+    _run("mvn", "-B", "-q", "-f", files / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}")
+
+
+def python_and_jars(files: Path, folder: Path) -> None:
+    """Both."""
+    python(files, folder)
+    jars(files, folder)
+
+
+def librdkafka(files: Path, folder: Path) -> None:
+    """librdkafka's performance program, built from the source that comes in the npm package node-rdkafka, none of whose scripts runs.
+
+    Without TLS and SASL, which would need libraries and are not used here; lz4 and snappy are part of the source.
+    """
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(files / name, folder)
+    _run("npm", "ci", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--silent", cwd=folder)
+    source = folder / "node_modules/node-rdkafka/deps/librdkafka"
+    off = [f"--disable-{name}" for name in ("ssl", "gssapi", "sasl", "curl", "zstd", "zlib")]
+    _run("bash", "configure", "--enable-static", *off, cwd=source)
+    _run("make", "-j2", "-C", "src", "librdkafka.a", cwd=source)
+    _run("make", "-C", "examples", "rdkafka_performance", cwd=source)
+    shutil.copy(source / "examples/rdkafka_performance", folder)
+    shutil.rmtree(folder / "node_modules")
+
+
+def _run(*command: str | Path, cwd: Path = ROOT) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")

@@ -1,0 +1,118 @@
+"""docs/benchmark.md, made of results. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.bench.harness.figures import Growth, Measured, Result, Said, Spread, exponent, ratios
+
+HEAD = """\
+# Benchmark
+
+This page is written by `make bench`; every figure on it is one that the command measured.
+`tests/bench/README.md` says how, and how to measure a part of it again.
+
+**What is compared.** A side is a program that reads a whole topic of four topic-partitions
+and does something with it, with two tasks. All sides of a table read the same topic of the
+same broker, which runs beside them on the same cores. They take turns: a round is one run
+of each, one after the other, so that what else the machine does hits all of them.
+Each run counts the messages that it has read, and the rows of the Parquet files that it
+has written: a side that has fewer is shown as failed, never as fast.
+
+**What the columns say.** Rows a second are the median over the rounds, with the least and
+the most. CPU is that of all processes of a side, without the broker's. Memory is the peak
+of the largest process of each kind since it began (resident), and what all of a side's
+processes hold together (PSS, looked at once a second). Start-up is apart: *start* is from
+nothing until the side can take its first job (Java, a session, a cluster in it), *first
+run* how much longer its first run takes than the median of the later ones, on which all
+other columns stand. librdkafka's program begins anew each time, and its seconds are those
+that it prints itself, from the first message to the last. *Ratio* is windrow's time
+divided by the side's, of the same round: below 1 windrow is faster.
+"""
+
+TITLES = {"raw": "Reading alone", "decoded": "Reading and making columns", "table": "From Kafka to a table"}
+
+
+def number(value: float) -> str:
+    """Three digits, and thousands with a comma."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def spread(values: Spread) -> str:
+    """A median and its range."""
+    return f"{number(values.median)} ({number(values.least)} to {number(values.most)})"
+
+
+def comparison(result: Result) -> list[str]:
+    """The table of one part."""
+    shape, stage = result.part.split(".")
+    size = f"{result.messages:,} messages of {result.message_bytes:,} bytes"
+    lines = [
+        f"### {TITLES[stage]}, {shape} messages", "",
+        f"{size} in {result.partitions} topic-partitions; {len(result.sides[0].runs)} rounds in {result.took:.0f} s, {told(result)}.", "",
+        "| side | does | thousand rows/s | MB/s | CPU s per million rows | peak MB | together MB | start s | first run s | ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]  # fmt: skip
+    return [*lines, *(_row(result, side) for side in result.sides), ""]
+
+
+def _row(result: Result, side: Measured) -> str:
+    name = f"| {side.name} {side.version} | {side.does} "
+    if side.failed or not side.runs or side.first is None:
+        return f"{name}| failed: {side.failed} | | | | | | | |"
+    seconds = Spread.of([run.seconds for run in side.runs])
+    rate = spread(Spread.of([run.rows / run.seconds / 1e3 for run in side.runs]))
+    cpu = Spread.of([run.cpu_seconds / run.rows * 1e6 for run in side.runs]).median
+    kinds = sorted({kind for run in side.runs for kind in run.peaks})
+    peaks = ", ".join(f"{kind} {number(max(run.peaks.get(kind, 0.0) for run in side.runs))}" for kind in kinds)
+    together = number(max(run.together_mb for run in side.runs))
+    ratio = None if side is result.sides[0] else ratios(result.sides[0], side)
+    first = max(side.first.seconds - seconds.median, 0.0)
+    return (
+        f"{name}| {rate} | {number(result.messages * result.message_bytes / seconds.median / 1e6)} | {number(cpu)} "
+        f"| {peaks} | {together} | {side.ready:.1f} | +{first:.1f} | {spread(ratio) if ratio else ''} |"
+    )
+
+
+def growth(result: Growth) -> list[str]:
+    """The table of one growth."""
+    lines = [
+        f"### {result.part.split('.')[1].capitalize()}", "",
+        f"{result.what}; {result.took:.0f} s in all, {told(result)}.", "",
+        "| size | seconds | CPU seconds | a worker's peak MB |", "| ---: | ---: | ---: | ---: |",
+    ]  # fmt: skip
+    lines += [f"| {p.size:,} | {p.seconds:.2f} | {p.cpu_seconds:.2f} | {p.worker_mb:.0f} |" for p in result.points]
+    steepest = f"The steepest step grows as size to the power of {exponent(result.points):.2f}."
+    left = f" Left out, for the time that was given: {', '.join(f'{size:,}' for size in result.left_out)}." if result.left_out else ""
+    return [*lines, "", steepest + left, ""]
+
+
+def told(result: Result | Growth | Said) -> str:
+    """When and of what."""
+    return f"on {result.date}, of commit {result.commit}"
+
+
+def page(results: Sequence[Result], growths: Sequence[Growth], steps: Sequence[Said]) -> str:
+    """All of it."""
+    machines = sorted({result.machine for result in (*results, *growths, *steps)})
+    lines = [HEAD, f"Measured on {'; and on '.join(machines)}." if machines else "Nothing is measured yet.", ""]
+    if results:
+        lines += ["## Beside its peers", "", "![Rows a second of each side](benchmark.svg)", ""]
+        lines += [line for result in results for line in comparison(result)]
+    if growths:
+        lines += ["## What it costs as things grow", "", "![Seconds by size](benchmark-growth.svg)", ""]
+        lines += [line for result in growths for line in growth(result)]
+    if steps:
+        lines += ["## Single steps", ""]
+    for step in steps:
+        lines += [
+            f"### `python -m tests.bench {step.part}`",
+            "",
+            f"{step.took:.0f} s, {told(step)}.",
+            "",
+            "```text",
+            *step.lines,
+            "```",
+            "",
+        ]
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,37 @@
+"""What the pictures show, made of results; they are drawn by plotting/plot.py, in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench.harness.environments import made, python
+from tests.bench.harness.figures import Growth, Result, Spread
+from tests.bench.harness.page import TITLES
+
+PLOTTING = Path(__file__).parent / "plotting"
+
+
+def bars(result: Result) -> dict[str, Any]:
+    """Rows a second of each side that didn't fail."""
+    shape, stage = result.part.split(".")
+    sound = [side for side in result.sides if side.runs and not side.failed]
+    rates = [(side, Spread.of([run.rows / run.seconds / 1e3 for run in side.runs])) for side in sound]
+    lines = [[f"{side.name}\n{side.does}", rate.median, rate.least, rate.most, side.name == "windrow"] for side, rate in rates]
+    return {"title": f"{TITLES[stage]}, {shape}", "unit": "thousand rows/s", "bars": lines}
+
+
+def line(result: Growth) -> dict[str, Any]:
+    """Seconds by size."""
+    sizes, seconds = [point.size for point in result.points], [point.seconds for point in result.points]
+    return {"title": result.what, "unit": result.part.split(".")[1], "x": sizes, "y": seconds}
+
+
+def draw(panels: Sequence[dict[str, Any]], out: Path) -> None:
+    """Write the picture."""
+    interpreter = made("plotting", PLOTTING, python) / "venv/bin/python"
+    told = json.dumps({"out": str(out), "panels": panels})
+    subprocess.run([interpreter, PLOTTING / "plot.py"], input=told, text=True, check=True, timeout=300)

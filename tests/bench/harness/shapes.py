@@ -1,0 +1,143 @@
+"""The kinds of messages: what their schema is, in windrow's words and in the peers', and how a topic of them is made."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.bench import orders
+from tests.bench.measured.schemas import Large, Wide
+from tests.bench.orders_schema import Order
+
+PARTITIONS = 4
+DAY = datetime(2026, 1, 5, tzinfo=UTC)
+"""When the messages are stamped: a millisecond after each other, but never beyond that day."""
+DAY_MS = 86_400_000
+
+Dtype = pl.DataType | type[pl.DataType]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of messages.
+
+    `messages`: how many a topic has; `values`: those that differ; `schema`: `model`, as a spec names it that lies in tests/bench.
+    """
+
+    name: str
+    messages: int
+    model: type
+    schema: str
+    values: Callable[[], list[bytes]]
+
+    @property
+    def columns(self) -> dict[str, Dtype]:
+        """Their names and polars types."""
+        return {name: column.dtype.type for name, column in self.model.to_schema().columns.items()}
+
+
+def _word(r: random.Random) -> str:
+    return "".join(r.choices("abcdefghijklmnopqrstuvwxyz", k=r.randint(6, 18)))
+
+
+def _value(r: random.Random, dtype: Any) -> Any:
+    if isinstance(dtype, pl.Struct):
+        return {field.name: _value(r, field.dtype) for field in dtype.fields}
+    if isinstance(dtype, pl.List):
+        return [_value(r, dtype.inner) for _ in range(r.randint(1, 4))]
+    made: Mapping[Any, Callable[[], Any]] = {
+        pl.Int64: lambda: r.randrange(10**12), pl.Int32: lambda: r.randrange(10**6), pl.Float64: lambda: round(r.random() * 1000, 2),
+        pl.Boolean: lambda: r.random() < 0.5, pl.String: lambda: _word(r),
+    }  # fmt: skip
+    return made[dtype.base_type()]()
+
+
+def _wide() -> list[bytes]:
+    r = random.Random(2)
+    columns = WIDE.columns
+    return [json.dumps({name: _value(r, dtype) for name, dtype in columns.items()}, separators=(",", ":")).encode() for _ in range(4_000)]
+
+
+def _large() -> list[bytes]:
+    r = random.Random(3)
+    lines = pl.Struct({"sku": pl.String, "price": pl.Float64, "quantity": pl.Int32})
+    made = [
+        {
+            "id": i,
+            "customer": _word(r),
+            "lines": [_value(r, lines) for _ in range(9_000)],
+            "text": " ".join(_word(r) for _ in range(37_000)),
+        }
+        for i in range(10)
+    ]
+    return [json.dumps(value, separators=(",", ":")).encode() for value in made]
+
+
+SMALL = Shape("small", 4_000_000, Order, "orders_schema.py:Order", orders.values)
+WIDE = Shape("wide", 400_000, Wide, "measured/schemas.py:Wide", _wide)
+LARGE = Shape("large", 1_000, Large, "measured/schemas.py:Large", _large)
+SHAPES = {shape.name: shape for shape in (SMALL, WIDE, LARGE)}
+
+
+def fill(bootstrap: str, topic: str, values: list[bytes], messages: int, *, partitions: int = PARTITIONS, every_ms: float = 1) -> int:
+    """Make the topic and produce, `every_ms` between messages, in turn over the topic-partitions; mean bytes of a value."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    settings = {"retention.ms": "-1", "max.message.bytes": "4000000"}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(60)
+    first_ms = int(DAY.timestamp() * 1000)
+    producer = Producer({
+        "bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4", "batch.size": 1_000_000, "message.max.bytes": 4_000_000,
+        "queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 256_000,
+    })  # fmt: skip
+    for i in range(messages):
+        value, key = values[i % len(values)], b"k%d" % (i % 100_000)
+        while True:
+            try:
+                producer.produce(topic, value, key=key, partition=i % partitions, timestamp=first_ms + int(i * every_ms))
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if i % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(300) == 0
+    return sum(map(len, values)) // len(values)
+
+
+# --------------------------------------------------------------------------------------------------------------- in peers' words
+
+_SPARK = {pl.Int64: "bigint", pl.Int32: "int", pl.Float64: "double", pl.Boolean: "boolean", pl.String: "string"}
+
+
+def spark_type(dtype: Any) -> str:
+    """A polars type in Spark's DDL."""
+    if isinstance(dtype, pl.Struct):
+        return f"struct<{', '.join(f'{field.name}: {spark_type(field.dtype)}' for field in dtype.fields)}>"
+    if isinstance(dtype, pl.List):
+        return f"array<{spark_type(dtype.inner)}>"
+    return _SPARK[dtype.base_type()]
+
+
+def flink_type(dtype: Any) -> str:
+    """A polars type in Flink's SQL."""
+    if isinstance(dtype, pl.Struct):
+        return f"ROW<{', '.join(f'`{field.name}` {flink_type(field.dtype)}' for field in dtype.fields)}>"
+    if isinstance(dtype, pl.List):
+        return f"ARRAY<{flink_type(dtype.inner)}>"
+    return _SPARK[dtype.base_type()].upper()
+
+
+def neutral_type(dtype: Any) -> Any:
+    """A polars type as JSON: a name, {"struct": {...}} or {"list": ...}; for peers that have neither SQL nor polars."""
+    if isinstance(dtype, pl.Struct):
+        return {"struct": {field.name: neutral_type(field.dtype) for field in dtype.fields}}
+    if isinstance(dtype, pl.List):
+        return {"list": neutral_type(dtype.inner)}
+    return _SPARK[dtype.base_type()]

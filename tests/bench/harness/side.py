@@ -1,0 +1,123 @@
+"""A measured program or a peer: a process that takes a job a line, and answers with the rows that it has read or written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow.parquet as pq
+
+from tests.bench.harness.figures import Run
+from tests.bench.harness.meter import Meter
+
+ROOT = Path(__file__).parents[3]
+LIMIT_SECONDS = 600.0
+TAIL = 3_000
+
+
+class FailedError(Exception):
+    """A side that ended, hung, or didn't do what was asked."""
+
+
+class Program:
+    """The process. Its words to the harness are JSON lines; whatever else it says goes to a log."""
+
+    def __init__(self, command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> None:
+        """Start it; `folder` is its own, for its log and what it writes."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.out = folder / "out"
+        self._log = folder / "log"
+        began = time.perf_counter()
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=os.environ | environment
+            )
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        try:
+            self._answer()
+        except BaseException:
+            self.end()
+            raise
+        self.ready = time.perf_counter() - began
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+
+    def run(self, job: Mapping[str, Any], rows: int, *, table: bool) -> Run:
+        """Do a job once. `rows`: how many it must have read; `table`: and written, to Parquet files in `out`.
+
+        Raises:
+            FailedError: it has read or written another number, ended or doesn't answer.
+        """
+        shutil.rmtree(self.out, ignore_errors=True)
+        assert self._process.stdin is not None
+        with Meter(self._process.pid) as meter:
+            began = time.perf_counter()
+            try:
+                self._process.stdin.write(json.dumps(job).encode() + b"\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                raise self._failed("ended") from None
+            answer = self._answer()
+            seconds = time.perf_counter() - began
+        if answer["rows"] != rows:
+            raise self._failed(f"read {answer['rows']:,} of {rows:,} messages")
+        if table and (written := parquet_rows(self.out)) != rows:
+            raise self._failed(f"wrote {written:,} of {rows:,} rows")
+        return Run(answer.get("seconds", seconds), meter.cpu_seconds, rows, meter.peaks, meter.together_mb)
+
+    def end(self) -> None:
+        """No more jobs."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None  # noqa: PT018  # both are pipes
+        try:
+            process.stdin.close()
+            process.wait(30)
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            process.kill()
+            process.wait(30)
+        self._listener.join(30)
+        process.stdout.close()
+        shutil.rmtree(self.out, ignore_errors=True)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def _answer(self) -> dict[str, Any]:
+        """The next line that is JSON; others are noise."""
+        until = time.monotonic() + LIMIT_SECONDS
+        try:
+            while line := self._lines.get(timeout=max(until - time.monotonic(), 0.0)):
+                if line.startswith(b"{"):
+                    return dict(json.loads(line))
+        except Empty:
+            raise self._failed(f"didn't answer for {LIMIT_SECONDS:.0f} s") from None
+        self._lines.put(b"")  # it stays ended
+        raise self._failed("ended")
+
+    def _failed(self, what: str) -> FailedError:
+        return FailedError(f"{what}; its log ends with:\n{self._log.read_text(errors='replace')[-TAIL:]}")
+
+
+def parquet_rows(folder: Path) -> int:
+    """Rows of all Parquet files below a folder, by their footers. Flink's files have no suffix."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix in {"", ".parquet"} and path.name[0] not in "._")
+    return sum(pq.read_metadata(path).num_rows for path in files)

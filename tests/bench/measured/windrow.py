@@ -1,0 +1,106 @@
+"""windrow, as far as a job says: `raw` reads, `decoded` makes columns, `rules` holds them to the schema's checks, `table` is all of it.
+
+python windrow.py BOOTSTRAP      then a JSON job per line on stdin, an answer per line on stdout
+
+The first three run the task of a window without what comes behind, on the same engine. `table` has a fresh table and ledger each time, so
+it plans, freezes boundaries and commits.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.assemble import assemble
+from ingest.engine.local import local_session
+from ingest.engine.spark import SparkEngine
+from ingest.model.plan import Split
+from ingest.model.staged import Staging
+from ingest.model.window import Window
+from ingest.ports.decoder import Decode, Decoded
+from ingest.ports.reader import ReadPlan
+from ingest.run.context import Pipeline, Request
+from ingest.run.pipeline import run_windows
+from ingest.run.task import SplitTask
+from ingest.schema.columns import Columns
+from ingest.spec.load import parse_spec
+from ingest.transform.chain import Chain
+
+HERE = Path(__file__).parents[1]
+
+
+class Nowhere:
+    """Stages nothing."""
+
+    def __init__(self, _: Split) -> None:
+        self.rows = 0
+
+    def add(self, rows: pa.RecordBatch, _: pa.RecordBatch) -> None:
+        """Counts."""
+        self.rows += rows.num_rows
+
+    def finish(self) -> Staging:
+        """The count alone."""
+        return Staging(self.rows)
+
+    def discard(self) -> None:
+        """There is nothing."""
+
+
+class NoRows:
+    """A decoder that looks at no message: each is fine and stands for no row."""
+
+    columns = Columns(())
+
+    def open(self) -> Decode:
+        """The same for every batch."""
+        none, text = pa.array([], pa.int64()), pa.array([], pa.string())
+        return lambda messages: Decoded(pa.record_batch({}), none, none, text, text, text, filtered=messages.num_rows)
+
+
+def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
+    """Messages that the tasks have read and, but for `raw`, made rows of."""
+    topic = job["topic"]
+    plan = ReadPlan(pipeline.broker.cluster_id(), {topic: pipeline.broker.topic(topic).topic_id}, "fail")
+    rules = pipeline.transform() if job["work"] == "rules" else Chain(())
+    decoder = NoRows() if job["work"] == "raw" else pipeline.decoder()
+    task = SplitTask(pipeline.reader(plan), decoder, rules, Nowhere, Nowhere)
+    splits = [Split(topic, partition, 0, stop) for partition, stop in enumerate(job["stops"])]
+    counts = [staged.counts for staged in pipeline.engine.run(task, splits)]
+    return sum(c.read if job["work"] == "raw" else c.rows_staged for c in counts)
+
+
+def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
+    """Rows that all of the job's windows have committed."""
+    span = timedelta(seconds=job["window_seconds"])
+    windows = [Window("bench", first + i * span, first + (i + 1) * span) for i in range(job["windows"])]
+    return sum(result.committed.receipt.counts.rows for result in run_windows(pipeline, windows, Request("bench")))
+
+
+def main(bootstrap: str) -> None:
+    """Answer until stdin ends."""
+    session = local_session("local[2]")
+    session.range(1).count()
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
+        out.mkdir(parents=True)
+        attributes = {
+            "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"]},
+            "window": {"grid": job["grid"], "start": first.isoformat()},
+            "decode": {"schema": job["schema"]}, "sink": {"kind": "delta", "path": f"{out}/table"},
+            "state": f"sqlite:///{out}/state.db",
+        }  # fmt: skip
+        pipeline = assemble(parse_spec(attributes, HERE), SparkEngine(lambda: session))
+        rows = table(pipeline, first, job) if job["work"] == "table" else steps(pipeline, job)
+        print(json.dumps({"rows": rows}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,81 @@
+"""A comparison: all sides on the same topic, in turns, each in a process that stays for all its runs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.bench.harness.figures import Measured, Run, ratios
+from tests.bench.harness.shapes import Shape
+from tests.bench.harness.side import FailedError, Program
+from tests.bench.parts.sides import COMPARISONS, Job, Side
+
+
+class _Turn:
+    """A side in one comparison: its process, and what it brought."""
+
+    def __init__(self, side: Side, job: Job, folder: Path, stack: ExitStack) -> None:
+        self.side, self.failed, self.runs = side, "", list[Run]()
+        self.ready = 0.0
+        self._job = job
+        try:
+            self._program = stack.enter_context(Program(side.command(job.bootstrap), folder, side.environment))
+            self.ready = self._program.ready
+        except (FailedError, RuntimeError, OSError) as failed:
+            self._give_up(failed)
+
+    def run(self) -> None:
+        """Once more, unless it failed before."""
+        if self.failed:
+            return
+        try:
+            self.runs.append(self._program.run(self.side.told(self._job), self._job.messages, table=self.side.table))
+        except FailedError as failed:
+            self._give_up(failed)
+
+    def measured(self) -> Measured:
+        """Its first run warms up, and is told by itself."""
+        first, later = (self.runs[0], tuple(self.runs[1:])) if self.runs else (None, ())
+        return Measured(self.side.name, self.side.does, self.side.version, self.ready, first, later, self.failed)
+
+    def _give_up(self, failed: Exception) -> None:
+        self.failed = str(failed).splitlines()[0]
+        print(f"{self.side.name}, {self.side.does}: {failed}", flush=True)
+
+
+def compare(
+    bootstrap: str, topic: str, shape: Shape, messages: int, stage: str, rounds: int, scratch: Path, *, quick: bool
+) -> list[Measured]:  # fmt: skip
+    """All sides of a stage; one round to warm up, then `rounds` of them.
+
+    Args:
+        bootstrap: the broker.
+        topic: filled.
+        shape: of its messages.
+        messages: how many those are.
+        stage: "raw", "decoded" or "table".
+        rounds: how often each side runs after its first time.
+        scratch: where sides write.
+        quick: only windrow, and the first of its peers.
+    """
+    sides = COMPARISONS[stage]
+    if quick:
+        sides = (sides[0], next(side for side in sides if side.name != sides[0].name))
+    with ExitStack() as stack:
+        turns = []
+        for number, side in enumerate(sides):
+            folder = scratch / f"{topic}.{stage}.{number}"
+            turns.append(_Turn(side, Job(bootstrap, topic, shape, messages, folder / "out"), folder, stack))
+        for number in range(rounds + 1):
+            for turn in turns:
+                turn.run()
+            ran = ", ".join(f"{turn.side.name} {turn.runs[-1].seconds:.2f} s" for turn in turns if turn.runs and not turn.failed)
+            print(f"  {'warm-up' if number == 0 else f'round {number}'}: {ran}", flush=True)
+    measured = [turn.measured() for turn in turns]
+    for other in measured[1:]:
+        if ratio := ratios(measured[0], other):
+            print(
+                f"  windrow, {measured[0].does} / {other.name}, {other.does}: {ratio.median:.2f} ({ratio.least:.2f} to {ratio.most:.2f})",
+                flush=True,
+            )
+    return measured

@@ -1,0 +1,196 @@
+"""The sides of a comparison: which program each is, and how a job is put to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tests.bench.harness import environments
+from tests.bench.harness.environments import PEERS, made, pinned
+from tests.bench.harness.shapes import DAY, PARTITIONS, Shape, flink_type, neutral_type, spark_type
+
+MEASURED = Path(__file__).parents[1] / "measured"
+Command = list[str | Path]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a side has to do once: with a topic of one shape, and a folder that it may write to. `more`: told to windrow besides."""
+
+    bootstrap: str
+    topic: str
+    shape: Shape
+    messages: int
+    out: Path
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stops(self) -> list[int]:
+        """Where each topic-partition ends: the topic is filled in turn."""
+        return [len(range(partition, self.messages, PARTITIONS)) for partition in range(PARTITIONS)]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A program, what of it is measured, and how it is told. `table`: it writes Parquet files, which are counted."""
+
+    name: str
+    does: str
+    version: str
+    command: Callable[[str], Command]
+    told: Callable[[Job], dict[str, Any]]
+    table: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+# ----------------------------------------------------------------------------------------------------------------------- windrow
+
+
+def _windrow_told(work: str, job: Job) -> dict[str, Any]:
+    grid = {"grid": "daily", "windows": 1, "window_seconds": 86_400, "first_seconds": DAY.timestamp()}
+    about = {"work": work, "topic": job.topic, "stops": job.stops, "schema": job.shape.schema, "out": str(job.out)}
+    return about | grid | job.more
+
+
+def windrow(work: str, does: str) -> Side:
+    """The program of this folder's project."""
+
+    def command(bootstrap: str) -> Command:
+        return [sys.executable, MEASURED / "windrow.py", bootstrap]
+
+    told = partial(_windrow_told, work)
+    return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, work == "table")
+
+
+# ------------------------------------------------------------------------------------------------------------------------- peers
+
+
+def _spark_command(bootstrap: str) -> Command:
+    folder = made("spark", PEERS / "spark", environments.python_and_jars)
+    return [folder / "venv/bin/python", PEERS / "spark/program.py", bootstrap, folder / "jars"]
+
+
+def _spark_told(work: str, job: Job) -> dict[str, Any]:
+    columns = ", ".join(f"{name} {spark_type(dtype)}" for name, dtype in job.shape.columns.items())
+    return {"work": work, "topic": job.topic, "columns": columns, "out": str(job.out)}
+
+
+def spark(work: str, does: str) -> Side:
+    """Spark's own Kafka source."""
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"}  # its servers stay on loopback
+    return Side(
+        "Spark's Kafka source", does, pinned("spark", "pyspark"), _spark_command, partial(_spark_told, work), work == "table", local
+    )
+
+
+FLINK_VERSION = f"{pinned('flink', 'flink-clients')}, connector {pinned('flink', 'flink-sql-connector-kafka')}"
+FLINK_JAVA = (
+    "-Xmx3g",  # as much as Spark's driver: all of Flink is in one process here
+    # What Flink's own start scripts open for Java 17 (env.java.opts.all of its conf/config.yaml).
+    *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang", "net", "io", "nio", "text", "time", "util", "util.concurrent")),
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)  # fmt: skip
+FLINK = (
+    "parallelism.default=2",  # a task on each core
+    "taskmanager.numberOfTaskSlots=2",
+    "pipeline.object-reuse=true",  # no copy between chained operators: Flink's documentation says when that is safe, and SQL is
+    "rest.bind-port=0",
+    "rest.address=127.0.0.1",
+)
+FLINK_SOURCE = {
+    "scan.startup.mode": "earliest-offset",
+    "scan.bounded.mode": "latest-offset",
+    # As for Spark: fewer, larger polls and fetches than Kafka's client makes by default.
+    "properties.max.poll.records": "10000",
+    "properties.max.partition.fetch.bytes": "52428800",
+}
+
+
+def _flink_command(_: str) -> Command:
+    folder = made("flink", PEERS / "flink", environments.jars)
+    java = Path(os.environ["JAVA_HOME"]) / "bin/java"
+    return [java, *FLINK_JAVA, "-cp", f"{folder}/jars/*", PEERS / "flink/FlinkSql.java", *FLINK]
+
+
+def _flink_told(work: str, job: Job) -> dict[str, Any]:
+    columns = ", ".join(f"`{name}` {flink_type(dtype)}" for name, dtype in job.shape.columns.items())
+    where = ", `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL, `timestamp` TIMESTAMP_LTZ(3) METADATA VIRTUAL"
+    kept = ", `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3)"
+    source = FLINK_SOURCE | {"connector": "kafka", "topic": job.topic, "properties.bootstrap.servers": job.bootstrap}
+    source |= {"format": "raw" if work == "raw" else "json"}
+    sink = {"connector": "filesystem", "format": "parquet", "path": job.out.as_uri()} if work == "table" else {"connector": "blackhole"}
+    made_of = "`value` BYTES" if work == "raw" else columns
+    return {
+        "statements": [
+            "DROP TEMPORARY TABLE IF EXISTS messages",
+            "DROP TEMPORARY TABLE IF EXISTS rows_of_them",
+            f"CREATE TEMPORARY TABLE messages ({made_of}{where}) WITH ({_options(source)})",
+            f"CREATE TEMPORARY TABLE rows_of_them ({made_of}{kept}) WITH ({_options(sink)})",
+            "INSERT INTO rows_of_them SELECT * FROM messages",
+        ]
+    }
+
+
+def _options(options: Mapping[str, str]) -> str:
+    return ", ".join(f"'{name}'='{value}'" for name, value in options.items())
+
+
+def flink(work: str, does: str) -> Side:
+    """Flink SQL with its Kafka connector."""
+    return Side("Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, work), work == "table")
+
+
+def _daft_command(bootstrap: str) -> Command:
+    folder = made("daft", PEERS / "daft", environments.python)
+    return [folder / "venv/bin/python", PEERS / "daft/program.py", bootstrap]
+
+
+def _daft_told(work: str, job: Job) -> dict[str, Any]:
+    columns = {"struct": {name: neutral_type(dtype) for name, dtype in job.shape.columns.items()}}
+    return {"work": work, "topic": job.topic, "columns": columns, "stops": job.stops, "rows": job.messages, "out": str(job.out)}
+
+
+def daft(work: str, does: str) -> Side:
+    """Daft's Kafka source."""
+    quiet = {"DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "true"}  # nothing is told to anybody
+    return Side("Daft", does, pinned("daft", "daft"), _daft_command, partial(_daft_told, work), work == "table", quiet)
+
+
+def _librdkafka_command(bootstrap: str) -> Command:
+    folder = made("librdkafka", PEERS / "librdkafka", environments.librdkafka)
+    return [sys.executable, PEERS / "librdkafka/program.py", bootstrap, folder / "rdkafka_performance"]
+
+
+def _librdkafka_told(job: Job) -> dict[str, Any]:
+    return {"topic": job.topic, "partitions": PARTITIONS, "rows": job.messages}
+
+
+def librdkafka() -> Side:
+    """librdkafka's own performance program."""
+    return Side(
+        "librdkafka",
+        "rdkafka_performance -C",
+        f"in node-rdkafka {pinned('librdkafka', 'node-rdkafka')}",
+        _librdkafka_command,
+        _librdkafka_told,
+    )
+
+
+# The first side of a comparison is what the others are held against.
+COMPARISONS: dict[str, tuple[Side, ...]] = {
+    "raw": (windrow("raw", "read"), librdkafka(), spark("raw", "noop"), flink("raw", "blackhole"), daft("raw", "sum of bytes")),
+    "decoded": (
+        windrow("rules", "strict JSON, pandera"), windrow("decoded", "strict JSON"), spark("parsed", "from_json, noop"),
+        flink("parsed", "json, blackhole"),
+    ),
+    "table": (
+        windrow("table", "strict JSON, pandera, Delta commit"), spark("table", "from_json, Parquet"), flink("table", "json, Parquet"),
+        flink("parsed", "json, blackhole"), daft("table", "deserialize, Parquet"),
+    ),
+}  # fmt: skip

@@ -1,0 +1,56 @@
+"""A side that didn't do its job is a failure, and what it costs is seen from outside."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench.harness.side import FailedError, Program
+
+READY = "import json, sys\nprint('{\"ready\": true}', flush=True)\n"
+ANSWERS = READY + "for line in sys.stdin:\n    print(json.dumps({'rows': json.loads(line)['rows']}), flush=True)\n"
+WORKS = READY + (
+    "import subprocess\n"
+    "for line in sys.stdin:\n"
+    "    subprocess.run([sys.executable, '-c', 'x = bytes(80_000_000); sum(range(3_000_000))'])\n"
+    "    print('noise', flush=True)\n"
+    "    print(json.dumps({'rows': 3, 'seconds': 0.25}), flush=True)\n"
+)
+
+
+def program(text: str, folder: Path) -> Program:
+    """A process that runs a text."""
+    return Program([sys.executable, "-c", text], folder / "side", {})
+
+
+def test_fewer_rows_are_a_failure(tmp_path: Path) -> None:
+    """Whether they were read or written: a peer that leaves rows out isn't fast."""
+    with program(ANSWERS, tmp_path) as side:
+        assert side.run({"rows": 3}, 3, table=False).rows == 3
+        with pytest.raises(FailedError, match="read 2 of 3 messages"):
+            side.run({"rows": 2}, 3, table=False)
+        with pytest.raises(FailedError, match="wrote 0 of 3 rows"):
+            side.run({"rows": 3}, 3, table=True)
+
+
+def test_who_ends_says_why(tmp_path: Path) -> None:
+    """Before it is ready, or in a job: what it said last is part of the failure."""
+    with pytest.raises(FailedError, match=r"ended; its log ends with:\n(.|\n)*no such jar"):
+        program("raise SystemExit('no such jar')", tmp_path)
+    with program(READY + "sys.stdin.readline()\nraise SystemExit('out of memory')", tmp_path) as side:
+        with pytest.raises(FailedError, match="out of memory"):
+            side.run({}, 1, table=False)
+        with pytest.raises(FailedError, match="ended"):
+            side.run({}, 1, table=False)
+
+
+def test_what_children_cost_counts(tmp_path: Path) -> None:
+    """CPU seconds of a child that has ended by then, and its memory; a program that tells its own seconds is believed."""
+    with program(WORKS, tmp_path) as side:
+        run = side.run({}, 3, table=False)
+    assert run.seconds == 0.25
+    assert run.cpu_seconds > 0
+    assert run.peaks["process"] > 0
+    assert run.together_mb > 0
