@@ -1,36 +1,65 @@
-"""Spark as a Dagster resource: dagster-pyspark's lazy session, set up for windrow, as an `ingest` engine."""
+"""Spark as a Dagster resource: dagster-pyspark's lazy session, set up for windrow, or one on a server that is up; as an `ingest` engine."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 from pyspark.sql import SparkSession
 
-from ingest.engine.local import local_session
+from ingest.engine.connect import ConnectedSpark
+from ingest.engine.local import MASTER, local_session
 from ingest.engine.spark import SparkEngine
 
 
 class Spark(LazyPySparkResource):
     """Starts Spark at the first window that has something to read, and stops at the end of the run what it started.
 
-    A run that only reports what is committed never starts Spark.
+    A run that only reports what is committed never starts Spark. One that is told of a Spark Connect server (`windrow spark run`) has a
+    session there, of its own, and starts none.
     """
 
-    master: str = Field(default="local[*,4]", description="Spark's master; the default runs a task per core, a failed one up to 4 times.")
+    master: str = Field(default=MASTER, description="Spark's master; the default runs a task per core, a failed one up to 4 times.")
     spark_config: dict[str, str] = Field(default_factory=dict, description="Spark properties by dotted name, on top of windrow's own.")
+    connect: str | None = Field(default=None, description="A Spark that is up, sc://HOST:PORT; it has a master and properties of its own.")
+    connect_token_file: str | None = Field(
+        default=None, description="Holds the token that the server asks for; left out: SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment."
+    )
     _own: bool = PrivateAttr(default=False)
+    _connected: ConnectedSpark | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        """What would have no effect is a mistake."""
+        if self.connect is not None and (self.spark_config or self.master != MASTER):
+            raise ValueError("connect excludes master and spark_config: tell them to the server, windrow spark run --conf NAME=VALUE")
+        if self.connect is None and self.connect_token_file is not None:
+            raise ValueError("connect_token_file goes with connect")
+        return self
 
     def _init_session(self) -> None:
-        if self._spark_session is None:
+        if self.connect is not None:
+            self._spark_session = self._server(self.connect).session()
+        elif self._spark_session is None:
             self._own = SparkSession.getActiveSession() is None
             self._spark_session = local_session(self.master, self.spark_config)
 
     def engine(self) -> SparkEngine:
-        """Where the tasks of the splits run."""
-        return SparkEngine(lambda: self.spark_session)
+        """Where the tasks of the splits run.
+
+        Raises:
+            SpecError: `connect` is no address.
+        """
+        return SparkEngine(lambda: self.spark_session) if self.connect is None else self._server(self.connect).engine()
+
+    def _server(self, address: str) -> ConnectedSpark:
+        if self._connected is None:
+            file = self.connect_token_file
+            self._connected = ConnectedSpark(address, None if file is None else Path(file))
+        return self._connected
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Stop the session if this run made it."""
@@ -38,4 +67,7 @@ class Spark(LazyPySparkResource):
         session: Any = self._spark_session
         if session is not None and self._own:
             session.stop()
+        if self._connected is not None:
+            self._connected.close()
+            self._connected = None
         self._spark_session = None

@@ -62,6 +62,15 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
+def spark_server() -> Iterator[str]:
+    """The address of one Spark Connect server, kept by the command itself, with two cores and four tries a task."""
+    from tests.engine.servers import serving
+
+    with serving("--conf", "spark.master=local[2,4]") as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The SQLAlchemy URL of a PostgreSQL that listens on a socket in a folder of its own.
 

@@ -90,10 +90,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def unit(root: Path, nodeid: str) -> str:
-    """What goes to one worker together: modules that use the one Spark session, and a module that makes something for all of its tests."""
+    """What goes to one worker together: modules on the one Spark session or server, and a module that makes something for all its tests."""
     module = nodeid.partition("::")[0]
     text = _text(root / module)
-    if 'usefixtures("spark")' in text or "spark: SparkSession" in text:
+    if 'usefixtures("spark")' in text or "spark: SparkSession" in text or "spark_server: str" in text:
         return "spark"
     return module if 'scope="module"' in text else nodeid
 

@@ -38,6 +38,11 @@ RequestText = Annotated[
     str | None, typer.Option("--request", help="The same text makes a repeated command one and the same.", show_default=False)
 ]
 
+_A = "Run on a Spark that is up: sc://HOST:PORT, as `windrow spark run` says it."
+Connect = Annotated[str | None, typer.Option("--connect", metavar="ADDRESS", help=_A, show_default=False)]
+_T = "Holds the token that the server asks for."
+TokenFile = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help=_T, show_default=False)]
+
 SAMPLE = 500
 """So many messages of each topic-partition `init` looks at, unless told."""
 
@@ -59,6 +64,11 @@ def _look(spec: Path) -> None:
         raise SpecError(f"The spec {spec} is a folder", "spec", f"Name the file in it, such as {spec / 'defs.yaml'}.")
     if not spec.is_file():
         raise SpecError(f"The spec {spec} can't be read: there is no such file", "spec", "Give the path of a pipeline's YAML file.")
+
+
+def _refuse_token_alone(connect: str | None, token_file: Path | None) -> None:
+    if token_file is not None and connect is None:
+        raise typer.BadParameter("--token-file goes with --connect")
 
 
 @app.callback()
@@ -115,17 +125,21 @@ def run(
     window: NextOrWindow = None,
     drain: Annotated[bool, typer.Option("--drain", help="Micro-batches until all that is stable now is committed.")] = False,
     request: RequestText = None,
+    connect: Connect = None,
+    token_file: TokenFile = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Commit windows, or the next micro-batch, exactly once; one that is committed already is only reported."""
     if drain and window:
         raise typer.BadParameter("--drain and --window exclude each other")
+    _refuse_token_alone(connect, token_file)
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.running import run_windows
+        from ingest.cli.running import connected, run_windows
 
-        run_windows(output, spec, window, drain=drain, request=request)
+        with connected(connect, token_file) as engine:
+            run_windows(output, spec, window, engine, drain=drain, request=request)
 
 
 @app.command()
@@ -134,15 +148,19 @@ def replay(
     window: WindowText,
     accept_fewer: Annotated[bool, typer.Option("--accept-fewer", help="Replace although messages are gone since.")] = False,
     request: RequestText = None,
+    connect: Connect = None,
+    token_file: TokenFile = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Replace committed windows: the same offsets again, with today's schema. A window that isn't committed yet is committed."""
+    _refuse_token_alone(connect, token_file)
     with telling(json=json, debug=debug) as output:
         _look(spec)
-        from ingest.cli.running import replay_windows
+        from ingest.cli.running import connected, replay_windows
 
-        replay_windows(output, spec, window, accept_fewer=accept_fewer, request=request)
+        with connected(connect, token_file) as engine:
+            replay_windows(output, spec, window, engine, accept_fewer=accept_fewer, request=request)
 
 
 @app.command()
@@ -338,6 +356,31 @@ def spark_archive(json: Json = False, debug: Debug = False) -> None:
         from ingest.cli.archiving import archive_spark
 
         archive_spark(output)
+
+
+@spark_app.command("run")
+def spark_run(
+    host: Annotated[str, typer.Option(help="Where it listens; to other machines only with a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")] = 15002,
+    token_file: TokenFile = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="A Spark property; several times for several.", show_default=False),
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Keep a Spark up for `--connect`, a Spark Connect server, in the foreground until Ctrl-C.
+
+    The token that clients must know may also be in the environment, as SPARK_CONNECT_AUTHENTICATE_TOKEN.
+    """
+    settings = dict(each.partition("=")[::2] for each in conf or [])
+    if not all(name and value for name, value in settings.items()):
+        raise typer.BadParameter("--conf takes NAME=VALUE")
+    with telling(json=json, debug=debug) as output:
+        from ingest.cli.serving import run_spark
+
+        run_spark(output, host, port, token_file, settings)
 
 
 def main() -> None:

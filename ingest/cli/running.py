@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +24,7 @@ from ingest.model.window import Window
 from ingest.operate.rebase import propose, rebase
 from ingest.operate.rebind import propose as propose_rebind
 from ingest.operate.rebind import rebind
+from ingest.ports.engine import Engine
 from ingest.run.context import Pipeline, Progress, Request, Result
 from ingest.run.micro_batches import preview_next, run_batch, run_batches
 from ingest.run.pipeline import preview, refuse_open
@@ -87,26 +88,47 @@ class Runs(msgspec.Struct):
     windows: list[render.Run]
 
 
-def run_windows(output: Output, path: Path, text: str | None, *, drain: bool = False, request: str | None = None) -> None:
-    """The windows that are named, or the next micro-batch; with `drain` micro-batches until what is stable now is committed."""
+@contextmanager
+def connected(address: str | None, token_file: Path | None) -> Iterator[Engine | None]:
+    """Where tasks run, on a server that is up; None where none is named.
+
+    Raises:
+        SpecError: the address is none.
+    """
+    if address is None:
+        yield None
+        return
+    from ingest.engine.connect import ConnectedSpark
+
+    with closing(ConnectedSpark(address, token_file)) as spark:
+        yield spark.engine()
+
+
+def run_windows(
+    output: Output, path: Path, text: str | None, engine: Engine | None = None, *, drain: bool = False, request: str | None = None
+) -> None:
+    """The windows that are named, or the next micro-batch; with `drain` micro-batches until what is stable now is committed.
+
+    `engine`: where tasks run; None: a Spark of this process's own.
+    """
     spec = load_spec(path)
     if drain and not spec.window.is_batch:
         what = f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
     windows, asked = named(spec, text), _request(request)
-    pipeline = assemble(spec)
+    pipeline = assemble(spec, engine)
     if windows is None:
         _commit(output, spec, _batches(output, pipeline, asked, drain=drain))
     else:
         _commit(output, spec, _each(output, pipeline, windows, asked))
 
 
-def replay_windows(output: Output, path: Path, text: str, *, accept_fewer: bool, request: str | None) -> None:
-    """The same offsets again, with today's schema."""
+def replay_windows(output: Output, path: Path, text: str, engine: Engine | None, *, accept_fewer: bool, request: str | None) -> None:
+    """The same offsets again, with today's schema. `engine`: as of `run_windows`."""
     spec = load_spec(path)
     windows = named(spec, text) or []
     asked = msgspec.structs.replace(_request(request), replace=True, accept_fewer=accept_fewer)
-    _commit(output, spec, _each(output, assemble(spec), windows, asked))
+    _commit(output, spec, _each(output, assemble(spec, engine), windows, asked))
 
 
 def _request(text: str | None) -> Request:

@@ -1,16 +1,19 @@
-"""`broker run`: a real Kafka in the foreground. Loaded only when the command runs."""
+"""`broker run` and `spark run`: a real Kafka, and a Spark that stays up, in the foreground. Loaded only when a command runs."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 from rich.text import Text
 
 from ingest.cli.output import Output
+from ingest.engine.connect import read_token
+from ingest.engine.server import spark_server
 from ingest.errors import UnreachableError
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
@@ -28,9 +31,7 @@ def run_broker(output: Output, folder: Path, port: int | None) -> None:
     Raises:
         UnreachableError: it doesn't come up, or ends by itself.
     """
-    ended = threading.Event()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(sign, lambda *_: ended.set())
+    ended = _until_told()
     with EmbeddedBroker(folder, find_jars(), port) as broker:
         text = Text(f"Kafka answers on {broker.bootstrap}; its files are in {folder}. Ctrl-C ends it.")
         output.show(Serving(broker.bootstrap, str(folder)), text)
@@ -40,6 +41,38 @@ def run_broker(output: Output, folder: Path, port: int | None) -> None:
                 return  # by somebody else, on purpose
             if not broker.running():
                 raise UnreachableError("The broker ended by itself", "setup", f"See {folder / 'broker.log'}.")
+
+
+class Connected(msgspec.Struct):
+    """The document of `spark run`, printed when the server is up."""
+
+    connect: str
+
+
+def run_spark(output: Output, host: str, port: int, token_file: Path | None, settings: Mapping[str, str]) -> None:
+    """A Spark Connect server until Ctrl-C or SIGTERM.
+
+    Raises:
+        SpecError: there is no token in the file, or it would listen to other machines without one.
+        UnreachableError: the port is taken, Spark doesn't start, or the server ends by itself.
+    """
+    ended = _until_told()
+    token = None if token_file is None else read_token(token_file)
+    with spark_server(host, port, token, settings) as server:
+        text = Text(f"Spark answers on {server.address}. Ctrl-C ends it.")
+        output.show(Connected(server.address), text)
+        output.finish()
+        while not ended.wait(0.5):
+            if not server.running():
+                raise UnreachableError("The Spark Connect server ended by itself", "setup", "Start it again; what it said is above.")
+
+
+def _until_told() -> threading.Event:
+    """What Ctrl-C and SIGTERM set from now on."""
+    ended = threading.Event()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, lambda *_: ended.set())
+    return ended
 
 
 def default_folder() -> Path:

@@ -22,6 +22,9 @@ LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
 JAVA = f"-Dlog4j2.configurationFile={LOGGING} -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """What the driver's Java is told. It hands out tasks and never sees a message: to begin soon counts, and not how fast its loops become."""
 
+MASTER = "local[*,4]"
+"""A task on every core, and one that failed up to 4 times."""
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -39,8 +42,8 @@ SETTINGS = {
 }
 
 
-def local_session(master: str = "local[*,4]", more: Mapping[str, str] | None = None) -> SparkSession:
-    """The process's session, made if there is none. The default runs a task on every core, and a failed one up to 4 times.
+def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
+    """The process's session, made if there is none.
 
     `more`: Spark properties on top of SETTINGS.
 

@@ -1,13 +1,15 @@
 """The direct plan on Spark: Python tasks that take one split after the other (`range(n).mapInArrow`), one small result row per split back.
 
 A large split is a Spark task by itself; small ones share one, for a Spark task costs more than reading a thousand messages does. Messages
-never pass through the JVM. Spark may run a task again (a lost executor, a killed worker): every attempt stages under names of its
+never pass through the JVM. The session is the process's own (`ingest.engine.local`) or one on a server that is up already
+(`ingest.engine.connect`). Spark may run a task again (a lost executor, a killed worker): every attempt stages under names of its
 own, and only the attempt whose result Spark returns is committed.
 """
 
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ingest.engine.freshness import end_if_stale, note_loaded
 from ingest.engine.outcome import brought_back, tried
 from ingest.errors import BugError, UnreachableError
 from ingest.keeping import keeping
@@ -38,17 +41,46 @@ _CANCEL_SECONDS = 10.0
 _RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
 
 
+def own_parallelism(session: SparkSession) -> int:
+    """How many tasks a session of this process's own runs at once."""
+    return session.sparkContext.defaultParallelism
+
+
 class SparkEngine:
     """`ports.engine.Engine` on a Spark session, which is asked for at the first window that has something to read."""
 
-    def __init__(self, session: Callable[[], SparkSession]) -> None:
-        """`session` gives the session to run on; whoever made it stops it."""
+    def __init__(self, session: Callable[[], SparkSession], parallelism: Callable[[SparkSession], int] = own_parallelism) -> None:
+        """`session` gives the session to run on; whoever made it stops it. `parallelism`: how many tasks it runs at once."""
         self._session = session
+        self._parallelism = parallelism
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """See `ports.engine.Engine.run`. A plan without splits never reaches Spark."""
-        outcomes = _collect(self._session, task, splits) if splits else {}
+        outcomes = self._collect(task, splits) if splits else {}
         yield from (brought_back(outcomes[index]) for index in range(len(splits)))
+
+    def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
+        from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
+        from pyspark import cloudpickle  # noqa: PLC0415
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        troubles = (PySparkException, Py4JError, OSError)  # OSError: no such program, or the Java side is gone
+        try:
+            packed: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]  # Spark's own
+        except Exception as failed:
+            raise BugError.of(failed, "setup") from failed
+        try:
+            spark = self._session()
+            job = _Job(packed, tuple(splits), shares(splits, _PER_CORE * self._parallelism(spark)))
+            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(job, "index long, outcome string")
+        except troubles as failed:
+            do = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
+            raise UnreachableError(f"Java or Spark can't start ({_named(failed)})", "setup", do) from failed
+        try:
+            return {row["index"]: row["outcome"] for row in _rows(frame)}
+        except troubles as failed:
+            do = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
+            raise UnreachableError(f"Spark could not finish the tasks ({_named(failed)})", "stage", do) from failed
 
 
 def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
@@ -73,41 +105,20 @@ def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
     return taken
 
 
-def _collect(session: Callable[[], SparkSession], task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
-    from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
-    from pyspark import cloudpickle  # noqa: PLC0415
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
-    troubles = (PySparkException, Py4JError, OSError)  # OSError: no such program, or the Java side is gone
-    try:
-        packed: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]  # Spark's own
-    except Exception as failed:
-        raise BugError.of(failed, "setup") from failed
-    try:
-        spark = session()
-        job = _Job(packed, tuple(splits), shares(splits, _PER_CORE * spark.sparkContext.defaultParallelism))
-        frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(job, "index long, outcome string")
-    except troubles as failed:
-        do = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
-        raise UnreachableError(f"Java or Spark can't start ({_named(failed)})", "setup", do) from failed
-    try:
-        return {row["index"]: row["outcome"] for row in _rows(frame)}
-    except troubles as failed:
-        do = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
-        raise UnreachableError(f"Spark could not finish the tasks ({_named(failed)})", "stage", do) from failed
-
-
 def _rows(frame: DataFrame) -> list[Row]:
-    """The frame's rows, from a thread of its own: there py4j waits for the JVM, so that an interrupt finds this one free to cancel.
+    """The frame's rows, from a thread of its own: there the client waits for Spark, so that an interrupt finds this one free to cancel.
 
     (Interrupted in py4j itself, the connection is in the middle of an answer, and the next word to the JVM waits for the job's end.)
+    What is cancelled is this job alone: others may run on the same session, or beside it on one server.
     """
     from pyspark import InheritableThread  # noqa: PLC0415  # as above
 
     answer: Future[list[Row]] = Future()
+    spark, tag = frame.sparkSession, uuid.uuid4().hex
 
     def collect() -> None:
         try:
+            spark.addTag(tag)  # of this thread's jobs
             answer.set_result(frame.collect())
         except BaseException as failed:  # noqa: BLE001  # handed over, not swallowed: without an answer the run would wait for ever
             answer.set_exception(failed)
@@ -117,9 +128,10 @@ def _rows(frame: DataFrame) -> list[Row]:
         return answer.result()
     finally:
         if not answer.done():  # Ctrl-C, or who runs us has ended the run
-            with suppress(Exception):  # the JVM may be gone as well
-                frame.sparkSession.sparkContext.setLogLevel("OFF")  # else it has a word about each task
-                frame.sparkSession.sparkContext.cancelAllJobs()
+            with suppress(Exception):  # a server has a log of its own, and nothing to say here
+                spark.sparkContext.setLogLevel("OFF")  # else it has a word about each task
+            with suppress(Exception):  # Spark may be gone as well
+                spark.interruptTag(tag)
             wait([answer], _CANCEL_SECONDS)
 
 
@@ -138,8 +150,10 @@ class _Job:
     shares: list[list[int]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        end_if_stale()
         with keeping():
             for batch in batches:
                 for index in (index for share in batch.column(0).to_pylist() for index in self.shares[share]):
                     outcome = tried(pickle.loads(self.task), self.splits[index])  # noqa: S301  # our own, of the driver's
                     yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_RESULT)
+        note_loaded()

@@ -20,7 +20,10 @@ from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from resources.kafka import KafkaSource
 from resources.ledger import LedgerState
+from resources.spark import Spark
 from tests.assets.world import TOPIC, MemorySource, MemoryTable, World, hour
+from tests.contracts.engine_contract import SPLITS
+from tests.engine.tasks import Name
 from tests.sinks.beside import MemoryBoth
 
 CLUSTERS = """\
@@ -203,3 +206,26 @@ def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> No
     with pytest.raises(SpecError, match="name a cluster prod and mean two") as caught:
         refuse_two_clusters(specs[0], [changed])
     assert all(str(tmp_path / name / "defs.yaml") in caught.value.what for name in ("one", "two"))
+
+
+@pytest.mark.parametrize("more", [{"master": "local[1]"}, {"spark_config": {"spark.driver.memory": "1g"}}])
+def test_a_server_has_a_master_of_its_own(more: dict[str, Any]) -> None:
+    """What a Spark that is up wouldn't hear of is refused beside its address."""
+    with pytest.raises(ValueError, match="connect excludes master and spark_config"):
+        Spark(connect="sc://localhost:15002", **more)
+
+
+def test_a_token_goes_with_a_server() -> None:
+    """A token's file without a server to know it is a mistake."""
+    with pytest.raises(ValueError, match="connect_token_file goes with connect"):
+        Spark(connect_token_file="token")
+
+
+@pytest.mark.spark
+def test_a_run_on_a_spark_that_is_up(spark_server: str) -> None:
+    """The resource's tasks run on the server that it names, and its session ends with the run; the server doesn't."""
+    for _ in range(2):
+        with dg.build_resources({"spark": Spark(connect=spark_server)}) as resources:
+            engine = resources.spark.engine()
+            assert [result.split for result in engine.run(Name(), SPLITS)] == SPLITS
+            assert resources.spark.spark_session.range(3).count() == 3

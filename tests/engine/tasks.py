@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -151,6 +153,19 @@ class Panics:
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
         raise PANIC("secret-payload")
+
+
+class Says:
+    """Says what a module that can be imported in a folder calls `WORD`, and which process did."""
+
+    def __init__(self, folder: Path, module: str) -> None:
+        self.folder, self.module = folder, module
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        if str(self.folder) not in sys.path:
+            sys.path.append(str(self.folder))
+        return staged(split, f"{importlib.import_module(self.module).WORD} {os.getpid()}")
 
 
 class WaitsForEver:

@@ -1,4 +1,4 @@
-"""A Spark worker or the whole driver dies in the middle of writing, with the real stager, on real Kafka: exactly once all the same."""
+"""A worker, the driver or the server of Spark dies in the middle of writing, with the real stager, on real Kafka: exactly once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 from deltalake import DeltaTable
 
+from tests.engine.servers import serving
 from tests.integration.harness import judge, millis, visible
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
@@ -93,15 +95,16 @@ def status_of(process: psutil.Process) -> str | None:
 
 def kill_with_all_below(command: subprocess.Popen[str]) -> None:
     """SIGKILL for the driver first, then for the JVM and the workers that it leaves; none of them runs when this returns."""
-    driver = psutil.Process(command.pid)
-    below = driver.children(recursive=True)
+    below = [] if command.poll() is not None else psutil.Process(command.pid).children(recursive=True)
     command.kill()
     command.wait(60)
     for process in below:
         if process.is_running():  # nor is a stranger hit that has taken over the number
             process.kill()
     until(lambda: all(status_of(p) in OVER for p in below), "something of the run is still there")
-    command.communicate(timeout=60)  # its pipes
+    for pipe in (command.stdout, command.stderr):
+        assert pipe is not None
+        pipe.close()
 
 
 @pytest.mark.usefixtures("spark")
@@ -116,5 +119,77 @@ def test_a_killed_driver_is_run_again(user: User) -> None:
     assert left, "nothing was staged before the kill"
     assert in_table(user) == set()
     assert [w["recovered"] for w in user.types(*RUN)["windows"]] == [False]
+    assert not left & in_table(user)
+    assert_exactly_once_beside_garbage(user, garbage=len(left))
+
+
+def halted(server: psutil.Process) -> bool:
+    """Whether a worker has stopped itself at its crash point."""
+    return any(status_of(p) == psutil.STATUS_STOPPED for p in server.children(recursive=True))
+
+
+@contextmanager
+def halting(user: User) -> Iterator[tuple[str, psutil.Process]]:
+    """A server, started in another folder than the run, one of whose workers halts when it has staged something."""
+    crash = {"WINDROW_CRASH": f"write.middle:stop:{user.folder / 'halted'}"}
+    elsewhere = user.folder / "elsewhere"
+    elsewhere.mkdir()
+    with serving(environment=crash, folder=elsewhere) as (address, server):
+        yield address, server
+
+
+def test_a_killed_worker_of_a_server_is_run_again(user: User) -> None:
+    """1 A worker of the server has staged and is killed with SIGKILL. 2 Spark runs its task again. 3 The window commits, once."""
+    killed, elsewhere = user.folder / "killed", user.folder / "elsewhere"
+    elsewhere.mkdir()
+    with serving(environment={"WINDROW_CRASH": f"write.middle:kill:{killed}"}, folder=elsewhere) as (address, _):
+        ran = user.types(*RUN, "--connect", address)
+        assert killed.exists(), "no worker came by the crash point"
+        assert [w["recovered"] for w in ran["windows"]] == [False]
+        assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [True]
+    assert_exactly_once_beside_garbage(user, garbage=1)
+    assert list(elsewhere.iterdir()) == [], "something went to the server's folder"
+
+
+def test_a_killed_server_is_an_outage(user: User) -> None:
+    """1 A worker has staged and halts. 2 The server is killed with SIGKILL, with all below it. 3 A rerun makes it exactly once."""
+    with halting(user) as (address, server):
+        command = user.starts(*RUN, "--connect", address)
+        try:
+            until(lambda: halted(server), "no worker reached its crash point", lambda: command.poll() is not None)
+            for process in (server, *server.children(recursive=True)):
+                process.kill()
+            out, err = command.communicate(timeout=120)
+        finally:
+            kill_with_all_below(command)
+    assert command.returncode == 3, (out, err)
+    assert "Nothing was committed. Run the window again" in err
+    assert "Traceback" not in err
+    left = staged(user)
+    assert left, "nothing was staged before the kill"
+    assert in_table(user) == set()
+    rerun_beside(user, left)
+
+
+def test_a_killed_client_is_run_again(user: User) -> None:
+    """1 A worker of the server has staged and halts. 2 The client is killed with SIGKILL. 3 A rerun beside what it left is exactly once."""
+    with halting(user) as (address, server):
+        command = user.starts(*RUN, "--connect", address)
+        try:
+            until(lambda: halted(server), "no worker reached its crash point", lambda: command.poll() is not None)
+        finally:
+            kill_with_all_below(command)
+        left = staged(user)
+        assert left, "nothing was staged before the kill"
+        assert in_table(user) == set()
+        assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [False]
+        assert not left & in_table(user)
+        assert_exactly_once_beside_garbage(user, garbage=len(staged(user) - in_table(user)))  # what nobody waits for goes on for a while
+
+
+def rerun_beside(user: User, left: set[str]) -> None:
+    """On another server the window is committed, without what was left."""
+    with serving() as (address, _):
+        assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [False]
     assert not left & in_table(user)
     assert_exactly_once_beside_garbage(user, garbage=len(left))

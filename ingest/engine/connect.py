@@ -1,0 +1,172 @@
+"""A Spark that is there already: tasks run on a Spark Connect server, which `windrow spark run` keeps (`ingest.engine.server`).
+
+What is asked of it is what is asked of a session of one's own, by `ingest.engine.spark`. Here is what a server makes different: it may be
+away, made anew, of another environment, or have let go of a session; and what is told to it must not be heard by others.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingest.engine.spark import SparkEngine
+from ingest.errors import SpecError, UnreachableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PORT = 15002
+"""Spark Connect's own."""
+
+TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # a name, not a token
+"""The environment variable in which Spark itself, server and client, looks for the token that a client must know."""
+
+ENVIRONMENT = "spark.windrow.environment"
+"""The property in which a server says what it runs in: `environment`."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""This machine, by its names in an address."""
+
+_ADDRESS = re.compile(r"sc://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?/?(?P<tls>;use_ssl=true)?")
+
+
+def environment() -> str:
+    """What tasks are packed by, and must be unpacked by: windrow's code, this Python and Spark, by version and place."""
+    code = Path(__file__).parents[1]
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"windrow {version('windrow')} in {code}, Python {python} of {sys.prefix}, Spark {version('pyspark')}"
+
+
+def read_token(file: Path) -> str:
+    """The token in a file that only its owner may read.
+
+    Raises:
+        SpecError: it can't be read, others may read it, or there isn't one line in it.
+    """
+    try:
+        open_to_others = file.stat().st_mode & 0o077
+        text = file.read_text(encoding="ascii")
+    except (OSError, ValueError) as failed:
+        why = failed.strerror if isinstance(failed, OSError) else "it isn't plain text"
+        raise SpecError(f"The token file {file} can't be read: {why}", "spec", "Name a file with one line, the token.") from None
+    if open_to_others:
+        raise SpecError(f"The token file {file} may be read by others than its owner", "spec", f"Type: chmod 600 {file}")
+    token = text.strip()
+    if not token or not token.isprintable() or " " in token:
+        raise SpecError(f"The token file {file} doesn't hold a token", "spec", "Write one line into it, the token, without spaces.")
+    return token
+
+
+@dataclass
+class ConnectedSpark:
+    """A session on a Spark Connect server, this client's own; it ends with `close`.
+
+    `address`: `sc://HOST:PORT`. `token_file`: where the token is that the server asks for; None: in the environment, or it asks for none.
+    """
+
+    address: str
+    token_file: Path | None = None
+    _session: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the address.
+
+        Raises:
+            SpecError: it is none, holds more than a place, or would have what is secret travel in the clear.
+        """
+        _as_spark_has_it(self.address)
+
+    def engine(self) -> SparkEngine:
+        """Where tasks run: there."""
+        return SparkEngine(self.session, parallelism)
+
+    def session(self) -> SparkSession:
+        """The session, made if there is none, and made anew if the server has let go of it: after an hour without a word, or a new start.
+
+        Raises:
+            SpecError: the packages for it aren't installed, or there is no token in the file.
+            UnreachableError: no server answers there, it is of another environment, or it doesn't know the token.
+        """
+        session: Any = self._session
+        if session is not None:
+            try:
+                return self._greeted(session)
+            except UnreachableError:
+                self.close()
+        self._session = self._opened()
+        return self._greeted(self._session)
+
+    def close(self) -> None:
+        """End the session, here and on the server."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.client.set_retry_policies([])  # a server that is gone has ended it, too
+            session.stop()
+
+    def _opened(self) -> Any:
+        """A session of this client's own. Nothing is asked yet."""
+        try:
+            from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  # gRPC is loaded only where it is used
+            from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
+            from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+        except ImportError as missing:
+            what = "Spark Connect's packages are not installed"
+            raise SpecError(what, "spec", "Install windrow[connect], or pyspark[connect].") from missing
+        builder = DefaultChannelBuilder(_as_spark_has_it(self.address))
+        if self.token_file is not None:
+            builder.set(builder.PARAM_TOKEN, read_token(self.token_file))
+        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # beside the error, which is told in a sentence
+        session = SparkSession(builder)
+        # A call is repeated for three seconds; by Spark's own policy for ten minutes.
+        patience = DefaultPolicy(max_retries=4, initial_backoff=100, backoff_multiplier=3.0, max_backoff=2000, jitter=100)
+        session.client.set_retry_policies([patience])
+        return session
+
+    def _greeted(self, session: Any) -> SparkSession:
+        """The session, once the server has said that it is there and who it is."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415  # as above
+
+        try:
+            said = session.conf.get(ENVIRONMENT, None)
+        except PySparkException as failed:
+            if "UNAUTHENTICATED" in str(failed):
+                what = f"The Spark Connect server at {self.address} doesn't take the token, or wants one"
+                do = f"Give the server's: by {TOKEN} in the environment, or by a file."
+            else:
+                what, do = f"No Spark Connect server answers at {self.address}", "Start it (windrow spark run), or wait until it is up."
+            raise UnreachableError(what, "setup", f"{do} Nothing was read or committed.") from failed
+        if said != environment():
+            runs = f"runs {said}" if said else "was not begun by `windrow spark run`"
+            do = "Nothing was read or committed. End it, and start it with this environment's `windrow spark run`."
+            raise UnreachableError(f"The Spark Connect server at {self.address} {runs}, and this is {environment()}", "setup", do)
+        return session  # type: ignore[no-any-return]  # pyspark's two kinds of sessions have one interface
+
+
+def _as_spark_has_it(address: str) -> str:
+    """The address for Spark's client, which sends a token by TLS alone, or to a server that is called localhost.
+
+    Raises:
+        SpecError: as `ConnectedSpark`.
+    """
+    told = _ADDRESS.fullmatch(address)
+    if told is None or int(told["port"] or PORT) not in range(1, 65536):
+        what = "A Spark Connect server's address is sc://HOST:PORT, on another machine with ;use_ssl=true behind it, and this is none"
+        do = f"Name it like sc://localhost:{PORT}. A token goes into the environment ({TOKEN}), or into a file of its own."
+        raise SpecError(what, "spec", do)
+    here, tls = told["host"] in LOOPBACK, told["tls"] or ""
+    if not here and not tls:
+        what = f"What is sent to {address} would travel in the clear, the secrets of a pipeline's client among it"
+        raise SpecError(what, "spec", "Reach it by TLS, with ;use_ssl=true behind the address, or run a server on this machine.")
+    return f"sc://{'localhost' if here and not tls else told['host']}:{told['port'] or PORT}/{tls}"
+
+
+def parallelism(session: SparkSession) -> int:
+    """How many tasks the server runs at once: so many parts it gives to a range of which nobody says how many."""
+    plan = session.range(1 << 20)._explain_string()  # type: ignore[operator]  # noqa: SLF001  # Connect has no other word for it
+    parts = re.search(r"splits=(\d+)", plan)
+    return int(parts[1]) if parts else 1
