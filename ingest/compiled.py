@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import platform
+import shutil
 import stat
 import sys
 import tempfile
@@ -48,17 +49,17 @@ def compiled(signature: object) -> Callable[[Function], Function]:
     It is kept in a folder of its sources: the modules beside it, for what it calls is compiled into it, numba's version and settings, and
     the processor. So nothing stale is ever loaded, and two processes that begin at once write the same, each file in one step. The folder
     is beside Python's own compiled modules; where that can't be written, it is the user's, and nobody else's, for what lies there is run.
-    If there is no such place, or what lies there is damaged, the function is compiled for this process alone.
+    What lies there damaged is made anew; if there is no such place, the function is compiled for this process alone.
     """
 
     def decorate(function: Function) -> Function:
         source = Path(function.__code__.co_filename)
         for folder in _folders(source):
             try:
-                return _kept(function, signature, folder)
+                return _kept_or_made_anew(function, signature, folder)
             except NumbaError:
                 raise  # the function is no such function
-            except Exception as error:  # noqa: BLE001  # whatever there is to meet in damaged files and on a full disk
+            except Exception as error:  # noqa: BLE001  # whatever there is to meet on a full disk, and where others clear up as well
                 _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
         return _njit(signature, **_FLAGS)(function)  # type: ignore[no-any-return]
 
@@ -121,6 +122,19 @@ word_at = _put_together if CHECKED else _loaded
 """Eight bytes of `memory`, from a place on, as one number whose lowest byte comes first; they must all be there."""
 
 
+def _kept_or_made_anew(function: Function, signature: object, folder: Path) -> Function:
+    """The function from the folder, which is cleared if something in it is damaged: else each process would compile it again, for ever."""
+    try:
+        return _kept(function, signature, folder)
+    except (NumbaError, OSError):
+        raise  # clearing would mend neither
+    except Exception as error:  # noqa: BLE001  # whatever a file that was cut off makes of unpickling
+        _LOG.warning("compiled code in %s is damaged, and made anew: %s", folder, type(error).__name__)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return _kept(function, signature, folder)
+
+
 def _kept(function: Function, signature: object, folder: Path) -> Function:
     """The function, from the folder or compiled and put there. numba has the folder from a setting for all, so one asks at a time."""
     with _DECORATING:
@@ -137,9 +151,13 @@ def _folders(source: Path) -> Iterator[Path]:
     beside = Path(cache_from_source(str(source))).parent / "compiled" / name
     if not sys.dont_write_bytecode and _writable(beside):
         yield beside
-    ours = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "windrow" / "compiled" / name
-    if _writable(ours) and all(map(_private, (ours, *ours.parents[:2]))):
-        yield ours
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except RuntimeError:
+        return  # there is no home
+    ours = (home / "windrow", home / "windrow" / "compiled", home / "windrow" / "compiled" / name)
+    if _writable(*ours) and all(map(_private, ours)) and not _anybodys(home):
+        yield ours[-1]
 
 
 def _fingerprint(source: Path) -> str:
@@ -153,16 +171,24 @@ def _fingerprint(source: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-def _writable(folder: Path) -> bool:
+def _writable(*folders: Path) -> bool:
+    """Whether the last one can be written to. Those that aren't there are made, in their order, for this user alone."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except (OSError, RuntimeError):
+        for folder in folders:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folders[-1]).close()
+    except OSError:
         return False
     return True
 
 
 def _private(folder: Path) -> bool:
-    """Whether the folder is this user's, and nobody else may write to it."""
-    about = folder.stat()
-    return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    """Whether it is this user's own folder, not a link to one, and nobody else may write to it."""
+    about = folder.lstat()
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _anybodys(folder: Path) -> bool:
+    """Whether anybody may put something else in the place of what lies in a folder."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import subprocess
@@ -40,6 +41,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "factor.py").write_text(FACTOR)
     (folder / "times.py").write_text(TIMES)
     return folder
+
+
+@pytest.fixture
+def read_only(package: Path) -> Path:
+    """The package where nothing can be written beside it."""
+    (package / "__pycache__").write_text("no folder")
+    return package
 
 
 def load(folder: Path) -> ModuleType:
@@ -86,32 +94,74 @@ def test_code_with_bounds_checks_is_kept_apart(package: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("end", [0, 10, -1])
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
-def test_damaged_files_do_no_harm(package: Path, kind: str, end: int) -> None:
-    """A file that a full disk or a power cut left short: the function is compiled for this process."""
-    load(package)
-    (damaged,) = (path for path in kept(package) if path.suffix == f".{kind}")
+def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, kind: str, end: int) -> None:
+    """A file that a full disk or a power cut left short, in the only place there is: the function is compiled once more, and kept again."""
+    load(read_only)
+    (damaged,) = (path for path in kept(tmp_path) if path.suffix == f".{kind}")
     damaged.write_bytes(damaged.read_bytes()[:end])
-    assert load(package).times(2) == 7
+    assert load(read_only).times(2) == 7
+    assert came_from_disk(load(read_only))
 
 
-def test_where_the_package_can_not_be_written_the_code_is_the_users(package: Path, tmp_path: Path) -> None:
-    """In a folder that nobody else may write to, or read."""
-    (package / "__pycache__").write_text("no folder")
-    assert (load(package).times(2), came_from_disk(load(package))) == (7, True)
+def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function is compiled for this process; what was kept before stays."""
+    load(package)
+    before = kept(package)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("numba.core.caching.IndexDataCacheFile.load", lambda *_: None)
+        patch.setattr("numba.core.caching.IndexDataCacheFile.save", full)
+        module = load(package)
+    assert (module.times(2), came_from_disk(module), kept(package)) == (7, False, before)
+    assert came_from_disk(load(package))
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
+def test_where_the_package_can_not_be_written_the_code_is_the_users(read_only: Path, tmp_path: Path, umask: int) -> None:
+    """In a folder that nobody else may write to, or read, whatever else the user shares."""
+    (tmp_path / "cache").mkdir()
+    before = os.umask(umask)
+    try:
+        assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
+    finally:
+        os.umask(before)
     assert kept(tmp_path / "cache")
     for folder in ("windrow", "windrow/compiled"):
-        assert (tmp_path / "cache" / folder).stat().st_mode & 0o022 == 0
+        assert (tmp_path / "cache" / folder).stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("open_to_all", ["windrow", "windrow/compiled"])
-def test_what_others_could_have_put_there_is_not_loaded(package: Path, tmp_path: Path, open_to_all: str) -> None:
-    """Code in a folder that anybody may write to could be anybody's."""
-    (package / "__pycache__").write_text("no folder")
+@pytest.mark.parametrize("open_to_all", [".", "windrow", "windrow/compiled"])
+def test_what_others_could_have_put_there_is_not_loaded(read_only: Path, tmp_path: Path, open_to_all: str) -> None:
+    """Code in a folder that anybody may write to, or may put another one in the place of, could be anybody's."""
     folder = tmp_path / "cache" / open_to_all
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    assert (load(package).times(2), came_from_disk(load(package))) == (7, False)
+    assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
     assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize("link", ["windrow", "windrow/compiled"])
+def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, link: str) -> None:
+    """Who made it may let it lead elsewhere a moment later. A folder is, also where everybody may write, but not to what is another's."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    place = tmp_path / "cache" / link
+    place.parent.mkdir(parents=True, mode=0o700)
+    (tmp_path / "cache").chmod(0o1777)
+    place.symlink_to(tmp_path / "elsewhere")
+    assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
+    place.unlink()
+    assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
+
+
+def test_a_user_without_a_home_compiles(read_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose number nobody knows, in a container that can't be written."""
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
 
 
 def test_two_processes_may_begin_at_once(package: Path) -> None:

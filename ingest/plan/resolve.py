@@ -180,9 +180,8 @@ def _is_dense(broker: ClusterView, parts: Sequence[_Part], labels: Sequence[date
     """Whether one pass over the logs reads less than a look for each label would: judged by Kafka's answers for the first and the last."""
     if len(labels) == 1:
         return False
-    low, high = ([piece.begin for _, piece in _pieces(broker, parts, label)] for label in (labels[0], labels[-1]))
-    between = sum(max(0, last - first) for first, last in zip(low, high, strict=True))
-    return between <= FAR * len(parts) * (len(labels) - 1)
+    low, high = (sum(piece.begin for _, piece in _pieces(broker, parts, label)) for label in (labels[0], labels[-1]))
+    return high - low <= FAR * len(parts) * (len(labels) - 1)
 
 
 def _columns(ask: _Ask, parts: Sequence[_Part], labels: Sequence[datetime], grid: str) -> _Columns:

@@ -80,6 +80,16 @@ def byte_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return keys + values
 
 
+def header_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of headers, names and values, up to and with each row."""
+    headers = batch.column("headers")
+    edges: npt.NDArray[np.int32] = headers.offsets.to_numpy()
+    names, values = (_offsets(headers.values.field(i))[edges].astype(np.int64) for i in range(2))
+    ends: npt.NDArray[np.int64] = names + values
+    behind: npt.NDArray[np.int64] = ends[1:] - ends[0]
+    return behind
+
+
 def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Array:
     missing = (stamps == _NO_TIMESTAMP) | (types == 0)
     return pa.array(stamps, mask=missing if missing.any() else None).view(_STAMP)
@@ -113,6 +123,13 @@ def headers_to_array(headers: Sequence[HeaderList | None]) -> pa.Array:
 
 
 def _ends(column: pa.Array) -> npt.NDArray[np.int64]:
-    offsets: npt.NDArray[np.int32] = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    offsets = _offsets(column)
     ends: npt.NDArray[np.int64] = offsets[1:].astype(np.int64) - offsets[0]
     return ends
+
+
+def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each text or binary begins, and the last one ends."""
+    behind = column.offset + len(column) + 1
+    buffer = column.buffers()[1]
+    return np.frombuffer(buffer, np.int32)[column.offset : behind] if buffer is not None and buffer.size else np.zeros(1, np.int32)

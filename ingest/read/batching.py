@@ -12,7 +12,7 @@ import pyarrow as pa
 
 @dataclass
 class Gatherer:
-    """Gathers rows up to `rows_max` and `bytes_max` (keys and values). A single message larger than that is a batch of its own."""
+    """Gathers rows up to `rows_max` and `bytes_max` (keys, values and headers). A single message larger than that is a batch of its own."""
 
     rows_max: int
     bytes_max: int

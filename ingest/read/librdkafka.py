@@ -50,7 +50,11 @@ class AssignedClient:
         api.poll_set_consumer(self._handle)
         self._queue = api.queue_get_consumer(self._handle)
         self._places = api.topic_partition_list_new(1)
-        self._assign(start)
+        try:
+            self._assign(start)
+        except KafkaException:
+            self.close()
+            raise
 
     def begin(self, start: Start, hear: Hear) -> None:
         """At another place; what was fetched before is never handed over, and must be destroyed before, as far as it was."""
@@ -84,18 +88,18 @@ class AssignedClient:
 
     def close(self) -> None:
         """Its messages must be destroyed before."""
-        if self._handle is not None:
-            self._api.consumer_close(self._handle)
+        handle, self._handle = self._handle, None  # an interrupt comes behind a call: who closes once more must not repeat it
+        if handle is not None:
+            self._api.consumer_close(handle)
             self._api.topic_partition_list_destroy(self._places)
             self._api.queue_destroy(self._queue)
-            self._api.destroy_flags(self._handle, _CLOSED)  # else it would try again, for ever after a fatal error
-            self._handle = None
+            self._api.destroy_flags(handle, _CLOSED)  # else it would try again, for ever after a fatal error
 
     def _made(self, properties: Mapping[str, Any]) -> int:
         conf = self._api.conf_new()
         try:
             return self._of(conf, properties)
-        except BaseException:
+        except Exception:  # not behind an interrupt: by then it may be the client's
             self._api.conf_destroy(conf)
             raise
 
@@ -135,6 +139,7 @@ class LibrdkafkaFetcher:
         self._rows = np.empty((passes.FIELDS, AT_ONCE), np.int64)
         self._scratch = np.zeros(passes.SCRATCH, np.int64)
         self._state = np.zeros(passes.STATE, np.int64)
+        self._turn = 0  # of polls: the memory of one's messages is gone with the next
         self._expect(start)
         self._client: AssignedClient = AssignedClient(api, properties, start, hear)
 
@@ -164,7 +169,7 @@ class LibrdkafkaFetcher:
             raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
         events = self._events(fetched) if self._state[passes.EVENTS] else []
         self._last = self._last_of(count) if fetched else self._last
-        return Fetched(count, self._position(fetched), events, self._batches(count))
+        return Fetched(count, self._position(fetched), events, self._batches(count, self._turn))
 
     def close(self) -> None:
         """See `fetching.Fetcher.close`."""
@@ -215,10 +220,14 @@ class LibrdkafkaFetcher:
         return found
 
     def _release(self) -> None:
+        self._turn += 1
         passes.release(self._calls, self._messages, AT_ONCE)
 
-    def _batches(self, count: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, count: int, turn: int) -> Iterator[pa.RecordBatch]:
         for first, behind in self._pieces(count):
+            if turn != self._turn:
+                what = f"messages of {self._tp} were taken after they had been given back"
+                raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
             yield rows_to_batch(self._calls, self._tp, self._messages, self._rows, first, behind, self._scratch)
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:

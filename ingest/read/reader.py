@@ -13,7 +13,7 @@ from ingest.kafka.identity import IdentityCheck
 from ingest.keeping import keep, taken
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan, ReadSummary, Take
-from ingest.read.arrow import byte_ends, first_later
+from ingest.read.arrow import byte_ends, first_later, header_ends
 from ingest.read.batching import Gatherer
 from ingest.read.choice import fastest
 from ingest.read.cursor import Cursor
@@ -46,8 +46,8 @@ class KafkaReader:
     is: the driver asks before the job and before each commit. Without a job each read has clients of its own.
 
     `properties` are librdkafka's for a consumer, with the isolation level; `stall_seconds` is how long nothing may come. Memory is bounded
-    by `rows_max` and `bytes_max` (keys and values of one batch, held twice for a moment) and by librdkafka's queue. `fetching` makes the
-    clients.
+    by `rows_max` and `bytes_max` (keys, values and headers of one batch, held twice for a moment) and by librdkafka's queue. `fetching`
+    makes the clients.
     """
 
     properties: Mapping[str, Any] = field(repr=False)
@@ -91,7 +91,7 @@ class KafkaReader:
                     gaps.add_visible(planned.column("offset").to_numpy())
                     read += planned.num_rows
                     size += int(ends[-1])
-                    for whole in gatherer.add(planned, ends):
+                    for whole in gatherer.add(planned, ends + header_ends(planned)):
                         take(whole)
                 if later is not None:
                     cursor.lose_from(batch.column("offset")[later].as_py())

@@ -63,7 +63,7 @@ class TuningSpec(Section):
     )
     batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(default=None, description="How many messages are decoded at once.")
     batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, LeftOut("`16MiB`")] = Field(
-        default=None, description="How many bytes of keys and values are decoded at once."
+        default=None, description="How many bytes of keys, values and headers are decoded at once."
     )
     request_timeout: Annotated[Duration | None, LeftOut("`20s`")] = Field(default=None, description="How long one request may take.")
     stall_timeout: Annotated[Annotated[Duration, AfterValidator(_not_zero)] | None, LeftOut("`60s`")] = Field(

@@ -141,13 +141,14 @@ def _size(entry: Entry) -> int:
 
 
 def _pieces(entries: Sequence[Entry], bytes_max: int) -> Iterator[Sequence[Entry]]:
-    """Runs of at most `bytes_max`; a single message may be larger."""
+    """Runs of at most `bytes_max`, with headers; a single message may be larger."""
     first, size = 0, 0
     for i, entry in enumerate(entries):
-        if i > first and size + _size(entry) > bytes_max:
+        taken = _size(entry) + sum(len(name.encode()) + len(value or b"") for name, value in entry.headers)
+        if i > first and size + taken > bytes_max:
             yield entries[first:i]
             first, size = i, 0
-        size += _size(entry)
+        size += taken
     if first < len(entries):
         yield entries[first:]
 

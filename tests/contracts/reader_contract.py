@@ -231,6 +231,15 @@ class ReaderContract:
         assert max(size(seen([b])) for b in batches) <= MIB
         assert seen(batches) == logs.seen(tp, 0, 1040)
 
+    def test_batches_are_bounded_by_the_bytes_of_headers(self, broker: Broker, logs: Logs) -> None:
+        """They take memory like values, and a batch can't hold more than 2 GiB of them."""
+        tp = logs.partition()
+        logs.send(tp, *[Sent(b"v", headers=(("n" * 1000, b"x" * (100_000 + n)), ("none", None))) for n in range(40)])
+        batches = batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 40))
+        assert max(sum(len(h["key"]) + len(h["value"] or b"") for r in b.to_pylist() for h in r["headers"]) for b in batches) <= MIB
+        assert len(batches) == 4
+        assert seen(batches) == logs.seen(tp, 0, 40)
+
     def test_a_message_beyond_the_bounds_passes(self, broker: Broker, logs: Logs) -> None:
         """A single huge message is a batch of its own, between its neighbours."""
         tp = logs.partition()

@@ -47,6 +47,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "- return -((_EPOCH - label) // timedelta(milliseconds=1))\n+ return -((_EPOCH - label) / timedelta(milliseconds=1))": (
             "integers compare with the fraction as with the next integer"
         ),
+        "- head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD - 1)\n"
+        "+ head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD + 1)": "who judges takes the first ones of them",
     },
     "ingest/plan/settle.py": {
         "- if (first := _reach_of_one(stamps, since)) >= label:\n+ if (first := _reach_of_one(stamps, since)) > label:": (

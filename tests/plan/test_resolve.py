@@ -308,6 +308,38 @@ def test_an_idle_partition_is_not_suspected() -> None:
     assert broker.asked == 1
 
 
+def test_a_cut_at_the_upper_neighbours_is_its_own() -> None:
+    """Found on the way from an earlier hit, it is settled by its own message, under that one's epoch: nothing clamped it."""
+    broker, _ = broker_with([(START + 5 * HOUR, "plain"), *[(START, "plain")] * 20])
+    broker.elect(TP)
+    write(broker, TP, [(START + 3 * HOUR, "plain")] * 20)
+    assert alone(broker, LABELS[2], None, upper_at(broker, 21)).marks == (Mark(TOPIC, 0, 21, "settled", 1),)
+    assert alone(broker, LABELS[2], None, upper_at(broker, 20)).marks == (Mark(TOPIC, 0, 20, "clamped", 0),)
+
+
+@pytest.mark.parametrize(("each_hour", "pass_over"), [(20, True), (21, False)])
+def test_several_labels_are_one_pass_where_windows_are_small(monkeypatch: pytest.MonkeyPatch, each_hour: int, pass_over: bool) -> None:
+    """Up to FAR offsets for each topic-partition and window, on the whole, are passed over; beyond that each label is looked for alone."""
+    asked: list[datetime] = []
+
+    class Recording(MemoryBroker):
+        def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
+            asked.append(moment)
+            return super().first_at_or_after(tps, moment)
+
+    broker = Recording()
+    broker.create_topic(TOPIC, 2)
+    for partition, messages in ((0, each_hour), (1, 0)):
+        write(broker, TopicPartition(TOPIC, partition), [(START + i * HOUR // (messages or 1), "plain") for i in range(5 * messages)])
+    monkeypatch.setattr("ingest.plan.resolve.FAR", 10)
+    monkeypatch.setattr("ingest.plan.look.FAR", 1_000)
+    found = resolve(
+        broker, SOURCE, LABELS[3], "hourly", FIRST, None, None, lambda _: None, wait_for_open=False, also=[LABELS[1], LABELS[2]]
+    )  # fmt: skip
+    assert [(b.label, *offsets(b)) for b in found] == [(LABELS[h], h * each_hour, 0) for h in (1, 2, 3)]
+    assert (LABELS[2] in asked) is not pass_over
+
+
 def test_a_partition_that_the_upper_boundary_does_not_list_is_cut_at_0() -> None:
     """It appeared later, and belongs whole to a later window."""
     broker, _ = broker_with([(START, "plain")])

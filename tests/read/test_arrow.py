@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingest.model.boundary import TopicPartition
 from ingest.read import arrow as columns
-from ingest.read.arrow import byte_ends, first_later, to_batch
+from ingest.read.arrow import byte_ends, first_later, header_ends, to_batch
 from ingest.schema.messages import MESSAGES
 
 TP = TopicPartition("t", 3)
@@ -29,7 +29,7 @@ def test_a_message_without_a_timestamp() -> None:
 
 @given(st.lists(st.tuples(BLOB, BLOB, HEADERS, st.integers(-1, 9)), min_size=1, max_size=20))
 def test_any_messages(messages: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]]) -> None:
-    """Keys, values, headers and epochs come through, null apart from empty; the running size is that of keys and values."""
+    """Keys, values, headers and epochs come through, null apart from empty; the running sizes are theirs."""
     given_in = [
         Message(topic="t", partition=3, offset=7 + n, key=key, value=value, headers=headers, leader_epoch=epoch, timestamp=(1, n))
         for n, (key, value, headers, epoch) in enumerate(messages)
@@ -46,6 +46,9 @@ def test_any_messages(messages: list[tuple[bytes | None, bytes | None, list[tupl
     sizes = [len(key or b"") + len(value or b"") for key, value, _, _ in messages]
     assert byte_ends(batch).tolist() == np.cumsum(sizes).tolist()
     assert byte_ends(batch.slice(1)).tolist() == np.cumsum(sizes[1:]).tolist()
+    told = [sum(len(name.encode()) + len(value or b"") for name, value in headers or []) for _, _, headers, _ in messages]
+    assert header_ends(batch).tolist() == np.cumsum(told).tolist()
+    assert header_ends(batch.slice(1)).tolist() == np.cumsum(told[1:]).tolist()
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [([2, 3, 3], None), ([3, 4, 9], 1), ([4], 0), ([-1, -1], None), ([-1, 4], 1)])

@@ -27,7 +27,7 @@ from ingest.ports.reader import ReadSummary
 from ingest.read import librdkafka, passes
 from ingest.read.arrow import UNREADABLE
 from ingest.read.capi import PRODUCER, load_api
-from ingest.read.fetching import Fetcher, Hear, Start
+from ingest.read.fetching import Fetched, Fetcher, Hear, Start
 from ingest.read.librdkafka import LibrdkafkaFetcher
 from ingest.read.reader import KafkaReader
 from tests.contracts.logs import Headers, Logs, Sent
@@ -300,6 +300,59 @@ def test_what_was_not_taken_is_given_back(fetcher: LibrdkafkaFetcher, monkeypatc
     fetcher.close()
     fetcher.close()
     assert not fetcher._messages.any()
+
+
+def test_messages_that_were_given_back_are_out_of_reach(fetcher: LibrdkafkaFetcher) -> None:
+    """Their memory is another's by then: who takes batches of a poll behind the next one, or behind the end, is told of the mistake."""
+    deadline = time.monotonic() + 30
+    while not (fetched := fetcher.poll(3, 3)).count:
+        assert time.monotonic() < deadline
+    fetcher.poll(1, 3)
+    with pytest.raises(BugError, match="given back"):
+        list(fetched.batches)
+    last = fetcher.poll(1, 3)
+    last = Fetched(1, last.position, last.events, fetcher._batches(1, fetcher._turn))
+    fetcher.close()
+    with pytest.raises(BugError, match="given back"):
+        list(last.batches)
+
+
+@pytest.mark.parametrize("where", ["consumer_close", "destroy_flags"])
+def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """1 Ctrl-C comes while the library closes. 2 It is raised behind that call. 3 Who closes again gives nothing back twice."""
+    fetcher = made(consumer_properties("127.0.0.1:1", {}))
+    api, called = fetcher._api, list[str]()
+
+    def interrupted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def then(*arguments: Any) -> Any:
+            called.append(name)
+            result = call(*arguments)
+            if name == where:
+                raise KeyboardInterrupt
+            return result
+
+        return then
+
+    with monkeypatch.context() as patch:
+        for name in ("consumer_close", "destroy_flags"):
+            patch.setattr(api, name, interrupted(name, getattr(api, name)))
+        with pytest.raises(KeyboardInterrupt):
+            fetcher.close()
+        fetcher.close()
+    assert called == ["consumer_close", "destroy_flags"][: len(called)]
+
+
+def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library says why, and none of its threads stays."""
+    properties = consumer_properties("127.0.0.1:1", {})
+    made(properties).close()
+    threads = psutil.Process().num_threads()
+    api = load_api()
+    monkeypatch.setattr(api, "assign", lambda *_: KafkaError._FATAL)
+    with pytest.raises(KafkaException) as refused:
+        LibrdkafkaFetcher(api, properties, Start("t", 0, 0, None), lambda _: None)
+    assert refused.value.args[0].code() == KafkaError._FATAL
+    assert psutil.Process().num_threads() <= threads
 
 
 # ---------------------------------------------------------------------------------------------------------------------- no leak

@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.decode.json.decoder import JsonDecoder
-from ingest.errors import AccountingError, DeadLetterLimitError
+from ingest.errors import AccountingError, DataLossError, DeadLetterLimitError
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Plan, Split
-from ingest.model.receipt import SplitCounts
+from ingest.model.receipt import Counts, Receipt, SplitCounts
 from ingest.model.refusals import OTHERS, Refusals, in_words
 from ingest.model.staged import Staged
 from ingest.model.window import Window
@@ -28,7 +28,7 @@ from ingest.operate.dead_letters import read_dead, refused_attempts
 from ingest.ports.decoder import Decoded
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from ingest.ports.sink import Stager
-from ingest.run.accounting import refuse_too_many_dead, refuse_unequal, unexplained
+from ingest.run.accounting import refuse_fewer, refuse_too_many_dead, refuse_unequal, unexplained
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
@@ -452,6 +452,44 @@ def test_kinds_are_bounded() -> None:
     assert len(kinds) == 11
     assert sum(n for _, n in kinds) == 3005
     assert max(len(what) for what, _ in kinds) <= 200
+
+
+# --------------------------------------------------------------------------------------------------------------------------- fewer
+
+
+def receipt(generation: int, *read: tuple[str, int, int]) -> Receipt:
+    """Of a generation whose splits read so many messages each: topic, partition, messages."""
+    splits = tuple(counts(Split(topic, partition, 0, 10), read=messages) for topic, partition, messages in read)
+    planned = plan()
+    return Receipt(planned, planned.digest, generation, "a", "r", "l", "hourly", Counts.total(splits), splits, (), "test", START, 0.1)
+
+
+def test_a_replacement_with_as_many_messages_is_none_of_fewer() -> None:
+    """By topic-partition, over all splits of each; more are no fewer, nor is a topic-partition that the other one doesn't have."""
+    before = receipt(0, ("a", 0, 4), ("a", 0, 3), ("b", 0, 0))
+    refuse_fewer(receipt(1, ("a", 0, 7)), before)
+    refuse_fewer(receipt(1, ("a", 0, 1), ("a", 0, 7), ("b", 0, 1), ("c", 0, 1)), before)
+
+
+@pytest.mark.parametrize(
+    ("read", "at", "left", "had"),
+    [
+        ([("a", 0, 4), ("a", 0, 2), ("a", 1, 9), ("b", 0, 9)], ("a", 0), 6, 7),
+        ([("a", 0, 7), ("a", 1, 1), ("b", 0, 9)], ("a", 1), 1, 2),
+        ([("a", 0, 9), ("a", 1, 9)], ("b", 0), 0, 3),
+        ([("b", 0, 2)], ("a", 0), 0, 7),
+    ],
+)
+def test_more_in_one_topic_partition_hide_no_fewer_in_another(
+    read: list[tuple[str, int, int]], at: tuple[str, int], left: int, had: int
+) -> None:
+    """The first of them is named, with what is left of what there was, and the way to have it so."""
+    with pytest.raises(DataLossError) as why:
+        refuse_fewer(receipt(3, *read), receipt(2, ("b", 0, 3), ("a", 0, 4), ("a", 0, 3), ("a", 1, 2)))
+    said = why.value
+    assert said.what == f"Replacing window {HOUR.key}: {left} messages are left, generation 2 had {had}"
+    assert (said.topic, said.partition, said.stage) == (*at, "check")
+    assert "--accept-fewer" in said.do
 
 
 # --------------------------------------------------------------------------------------------------------------------- unexplained

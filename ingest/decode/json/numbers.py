@@ -19,7 +19,8 @@ WHOLE, FRACTION, LONG = 0, 1, 2
 """What `number` found: an integer, a number with a fraction or an exponent, or one of more digits than can be told."""
 
 _U = np.uint64
-_FAR = 10_000
+_FAR = 1_000
+"""The largest exponent that is told: beyond those of all doubles."""
 _EXACT_POWERS = np.array([float(10**i) for i in range(23)])
 _LEAST_POWER, _MOST_POWER = -325, 308
 
@@ -67,7 +68,7 @@ def number(data, at, end):
         begin = at
         while is_digit(data, at, end):
             digits = digits * _U(10) + _U(byte(data, at) - 48)
-            at, n = at + 1, n + (digits != 0)
+            at, n = at + 1, n + (n > 0 or digits != 0)  # digits that are too many may leave nothing of themselves
         power = begin - at
         if not power:
             return -1, LONG, negative, digits, power
@@ -80,14 +81,16 @@ def number(data, at, end):
 
 @part
 def exponent_end(data, at, end):
-    """Behind an exponent, or -1; the exponent, or one that is as good as any other beyond all doubles."""
+    """Behind an exponent, or -1, also for a far one, which zeros behind the point may make up for; and the exponent."""
     negative = at < end and byte(data, at) == 45
     at += negative or (at < end and byte(data, at) == 43)
     if not is_digit(data, at, end):
         return -1, 0
     exponent = 0
     while is_digit(data, at, end):
-        exponent = min(exponent * 10 + byte(data, at) - 48, _FAR)
+        exponent = exponent * 10 + byte(data, at) - 48
+        if exponent > _FAR:
+            return -1, 0
         at += 1
     return at, -exponent if negative else exponent
 

@@ -182,6 +182,19 @@ def next_item(frame, tables, state):
     state[space] += 1
 
 
+@part
+def key_text(data, at, end, names, room, state):
+    """Of the key at `at`: its closing quote, or -1; its length and its hash; whether it has escapes: then the room has it without."""
+    closing, less = text_end(data, at, end)
+    if closing < 0:
+        return -1, 0, 0, False
+    n = closing - at - less
+    if less == 0:
+        return closing, n, hashed(data, at, end, n), False
+    unescape(data, at, room, state[SPARE], state[SPARE] + n)
+    return closing, n, hashed(names, state[SPARE], state[SPARE] + n, n), True
+
+
 @inlined
 def field(data, at, end, frame, names, room, others, tables, state, keys):
     """Behind the name at `at` of a struct's field, or -1; and its node. First it is held against the one that came last time."""
@@ -192,16 +205,12 @@ def field(data, at, end, frame, names, room, others, tables, state, keys):
     if tables[row + PLAIN] and at + n < end and byte(data, at + n) == QUOTE and same(data, at, end, names, tables[row + NAME], n):
         at += n + 1
     else:
-        closing, less = text_end(data, at, end)
+        closing, n, name, escaped = key_text(data, at, end, names, room, state)
         if closing < 0:
             return -1, UNKNOWN
-        n = closing - at - less
-        if less:
-            unescape(data, at, room, state[SPARE], state[SPARE] + n)
-            name = hashed(names, state[SPARE], state[SPARE] + n, n)
+        if escaped:
             child = child_named(names, state[SPARE], state[SPARE] + n, n, name, state[frame + NODE], names, tables)
         else:
-            name = hashed(data, at, end, n)
             child = child_named(data, at, end, n, name, state[frame + NODE], names, tables)
         at = closing + 1
         if child == UNKNOWN:
@@ -233,23 +242,15 @@ def child_named(data, at, end, n, name, node, names, tables):
 @part
 def key(data, at, end, frame, names, room, tables, state, tape, keys):
     """Behind the key at `at` of a map, or of an object that no column is for, or -1; and the node of its value."""
-    closing, less = text_end(data, at, end)
-    if closing < 0:
-        return -1, UNKNOWN
-    n = closing - at - less
-    if less:
-        unescape(data, at, room, state[SPARE], state[SPARE] + n)
-        name = hashed(names, state[SPARE], state[SPARE] + n, n)
-    else:
-        name = hashed(data, at, end, n)
-    if not is_new(name, frame, state, keys):
+    closing, n, name, escaped = key_text(data, at, end, names, room, state)
+    if closing < 0 or not is_new(name, frame, state, keys):
         return -1, UNKNOWN
     node = state[frame + NODE]
     if node == UNKNOWN:
         return closing + 1, UNKNOWN
     next_item(frame, tables, state)
     child = tables[node * WIDTH + FIRST]
-    put(tape, state, child, state[frame + ITEM], at << 32 | n << 1 | (less > 0))
+    put(tape, state, child, state[frame + ITEM], at << 32 | n << 1 | escaped)
     return closing + 1, child + 1
 
 

@@ -186,7 +186,7 @@ class _Style:
             repr(r.random()), repr(r.uniform(-1e6, 1e6)), repr(r.uniform(-1, 1) * 10 ** r.randint(-30, 30)), f"{r.random() * 1000:.2f}",
             str(r.randrange(-(1 << 24), 1 << 24)), f"{r.randrange(10**digits)}e{exponent}",
             f"-{r.randrange(10**9)}.{r.randrange(10**digits)}E+{r.randint(0, 20)}", "0.0", "-0.0", "-0", "5e-324",
-            "2.2250738585072014e-308",
+            "2.2250738585072014e-308", f"{1 << r.randint(50, 64)}.{'0' * r.randrange(1, 25)}",
             f"{(1 << 53) + 2 * r.randrange(1 << 40) + 1}.0", "0.1", "1e23", "9007199254740993.0",
         ))  # fmt: skip
 

@@ -213,6 +213,15 @@ def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
     assert fast > 0.95 * rows > 10_000
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
+def test_digits_and_exponents_beyond_those_that_are_told(kind: pa.DataType) -> None:
+    """20 digits and more that are nothing modulo 2**64, wherever the point stands; exponents that as many zeros behind the point undo."""
+    overflowing = [str((1 << 64 - zeros) * odd) + "0" * zeros for zeros in range(1, 25) for odd in (1, 3, 5, 7)]
+    points = [f"{text[:at]}.{text[at:]}" for text in overflowing for at in range(1, len(text))]
+    undone = [f"0.{'0' * zeros}5e{power}" for zeros in (300, 990, 9_999, 20_000) for power in (zeros + 1, 310, 1_000, 10_000, 10**9)]
+    one(kind).compare([f'{{"a":{sign}{literal}}}'.encode() for literal in (*points, *undone) for sign in ("", "-")])
+
+
 def test_a_slice_with_nulls_and_nothing() -> None:
     """Positions are those of the slice; nulls are not taken; no messages are no messages."""
     messages = pa.array([b'{"id":0}', b'{"id":1}', None, b"x", b'{"id":2,"id":3}', b'{"id":4}', b'":1}'], pa.binary()).slice(1, 5)
