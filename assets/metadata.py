@@ -37,7 +37,7 @@ MEANINGS: Mapping[str, str] = {
     "window": "from when until when, as `START/END`; of a micro-batch its name",
     "batch": "the micro-batch's number",
     "offsets": "per topic-partition from which offset (`start`) up to which (`stop`, not included), and what came of them",
-    "lag_records": "offsets beyond the window's stop when the event was made; only of the newest window",
+    "lag_records": "offsets beyond the window's stop when the event was made; only of the newest window, the last of its run",
     "lag_seconds": "the age of the first message there",
     "partial": "what was lost, or may be",
     "warnings": "what to look at",

@@ -42,8 +42,8 @@ def request_id(context: dg.AssetExecutionContext) -> str:
     return context.run.root_run_id or context.run.run_id
 
 
-def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result) -> dict[str, Value]:
-    """The receipt, and what is known beside it now.
+def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result, *, last: bool = True) -> dict[str, Value]:
+    """The receipt, and what is known beside it now. `last`: the run goes on to no later window, so that what is beyond this one is unread.
 
     The window is committed: a broker that doesn't answer now costs some figures, not the run.
     """
@@ -51,7 +51,7 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
     if result.published is not None and result.published.failed:
         context.log.warning("Group %s was not told: %s", result.published.group, "; ".join(result.published.why))
     try:
-        behind, state = _lag(pipeline, result.committed.receipt), _state(pipeline, result.committed.receipt)
+        behind, state = _lag(pipeline, result.committed.receipt) if last else None, _state(pipeline, result.committed.receipt)
     except WindrowError as error:
         context.log.warning("Lag and completeness are not shown: %s", error)
     return window_metadata(spec, pipeline.columns(), result, behind, state)

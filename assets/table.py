@@ -16,6 +16,7 @@ from assets.partitions import partitions_of, windows_of
 from assets.reporting import definition_metadata, errors_reported, reported, request_id
 from assets.schedule import hours_tags
 from ingest.run.context import Request
+from ingest.run.moment import at_one_moment
 from ingest.run.pipeline import run_windows
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
@@ -55,11 +56,12 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         with errors_reported(context, spec, f"Window {windows[0][0]}", None):
             pipeline = pipeline_of(spec, context.resources, clock)
         upstream = upstream_versions(context, spec)
-        results = run_windows(pipeline, [window for _, window in windows], request)
+        results, now = run_windows(pipeline, [window for _, window in windows], request), at_one_moment(pipeline)
         for key, _ in windows:
             with errors_reported(context, spec, f"Window {key}", key):
                 result = next(results)
-            show(context, result.committed.receipt, reported(context, pipeline, result), upstream, key)
+            last = key == windows[-1][0]
+            show(context, result.committed.receipt, reported(context, pipeline if last else now, result, last=last), upstream, key)
         return made_already()
 
     return table

@@ -83,12 +83,15 @@ def test_metadata_says_all_of_it(world: World) -> None:
 
 
 def test_lag_is_what_the_topic_has_beyond_the_window(world: World) -> None:
-    """Lag counts offsets between the window's stop and the topic's end, and is nothing where nothing is left."""
-    world.fill(3)
-    assert world.run(0, 2).success
-    assert [world.metadata(n)["lag_records"].value for n in range(3)] == [120, 60, 0]
+    """Lag counts offsets between the window's stop and the topic's end, and is nothing where nothing is left; shown of a run's last."""
+    world.fill(4)
+    assert world.run(0).success
+    assert world.run(1, 2).success
+    assert world.run(3).success
+    assert [world.metadata(n)["lag_records"].value for n in (0, 2, 3)] == [180, 60, 0]
+    assert "lag_records" not in world.metadata(1)
     assert world.metadata(0)["lag_seconds"].value > 0
-    assert world.metadata(2)["lag_seconds"].value == 0
+    assert world.metadata(3)["lag_seconds"].value == 0
 
 
 def test_a_second_run_writes_nothing(world: World) -> None:

@@ -1,6 +1,7 @@
 """What a small window costs beyond reading and decoding its messages: a backfill of many, and the same again when all are committed.
 
-On the embedded broker, Spark and Delta. What reading and decoding take is told by one window over the same messages.
+On the embedded broker, Spark and Delta; by `run_windows`, and by one run of Dagster over a range of partitions. What reading and decoding
+take is told by one window over the same messages.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,6 +25,8 @@ from ingest.model.window import Window
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run_windows
 from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import in_time
 from tests.bench.orders import values
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ def fill(bootstrap: str, windows: int, each: int, partitions: int) -> None:
     producer.flush()
 
 
-def pipeline_in(folder: Path, bootstrap: str, grid: str, session: SparkSession) -> Pipeline:
+def spec_in(folder: Path, bootstrap: str, grid: str) -> PipelineSpec:
     """A pipeline with a fresh table and ledger."""
     folder.mkdir()
     attributes = {
@@ -57,7 +60,32 @@ def pipeline_in(folder: Path, bootstrap: str, grid: str, session: SparkSession) 
         "decode": {"schema": "orders_schema.py:Order"}, "sink": {"kind": "delta", "path": f"{folder}/table"},
         "state": f"sqlite:///{folder}/state.db",
     }  # fmt: skip
-    return assemble(parse_spec(attributes, HERE), SparkEngine(lambda: session))
+    return parse_spec(attributes, HERE)
+
+
+def pipeline_in(folder: Path, bootstrap: str, grid: str, session: SparkSession) -> Pipeline:
+    """The same, assembled."""
+    return assemble(spec_in(folder, bootstrap, grid), SparkEngine(lambda: session))
+
+
+def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> float:
+    """Seconds of one run over the windows' partitions, on the Spark session that is there."""
+    import dagster as dg
+
+    from assets.factory import kafka_table
+    from assets.names import job_name
+    from assets.partitions import Stretch, key_of
+    from assets.schedule import range_tags
+
+    home.mkdir()
+    grid, quiet = in_time(spec.window), {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    first, last = (key_of(grid, cast("datetime", window.start)) for window in (windows[0], windows[-1]))
+    with dg.DagsterInstance.local_temp(str(home)) as instance:
+        job = kafka_table(spec).resolve_job_def(job_name(spec))
+        began = time.perf_counter()
+        result = job.execute_in_process(run_config=quiet, instance=instance, tags=range_tags(Stretch(first, last)))
+        assert result.success
+        return time.perf_counter() - began
 
 
 def timed(pipeline: Pipeline, windows: Sequence[Window]) -> float:
@@ -84,10 +112,13 @@ def main() -> None:
         warm, whole = (timed(pipeline_in(Path(scratch) / name, broker.bootstrap, "daily", session), day) for name in ("warm", "whole"))
         pipeline = pipeline_in(Path(scratch) / "minutes", broker.bootstrap, "* * * * *", session)
         many, again = timed(pipeline, minutes), timed(pipeline, minutes)
+        spec = spec_in(Path(scratch) / "partitions", broker.bootstrap, "* * * * *")
+        shown, shown_again = (in_dagster(spec, minutes, Path(scratch) / name) for name in ("dagster", "dagster again"))
     print(
         f"{n} windows of {options.messages:,} messages {many:.2f} s; all of them in one window {whole:.2f} s ({warm:.2f} s the first time)"
     )
     print(f"{(many - whole) / n * 1000:.0f} ms a window beyond reading and decoding; {again / n * 1000:.1f} ms for a committed one")
+    print(f"in one run of Dagster {(shown - whole) / n * 1000:.0f} ms a window, {shown_again / n * 1000:.0f} ms for a committed one")
 
 
 if __name__ == "__main__":
