@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 @pytest.mark.parametrize("stamped", [True, False], ids=["hours", "batches"])
 def test_a_topic_becomes_a_table_without_an_edit(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamped: bool) -> None:
     """What init writes for a topic is planned and run as it is: by the hour where one is over, else at once as a micro-batch."""
-    monkeypatch.setattr(running, "assemble", lambda spec: assemble(spec, LocalEngine()))
+    monkeypatch.setattr(running, "assemble", lambda spec, _: assemble(spec, LocalEngine()))
     topic = create_topic(kafka, partitions=2)
     values = [{"id": i, "class": "x", "at": "2026-01-05T01:00:00Z", "to": {"zip": None if i % 2 else i}} for i in range(40)]
     produce(kafka, topic, [Put(json.dumps(v).encode(), millis(1, v["id"]) if stamped else None, v["id"] % 2) for v in values])
