@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import signal
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -37,7 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for the run, for all its workers and for Hypothesis, too, which reads its own option after this; Java for short lives."""
+    """One seed for the run, for all its workers and for Hypothesis, too, which reads its own option after this; Java for short lives.
+
+    A shell that starts something in the background has it ignore Ctrl-C, and Dagster then has its process, and all that this one starts,
+    ignore SIGTERM as well: tests that end what they started would wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # no broker of a test lives so long that optimizing it pays
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(2**32)
