@@ -12,10 +12,7 @@ import msgspec
 from rich.text import Text
 
 from ingest.cli.output import Output
-from ingest.engine.connect import read_token
-from ingest.engine.server import spark_server
 from ingest.errors import UnreachableError
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 
 class Serving(msgspec.Struct):
@@ -31,6 +28,8 @@ def run_broker(output: Output, folder: Path, port: int | None) -> None:
     Raises:
         UnreachableError: it doesn't come up, or ends by itself.
     """
+    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+
     ended = _until_told()
     with EmbeddedBroker(folder, find_jars(), port) as broker:
         text = Text(f"Kafka answers on {broker.bootstrap}; its files are in {folder}. Ctrl-C ends it.")
@@ -56,6 +55,9 @@ def run_spark(output: Output, host: str, port: int, token_file: Path | None, set
         SpecError: there is no token in the file, or it would listen to other machines without one.
         UnreachableError: the port is taken, Spark doesn't start, or the server ends by itself.
     """
+    from ingest.engine.connect import read_token
+    from ingest.engine.server import spark_server
+
     ended = _until_told()
     token = None if token_file is None else read_token(token_file)
     with spark_server(host, port, token, settings) as server:

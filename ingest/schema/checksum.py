@@ -188,7 +188,7 @@ def _maps(column: pa.Array) -> Hashes:
     entries = pa.ListArray.from_arrays(column.offsets, pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"]))
     lengths = np.diff(column.offsets.to_numpy().astype(np.int64))
     if column.null_count:
-        lengths *= column.is_valid().cast(pa.uint8()).to_numpy()
+        lengths *= _present(column)
         entries = entries.filter(column.is_valid())
     hashes = np.empty(len(column), np.uint64)
     _passes().hash_maps(lengths, _structs(entries.flatten()), hashes)

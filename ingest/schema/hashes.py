@@ -12,7 +12,7 @@ _GOLDEN, _A, _B = _U(0x9E3779B97F4A7C15), _U(0xBF58476D1CE4E5B9), _U(0x94D049BB1
 _LENGTH = _U(0xD6E8FEB86659FD93)
 
 _HASHES = types.Array(uint64, 1, "C", readonly=True)
-_PRESENT = types.Array(uint8, 1, "C", readonly=True)
+_OCTETS = types.Array(uint8, 1, "C", readonly=True)
 _LENGTHS = types.Array(int64, 1, "C", readonly=True)
 
 
@@ -32,7 +32,7 @@ def _mix(x):
     return x ^ (x >> _U(31))
 
 
-@compiled(void(uint64[::1], _HASHES, uint64, _PRESENT))
+@compiled(void(uint64[::1], _HASHES, uint64, _OCTETS))
 def add_cells(sums, hashes, key, present):
     """Add a column's cells to the sums of its rows. `present`: 0 where there is a null; empty, if there is none."""
     for i in range(len(sums)):
@@ -47,7 +47,7 @@ def mix(hashes):
         hashes[i] = _mix(hashes[i])
 
 
-@compiled(void(_PRESENT, _LENGTHS, uint64[::1]))
+@compiled(void(_OCTETS, _LENGTHS, uint64[::1]))
 def hash_texts(data, ends, hashes):
     """The hashes of texts: text `i` are the bytes from `ends[i]` to `ends[i + 1]`."""
     octets, size = memory(data), len(data)
@@ -68,7 +68,7 @@ def hash_texts(data, ends, hashes):
         hashes[i] = found
 
 
-@compiled(void(_LENGTHS, _HASHES, _PRESENT, uint64[::1]))
+@compiled(void(_LENGTHS, _HASHES, _OCTETS, uint64[::1]))
 def hash_lists(lengths, elements, present, hashes):
     """The hashes of lists of so many elements, which lie one list behind the other. `present`: as in `add_cells`, of the elements."""
     at = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -10,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
+
+from tests.commands import first_document
 
 
 @pytest.mark.broker
@@ -19,13 +20,7 @@ def test_until_a_signal(tmp_path: Path, sign: signal.Signals) -> None:
     command = [sys.executable, "-m", "ingest.cli.main", "broker", "run", "--folder", str(tmp_path / "kafka"), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         try:
-            assert process.stdout is not None
-            said = ""
-            while not said.endswith("}\n"):
-                line = process.stdout.readline()
-                assert line, "it ended before the broker was up"
-                said += line
-            admin = AdminClient({"bootstrap.servers": json.loads(said)["bootstrap_servers"]})
+            admin = AdminClient({"bootstrap.servers": first_document(process)["bootstrap_servers"]})
             assert admin.list_topics(timeout=10).brokers
         finally:
             process.send_signal(sign)

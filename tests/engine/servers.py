@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from ingest.engine.connect import TOKEN
+from tests.commands import first_document
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "ingest.cli.main", "spark", "run", "--json"]
@@ -29,13 +29,7 @@ def serving(*words: str, port: int = 0, environment: Mapping[str, str] = {}, fol
     with subprocess.Popen([*COMMAND, "--port", str(port), *words], stdout=subprocess.PIPE, text=True, cwd=folder, env=env) as process:
         below: list[psutil.Process] = []
         try:
-            assert process.stdout is not None
-            said = ""
-            while not said.endswith("}\n"):
-                line = process.stdout.readline()
-                assert line, "it ended before it was up"
-                said += line
-            address = json.loads(said)["connect"]
+            address = first_document(process)["connect"]
             below = psutil.Process(process.pid).children(recursive=True)
             yield address, psutil.Process(process.pid)
         finally:
