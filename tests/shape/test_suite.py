@@ -101,6 +101,20 @@ def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -
     assert drew in alone
 
 
+def test_what_a_test_starts_can_be_ended_from_the_background(tmp_path: Path) -> None:
+    """A shell's background job ignores Ctrl-C; the suite doesn't, so that Dagster, which gives SIGTERM the same, has none ignore that."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.plugin"]\n')
+    (tmp_path / "test_signal.py").write_text(
+        "import signal\n\ndef test_it(): assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", f"--rootdir={tmp_path}", f"--override-ini=pythonpath={ROOT}", "-p", "no:cacheprovider"]
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *words, str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_a_soak_has_all_parts(tmp_path: Path) -> None:
     """`--soak` brings the parts that are not in the sample, with each other's numbers, and the command to have one again says so."""
