@@ -241,9 +241,10 @@ class ReceiptFiles:
             other = self._receipt(name)
             if other is None:
                 self._refuse_damaged(snapshot, name)
-            elif any(one.overlaps(theirs) for theirs in covered(other.plan) for one in mine):
-                if snapshot.version(receipt_app(other.window.key, other.window.pipeline)) == name.fingerprint:
-                    found.append(other)
+                continue
+            shares = any(one.overlaps(theirs) for theirs in covered(other.plan) for one in mine)
+            if shares and snapshot.version(receipt_app(other.window.key, other.window.pipeline)) == name.fingerprint:
+                found.append(other)
         return found
 
     def _refuse_damaged(self, snapshot: TableSnapshot, name: ReceiptName) -> None:
