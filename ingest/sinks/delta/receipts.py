@@ -62,7 +62,7 @@ class TableSnapshot:
 
 
 _EACH = 32
-"""So many receipts, or a hundredth of what they stand for, may be in no file of ranges: what a process reads at its first commit at most."""
+"""So many receipts, or a hundredth of what they stand for, may be in no file of ranges: all that a first commit has to read."""
 
 
 class ReceiptFiles:

@@ -204,9 +204,9 @@ def test_a_table_that_was_set_back(sink: DeltaBoth) -> None:
     log = Path(sink.uri) / "_delta_log"
     for version in (6, 7, 8):
         (log / f"{version:020d}.json").unlink()
-    other = plan(sink, 50, (5 * PER_WINDOW, 7 * PER_WINDOW))
+    other = plan(sink, 40, (5 * PER_WINDOW, 7 * PER_WINDOW))
     assert isinstance(sink.commit(receipt(other, [], 0, "w"), stage(sink, other, 0, "w", dead=False)), Done)
     commit(sink, 7)
-    with pytest.raises(OverlapError, match=window(50).key):
+    with pytest.raises(OverlapError, match=window(40).key):
         sink.commit(*staged_receipt(sink, 6, dead=False))
     overlaps(sink, 0)
