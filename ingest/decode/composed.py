@@ -104,13 +104,15 @@ class _Keys:
         if found.dropped or found.filtered or found.rows.num_rows != found.valid:
             raise BugError("A key became no row, or several", "decode", "Nothing was committed. Report a bug in the key's format.")
         missing = messages.column("key").is_null().take(found.dead_index)
-        detail = pc.binary_join_element_wise("In the key: ", found.dead_detail, "", null_handling="skip")
+        deeper = pc.replace_substring(found.dead_detail, " - at ", " - at the key's ")
+        whole = pc.binary_join_element_wise(found.dead_detail, " - at the key", "", null_handling="skip")
+        detail = pc.if_else(pc.match_substring(found.dead_detail, " - at "), deeper, whole)
         return replace(
             found,
             rows=pa.RecordBatch.from_arrays(found.rows.columns, list(self.fields)),
             dead_stage=pa.repeat(KEY, len(missing)),
             dead_reason=pc.if_else(missing, "key:null", pc.binary_join_element_wise("key:", found.dead_reason, "")),
-            dead_detail=pc.if_else(missing, "Expected a key, got none", detail),
+            dead_detail=pc.if_else(missing, "Expected a value, got none - at the key", detail),
         )
 
 
@@ -151,10 +153,10 @@ class _Composer:
             field = self._schema.field(name)
             values = last_values(headers, header).take(before.row_index)
             column, wrong = as_text(values) if field.type == pa.string() else (values, np.zeros(len(values), np.bool_))
-            refusals.append(Refusal(np.flatnonzero(wrong), "header:invalid_utf8", f"In the header {header}: Expected UTF-8"))
+            refusals.append(Refusal(np.flatnonzero(wrong), "header:invalid_utf8", f"Expected UTF-8 - at the header {header}"))
             if not field.nullable:
                 missing = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-                refusals.append(Refusal(missing, "header:missing", f"Expected the header {header}, with a value"))
+                refusals.append(Refusal(missing, "header:missing", f"Expected a value, got none - at the header {header}"))
             columns.append(column)
         if not self._headers:
             return before
@@ -166,7 +168,7 @@ class _Composer:
         both = [] if self._key is None else [name for name in self._key.fields if name in self._of_value]
         return [
             Refusal(_different(beside.column(name), of_value.column(self._of_value.index(name))), "key:differs",
-                    f"Expected the same {name} in key and value")
+                    f"Expected the same as in the value - at the key's $.{name}")
             for name in both
         ]  # fmt: skip
 

@@ -76,8 +76,9 @@ def test_the_first_part_that_refuses_a_message_says_why() -> None:
         (5, "key", "key:wrong_type"),
     ]  # fmt: skip
     details = found.dead_detail.to_pylist()
-    assert (details[0], details[-1]) == ("Expected a key, got none", "In the key: Expected str, got int - at $.shop")
-    assert details[3] == "In the header x-trace: Expected UTF-8"
+    assert (details[0], details[-1]) == ("Expected a value, got none - at the key", "Expected str, got int - at the key's $.shop")
+    assert details[1] == "JSON is malformed: Expecting property name enclosed in double quotes (character 1) - at the key"
+    assert details[3] == "Expected UTF-8 - at the header x-trace"
 
 
 def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
@@ -92,7 +93,7 @@ def test_a_prefix_tells_the_keys_columns_from_the_values() -> None:
     decoder = made("Named", key={"fields": ["key_id"], "fields_prefix": "key_"}, fields_include="except_key")
     assert decoded(decoder, valued([b'{"id":2}'], [b'{"id":1}'])).rows.to_pylist() == [{"key_id": 1, "id": 2}]
     refused = decoded(decoder, valued([b'{"id":2}'], [b'{"key_id":1}']))
-    assert refused.dead_detail.to_pylist() == ["In the key: Object misses a required field - at $.id"]
+    assert refused.dead_detail.to_pylist() == ["Object misses a required field - at the key's $.id"]
 
 
 VALUES = st.fixed_dictionaries(
@@ -119,7 +120,7 @@ def test_key_and_value_must_agree(pairs: list[tuple[dict[str, Any], dict[str, An
     rows = [(alone(valued([k])).rows.to_pylist()[0], alone(valued([v])).rows.to_pylist()[0]) for k, v in zip(keys, values, strict=True)]
     for i, (of_key, of_value) in enumerate(rows):
         unlike = [name for name in names if of_key[name] != of_value[name]]
-        wanted = ("key", "key:differs", f"Expected the same {unlike[0]} in key and value") if unlike else of_value
+        wanted = ("key", "key:differs", f"Expected the same as in the value - at the key's $.{unlike[0]}") if unlike else of_value
         assert found[i] == [wanted]
 
 
