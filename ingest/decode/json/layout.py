@@ -15,7 +15,7 @@ from numba import int64
 
 from ingest.compiled import compiled, memory
 from ingest.decode.json.text import OCTETS, hashed
-from ingest.decode.json.values import MAX_MICROS, MIN_MICROS
+from ingest.decode.json.values import EXACT, MAX_MICROS, MIN_MICROS, Reading
 from ingest.schema.columns import Columns
 from ingest.schema.dtypes import EPOCH_UNITS
 
@@ -29,7 +29,8 @@ WIDTH = 16
 """What stands at which place of a node's row in `Tables.numbers`.
 
 - `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first child, which the others follow.
-- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with.
+- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with. Of an instant
+  `LOW` is 1 where it is written as in SQL.
 - `REQUIRED`: 1 where neither null nor nothing will do.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if these bytes may stand in JSON as they are.
 - `LOOKUP`, `MASK`: where a struct's lookup begins in `Tables.numbers`, and how it is indexed: pairs of a child, or -1, and its name's hash.
@@ -54,7 +55,7 @@ class Tables:
 
 @dataclass
 class Node:
-    """One node. `inner`: the space that it opens, 0 if none."""
+    """One node. `inner`: the space that it opens, 0 if none; `sql`: whether timestamps are written as in SQL."""
 
     number: int
     name: str
@@ -63,6 +64,7 @@ class Node:
     inner: int = 0
     epoch: str | None = None
     required: bool = False
+    sql: bool = False
     children: list[Node] = field(default_factory=list)
 
     @property
@@ -77,7 +79,7 @@ class Node:
         return INSTANT if pa.types.is_timestamp(self.type) and self.epoch is None else INTEGER
 
 
-def nodes_of(columns: Columns) -> list[Node]:
+def nodes_of(columns: Columns, reading: Reading = EXACT) -> list[Node]:
     """All nodes, first the document itself, whose children the columns are; the children of each stand beside each other."""
     nodes, spaces = [Node(0, "", pa.struct(list(columns.arrow_schema)))], 1
     for node in nodes:  # it grows
@@ -93,6 +95,7 @@ def nodes_of(columns: Columns) -> list[Node]:
             node.inner, spaces = spaces, spaces + 1
         for child in node.children:
             child.number, child.space = len(nodes), node.inner or node.space
+            child.epoch, child.sql = reading.unit(child.epoch), reading.timestamps == "sql"
             nodes.append(child)
     return nodes
 
@@ -127,6 +130,8 @@ def _bounds(node: Node) -> tuple[int, int, int]:
     if node.kind == INTEGER:
         half = 1 << node.type.bit_width - 1
         return -half, half - 1, 1
+    if node.kind == INSTANT:
+        return int(node.sql), 0, 0
     return (node.type.precision, node.type.scale, 0) if node.kind in {DECIMAL, WIDE} else (0, 0, 0)
 
 

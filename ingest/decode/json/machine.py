@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ingest.decode.json.onepass import OnePass, Taken
 from ingest.decode.json.strict import Strict, Unknown
-from ingest.decode.json.values import RefusedValueError
+from ingest.decode.json.values import EXACT, Reading, RefusedValueError
 from ingest.ports.decoder import Decoded
 from ingest.schema.columns import Columns
 
@@ -24,10 +24,10 @@ _CHUNK = 1 << 20
 class Machine:
     """Decodes batches. Not for several threads at once: the pass writes to memory of its own."""
 
-    def __init__(self, columns: Columns, unknown: Unknown) -> None:
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self._schema = columns.arrow_schema
-        self._strict = Strict(columns, unknown)
-        self._pass = OnePass(columns, unknown)
+        self._strict = Strict(columns, unknown, reading)
+        self._pass = OnePass(columns, unknown, reading)
 
     def decode(self, values: pa.BinaryArray, on_null: Literal["dead", "drop"]) -> Decoded:
         """The verdict on each message."""

@@ -13,6 +13,7 @@ from ingest.decode.json.layout import WIDE, nodes_of, tables_of
 from ingest.decode.json.scan import room_for_keys, scan
 from ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state
 from ingest.decode.json.strict import Unknown
+from ingest.decode.json.values import EXACT, Reading
 from ingest.schema.columns import Columns
 
 _KEPT = 1 << 20
@@ -30,8 +31,8 @@ class Taken:
 class OnePass:
     """The pass for some columns. Not for several threads at once."""
 
-    def __init__(self, columns: Columns, unknown: Unknown) -> None:
-        self._nodes = nodes_of(columns)
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
+        self._nodes = nodes_of(columns, reading)
         self._tables = tables_of(self._nodes)
         self._spaces = 1 + max(node.inner for node in self._nodes)
         self._others = unknown == "ignore"

@@ -78,7 +78,7 @@ def scalar(data, at, end, tables, tape, state, node, index):
     if kind > DAY or c != QUOTE:
         return -1
     if kind == INSTANT:
-        at, value = instant_text(data, at + 1, end)
+        at, value = instant_text(data, at + 1, end, tables[np.uintp(row + LOW)] == 1)
     else:
         at, value = day_text(data, at + 1, end)
     put(tape, state, node, index, value)
