@@ -39,10 +39,10 @@ class CsvDecoder:
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
-        from ingest.decode.csv.machine import LineMachine  # noqa: PLC0415  # loaded where messages are decoded
+        from ingest.decode.csv.machine import csv_machine  # noqa: PLC0415  # loaded where messages are decoded
 
         machine = built_of_model(
-            self, self.reference, self.folder, lambda model: LineMachine(self._columns(model), self.dialect, self.reading)
+            self, self.reference, self.folder, lambda model: csv_machine(self._columns(model), self.dialect, self.reading)
         )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 

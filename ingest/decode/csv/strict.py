@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.decode.csv.lines import Dialect, Lines, Piece, counted
-from ingest.decode.json.values import EXACT, Reading, RefusedValueError, converter, number_in
+from ingest.decode.json.values import EXACT, Reading, converter, number_in
+from ingest.decode.shared.refusal import RefusedValueError
 from ingest.schema.columns import Column, Columns
 
 _BOM = "\ufeff"

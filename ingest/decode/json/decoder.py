@@ -40,9 +40,11 @@ class JsonDecoder:
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
-        from ingest.decode.json.machine import Machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
-        machine = built_of_model(self, self.reference, self.folder, lambda model: Machine(self._columns(model), self.unknown, self.reading))
+        machine = built_of_model(
+            self, self.reference, self.folder, lambda model: json_machine(self._columns(model), self.unknown, self.reading)
+        )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     def _columns(self, model: type[Any]) -> Columns:

@@ -6,8 +6,9 @@ import numpy as np
 
 from ingest.compiled import part
 from ingest.decode.json.numbers import is_digit
-from ingest.decode.json.text import QUOTE, byte
-from ingest.decode.json.values import MAX_MICROS, MIN_MICROS
+from ingest.decode.json.text import QUOTE
+from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
+from ingest.decode.shared.octets import byte
 
 _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _NONE = -1_000_000

@@ -6,25 +6,12 @@ import numpy as np
 
 from ingest.compiled import inlined, part
 from ingest.decode.json.instants import day_text, instant_text
-from ingest.decode.json.layout import (
-    BOOL,
-    DAY,
-    FACTOR,
-    FLOAT32,
-    FLOAT64,
-    HIGH,
-    INSTANT,
-    INTEGER,
-    KIND,
-    LOW,
-    REQUIRED,
-    TEXT,
-    WIDE,
-    WIDTH,
-)  # fmt: skip
+from ingest.decode.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
 from ingest.decode.json.numbers import FRACTION, LONG, WHOLE, decimal, double, number
 from ingest.decode.json.state import ENTRIES
-from ingest.decode.json.text import QUOTE, byte, text_end, word
+from ingest.decode.json.text import QUOTE, text_end, word
+from ingest.decode.shared.nodes import BOOL, DAY, FLOAT32, FLOAT64, INSTANT, INTEGER, TEXT, WIDE
+from ingest.decode.shared.octets import byte
 
 _TRUE, _FALSE, _NULL = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null"))
 _LETTER_T, _LETTER_F, _LETTER_N = b"tfn"

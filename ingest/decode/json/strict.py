@@ -14,7 +14,8 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from ingest.decode.json.values import EXACT, Convert, Reading, RefusedValueError, converter, integer, wrong_type
+from ingest.decode.json.values import EXACT, Convert, Reading, converter, integer, wrong_type
+from ingest.decode.shared.refusal import RefusedValueError
 from ingest.schema.columns import Column, Columns
 
 MAX_DEPTH = 100

@@ -21,6 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ingest.decode.shared.calendar import EPOCH, MAX_MICROS, MIN_MICROS
+from ingest.decode.shared.refusal import RefusedValueError
 from ingest.decode.timestamps import TimestampForm
 from ingest.schema.dtypes import EPOCH_UNITS
 
@@ -34,15 +36,6 @@ class LongInteger(str):
 def integer(literal: str) -> int | LongInteger:
     """An integer, as it comes from JSON."""
     return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
-
-
-class RefusedValueError(ValueError):
-    """A short reason to count by, and what was expected where. Never a value: a path holds names of the schema and positions only."""
-
-    def __init__(self, reason: str, what: str, path: str = "$") -> None:
-        super().__init__(reason, what, path)
-        self.reason = reason
-        self.detail = f"{what} - at {path}" if path else what
 
 
 @dataclass(frozen=True)
@@ -77,10 +70,7 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _INSTANT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
 _SQL = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # arithmetic on UTC without the cost of zones
 _MICROSECOND = timedelta(microseconds=1)
-MIN_MICROS = (datetime(1, 1, 1) - _EPOCH) // _MICROSECOND  # noqa: DTZ001
-MAX_MICROS = (datetime.max - _EPOCH) // _MICROSECOND  # noqa: DTZ901
 _WHOLE_DIGITS = 19  # of any integer of 64 bits
 _LONGEST_INT = 20  # a sign and the 19 digits of 2**63
 _LONGEST_DECIMAL = 1_000  # characters; far more than any column holds, and short enough to compute with
@@ -274,7 +264,7 @@ def _to_instant(form: TimestampForm) -> Convert:
             shift = timedelta() if not sign else _offset(int(hours), int(minutes))
         except ValueError:
             raise RefusedValueError("out_of_range", "Expected a timestamp that the calendar has", path) from None
-        micros = (local - _EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
+        micros = (local - EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
         return _in_calendar(micros, path)
 
     return convert

@@ -20,7 +20,7 @@ from ingest.decode.json.layout import hash_of
 from ingest.decode.json.onepass import OnePass
 from ingest.decode.json.scan import _HASH_STEP, MOST_PROBES, room_for_keys
 from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
-from ingest.decode.json.values import RefusedValueError
+from ingest.decode.shared.refusal import RefusedValueError
 from ingest.schema.columns import Column, Columns
 from tests.decode.json import schemas
 from tests.decode.json.documents import FITTING, KEYS, LITERALS, documents

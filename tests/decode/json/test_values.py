@@ -9,7 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ingest.decode.json.values import LongInteger, RefusedValueError, converter, integer
+from ingest.decode.json.values import LongInteger, converter, integer
+from ingest.decode.shared.refusal import RefusedValueError
 
 BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 
