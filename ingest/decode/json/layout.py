@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import int64
 
-from ingest.compiled import compiled, memory
-from ingest.decode.json.text import OCTETS, hashed
+from ingest.compiled.calling import Compiled
 from ingest.decode.json.values import MAX_MICROS, MIN_MICROS
 from ingest.schema.columns import Columns
 from ingest.schema.dtypes import EPOCH_UNITS
+
+PASS = Compiled("ingest.decode.json.scan")
+"""The compiled functions."""
 
 INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(12)
 """Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""
@@ -136,15 +137,9 @@ def _lookup(node: Node) -> npt.NDArray[np.int64]:
     lookup = np.full((places, 2), -1, np.int64)
     for child in node.children:
         name = np.frombuffer(child.name.encode(), np.uint8)
-        hashed = hash_of(name, 0, len(name))
+        hashed = PASS.hash_of(name, 0, len(name))
         place = hashed & places - 1
         while lookup[place, 0] >= 0:
             place = (place + 1) & places - 1
         lookup[place] = child.number, hashed
     return lookup.ravel()
-
-
-@compiled((OCTETS, int64, int64))
-def hash_of(octets, at, n):
-    """The hash of n bytes, as the pass makes it."""
-    return hashed(memory(octets), at, at + n, n)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import inlined, part
+from ingest.compiled.making import inlined, part
 from ingest.decode.json.text import byte
 from ingest.decode.json.words import leading_zeros
 

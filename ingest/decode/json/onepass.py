@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.decode.json.gather import Gathered, spread
-from ingest.decode.json.layout import WIDE, nodes_of, tables_of
-from ingest.decode.json.scan import room_for_keys, scan
-from ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state
+from ingest.decode.json.gather import SPREADING, Gathered
+from ingest.decode.json.layout import PASS, WIDE, nodes_of, tables_of
+from ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state, room_for_keys
 from ingest.decode.json.strict import Unknown
 from ingest.schema.columns import Columns
 
@@ -49,9 +48,9 @@ class OnePass:
         mask = np.zeros(len(messages), np.uint8)
         tables, state, tape = self._tables.numbers, self._state, self._tape
         state[ENTRIES], state[SPARE], state[ITEMS : ITEMS + self._spaces] = 0, len(self._tables.names), 0
-        scan(data, begins, ends, names, room, self._others, self._required, tables, state, tape, self._keys, mask)
+        PASS.scan(data, begins, ends, names, room, self._others, self._required, tables, state, tape, self._keys, mask)
         gathered = Gathered.of(self._nodes, data, state[ITEMS : ITEMS + self._spaces].copy())
-        spread(tape, state[ENTRIES], tables, gathered.counts, gathered.bases, gathered.values, gathered.present)
+        SPREADING.spread(tape, state[ENTRIES], tables, gathered.counts, gathered.bases, gathered.values, gathered.present)
         if state[ENTRIES] > _KEPT:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:

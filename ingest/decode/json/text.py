@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import types, uint8
 
-from ingest.compiled import inlined, part, word_at
-from ingest.decode.json.words import below, first_special
-
-OCTETS = types.Array(uint8, 1, "C", readonly=True)
-"""Bytes that are only read: those of messages lie in Arrow's memory."""
+from ingest.compiled.making import below, inlined, part, word_at
+from ingest.decode.json.words import first_special
 
 QUOTE = ord('"')
 _BACKSLASH = ord("\\")
