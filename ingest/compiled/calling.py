@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-from ingest.compiled.image import DamagedError, Function, Image, loaded, unpacked
+from ingest.compiled.image import DamagedCodeError, Function, Image, loaded, unpacked
 from ingest.compiled.linking import Unlinkable
 from ingest.compiled.places import folders, sources
 
@@ -70,7 +70,7 @@ class Compiled:
         for folder in folders(source):
             try:
                 return unpacked((folder / file).read_bytes())
-            except DamagedError:
+            except DamagedCodeError:
                 _LOG.warning("compiled code in %s is damaged, and made anew", folder)
             except FileNotFoundError:
                 pass

@@ -20,7 +20,7 @@ CALLED = ("memcpy", "memmove", "memset", "strlen")
 """Functions of C that LLVM makes of loops."""
 
 
-class DamagedError(ValueError):
+class DamagedCodeError(ValueError):
     """These bytes are not what was kept."""
 
 
@@ -53,7 +53,7 @@ class Parameter(msgspec.Struct, frozen=True):
         return [ctypes.c_void_p, *[ctypes.c_int64] * self.dimensions] if self.dimensions else [getattr(ctypes, f"c_{self.type}")]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class EntryPoint(msgspec.Struct, frozen=True):
     """A function: where it begins, what it takes, and whether it gives a number."""
 
     at: int
@@ -65,7 +65,7 @@ class Image(msgspec.Struct, frozen=True):
     """Machine code. `calls`: where the addresses of functions of C are filled in; `addresses`: places, and what in it they lead to."""
 
     code: bytes
-    entries: dict[str, Entry]
+    entries: dict[str, EntryPoint]
     calls: dict[str, int]
     addresses: tuple[tuple[int, int], ...]
 
@@ -79,12 +79,12 @@ def unpacked(data: bytes) -> Image:
     """What was `packed`.
 
     Raises:
-        DamagedError: it isn't.
+        DamagedCodeError: it isn't.
     """
     size = hashlib.sha256().digest_size
     if hashlib.sha256(data[size:]).digest() != data[:size]:
         msg = "the digest is another"
-        raise DamagedError(msg)
+        raise DamagedCodeError(msg)
     return msgspec.msgpack.decode(data[size:], type=Image)
 
 
@@ -109,7 +109,7 @@ def loaded(image: Image) -> dict[str, Function]:
     return {name: _function(held, base + entry.at, entry) for name, entry in image.entries.items()}
 
 
-def _function(held: object, address: int, entry: Entry) -> Function:
+def _function(held: object, address: int, entry: EntryPoint) -> Function:
     """As numba calls it: places for what it gives and for why it failed, then the words; 0 if it went well. Python's lock is let go of."""
     types = [kind for parameter in entry.parameters for kind in parameter.types]
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(address)

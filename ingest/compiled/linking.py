@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ingest.compiled.image import CALLED, Entry, Image
+from ingest.compiled.image import CALLED, EntryPoint, Image
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -72,7 +72,7 @@ class _Link:
         return self.stubs[name]
 
 
-def linked(object_file: bytes, entries: Mapping[str, tuple[str, Entry]]) -> Image:
+def linked(object_file: bytes, entries: Mapping[str, tuple[str, EntryPoint]]) -> Image:
     """The machine code of an object file.
 
     Args:
@@ -96,7 +96,7 @@ def linked(object_file: bytes, entries: Mapping[str, tuple[str, Entry]]) -> Imag
             for at, what, addend in _RELOCATION.iter_unpack(section.data):
                 _relocate(link, link.places[section.target] + at, what & 0xFFFF_FFFF, symbols[what >> 32], addend)
     known = {name: link.places[section] + value for name, section, value in symbols if section in link.places}
-    placed = {name: Entry(known[symbol], entry.parameters, gives=entry.gives) for name, (symbol, entry) in entries.items()}
+    placed = {name: EntryPoint(known[symbol], entry.parameters, gives=entry.gives) for name, (symbol, entry) in entries.items()}
     return Image(bytes(link.code), placed, link.calls, tuple(link.addresses))
 
 

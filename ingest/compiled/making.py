@@ -17,12 +17,11 @@ import numba
 import numba.extending
 import numpy as np
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, sigutils
 from numba.core.registry import cpu_target
-from numba.core.sigutils import normalize_signature
 from numba.np.arrayobj import populate_array
 
-from ingest.compiled.image import Entry, Function, Image, Parameter
+from ingest.compiled.image import EntryPoint, Function, Image, Parameter
 from ingest.compiled.linking import linked
 
 _FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
@@ -31,6 +30,7 @@ _njit: Any = numba.njit  # numba's types know neither these flags nor its settin
 _settings: Any = numba.config
 _pointer: Any = types.CPointer
 _utils: Any = cgutils
+_signatures: Any = sigutils
 _populate: Any = populate_array
 
 intrinsic: Callable[[Function], Function] = numba.extending.intrinsic
@@ -180,9 +180,9 @@ def _array(_: Any, data: Any, shape: Any) -> Any:
     return kind(data, shape), code
 
 
-def _compile(made: Compilable) -> tuple[Any, str, Entry]:
+def _compile(made: Compilable) -> tuple[Any, str, EntryPoint]:
     """The function for one that has words only: numba's library, its symbol there, and what it takes and gives."""
-    kinds, _ = normalize_signature(made.signature)
+    kinds, _ = _signatures.normalize_signature(made.signature)
     names, words, values, parameters = [], [], [], []
     for i, kind in enumerate(kinds):
         names.append(f"a{i}")
@@ -207,4 +207,4 @@ def _compile(made: Compilable) -> tuple[Any, str, Entry]:
     if given not in {types.int64, types.none}:
         msg = f"a compiled function gives int64 or nothing, not {given}"
         raise TypeError(msg)
-    return done.library, done.fndesc.llvm_func_name, Entry(0, tuple(parameters), gives=given == types.int64)
+    return done.library, done.fndesc.llvm_func_name, EntryPoint(0, tuple(parameters), gives=given == types.int64)
