@@ -67,9 +67,9 @@ def torn_entry(place: Place) -> TornEntry | None:
 
 
 def unfinished(place: Place, version: int) -> TornEntry | None:
-    """The entry of a version, if it is one of windrow's commits without its last lines; None also if that can't be told.
+    """The entry of a version, if it is empty, or one of windrow's commits without its last lines; None also if that can't be told.
 
-    Cut at a line's end it loads: with rows, and without the transactions behind them, by which a later run would know that they are there.
+    deltalake takes an empty one for a commit that did nothing, and would build on it. Cut at a line's end it loads: with rows, and without the transactions behind them, by which a later run would know that they are there.
     """
     name = f"{version:020d}.json"
     try:
@@ -78,13 +78,11 @@ def unfinished(place: Place, version: int) -> TornEntry | None:
         ended = any(line.get("txn", {}).get("appId") == COMMITS_APP for line in lines)
     except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
         return None
-    return TornEntry(name) if ours and not ended else None
+    return TornEntry(name) if not lines or (ours and not ended) else None
 
 
 def _is_whole(content: bytes) -> bool:
     try:
-        for line in content.splitlines():
-            msgspec.json.decode(line)
+        return bool([msgspec.json.decode(line) for line in content.splitlines()])
     except msgspec.DecodeError:
         return False
-    return True
