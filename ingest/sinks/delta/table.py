@@ -63,7 +63,7 @@ def load(uri: str) -> DeltaTable | None:
 
 
 def refuse_unfinished(uri: str, place: Place, version: int) -> None:
-    """Before a commit on a snapshot: its newest entry isn't empty and, if windrow wrote it, is there to its last line. Reads that one file.
+    """Before a commit on a snapshot: its newest entry, if windrow wrote it, is there to its last line. Reads that one file.
 
     Raises:
         UnreachableError: it isn't, and nothing may be built on it.

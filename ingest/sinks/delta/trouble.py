@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import Any
 
 import msgspec
 
@@ -68,27 +67,24 @@ def torn_entry(place: Place) -> TornEntry | None:
 
 
 def unfinished(place: Place, version: int) -> TornEntry | None:
-    """The entry of a version, if it is empty, or one of windrow's commits without its last lines; None also if that can't be told.
+    """The entry of a version, if it is one of windrow's commits without its last lines; None also if that can't be told.
 
-    deltalake takes an empty one for a commit that did nothing, and would build on it. Cut at a line's end it loads: with rows, and without
-    the transactions behind them, by which a later run would know that they are there.
+    Cut at a line's end it loads: with rows, and without the transactions behind them, by which a later run would know that they are there.
     """
     name = f"{version:020d}.json"
     try:
-        lines = _lines(place.get(f"{LOG}/{name}"))
+        lines = [msgspec.json.decode(line) for line in place.get(f"{LOG}/{name}").splitlines()]
         ours = any("windrow" in line.get("commitInfo", ()) for line in lines)
         ended = any(line.get("txn", {}).get("appId") == COMMITS_APP for line in lines)
     except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
         return None
-    return TornEntry(name) if not lines or (ours and not ended) else None
+    return TornEntry(name) if ours and not ended else None
 
 
 def _is_whole(content: bytes) -> bool:
     try:
-        return bool(_lines(content))
+        for line in content.splitlines():
+            msgspec.json.decode(line)
     except msgspec.DecodeError:
         return False
-
-
-def _lines(content: bytes) -> list[Any]:
-    return [msgspec.json.decode(line) for line in content.splitlines() if line.strip()]
+    return True

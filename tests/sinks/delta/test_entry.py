@@ -13,7 +13,6 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType, StructType
 
-from ingest.errors import UnreachableError
 from ingest.ports.sink import AlreadyDone, Done
 from ingest.sinks.delta import entry, place
 from ingest.sinks.delta import table as tables
@@ -212,17 +211,6 @@ def test_a_checkpoint_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(place, "_sync", lambda name: (synced.append(name), sync(name))[1])
     commit(sink, 1)
     assert f"{sink.uri}/{checkpoint_name(3)}" in synced
-
-
-@pytest.mark.parametrize("content", [b"", b"\n", b"\0" * 300])
-def test_an_entry_without_a_line(sink: DeltaBoth, content: bytes) -> None:
-    """What a loss of power leaves of another writer's commit: nothing is built on it, and it is told how to go on."""
-    (Path(sink.uri) / entry_name(DeltaTable(sink.uri).version() + 1)).write_bytes(content)
-    receipt, staged = staged_receipt(sink, 1, dead=False)
-    with pytest.raises(UnreachableError, match="damaged"):
-        sink.commit(receipt, staged)
-    with pytest.raises(UnreachableError, match="damaged"):
-        DeltaBoth(sink.uri, ROWS).commit(receipt, staged)
 
 
 def race(uri: str, name: str, windows: range, told: Any) -> None:
