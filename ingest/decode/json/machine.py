@@ -24,8 +24,7 @@ _CHUNK = 1 << 20
 class Machine:
     """Decodes batches. Not for several threads at once: the pass writes to memory of its own."""
 
-    def __init__(self, model: type, unknown: Unknown) -> None:
-        columns = Columns.of(model)
+    def __init__(self, columns: Columns, unknown: Unknown) -> None:
         self._schema = columns.arrow_schema
         self._strict = Strict(columns, unknown)
         self._pass = OnePass(columns, unknown)
