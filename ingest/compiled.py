@@ -46,10 +46,11 @@ intrinsic: Callable[[Function], Function] = numba.extending.intrinsic
 def compiled(signature: object) -> Callable[[Function], Function]:
     """A function that Python calls, compiled for one signature: a text, or numba's types of its arguments.
 
-    It is kept in a folder of its sources: the modules beside it, for what it calls is compiled into it, numba's version and settings, and
-    the processor. So nothing stale is ever loaded, and two processes that begin at once write the same, each file in one step. The folder
-    is beside Python's own compiled modules; where that can't be written, it is the user's, and nobody else's, for what lies there is run.
-    What lies there damaged is made anew; if there is no such place, the function is compiled for this process alone.
+    It is kept in a folder of its sources: the modules beside it, and those in a folder `shared` beside that, for what it calls is compiled
+    into it, numba's version and settings, and the processor. So nothing stale is ever loaded, and two processes that begin at once write
+    the same, each file in one step. The folder is beside Python's own compiled modules; where that can't be written, it is the user's, and
+    nobody else's, for what lies there is run. What lies there damaged is made anew; if there is no such place, the function is compiled for
+    this process alone.
     """
 
     def decorate(function: Function) -> Function:
@@ -166,8 +167,8 @@ def _fingerprint(source: Path) -> str:
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
     machine = (platform.python_version(), numba.__version__, cpu_target.target_context.codegen().magic_tuple())
     digest.update(repr((settings, machine)).encode())
-    for path in (Path(__file__), *sorted(source.parent.glob("*.py"))):
-        digest.update(repr((path.name, hashlib.sha256(path.read_bytes()).hexdigest())).encode())
+    for path in (Path(__file__), *sorted(source.parent.glob("*.py")), *sorted(source.parent.parent.glob("shared/*.py"))):
+        digest.update(repr((path.parent.name, path.name, hashlib.sha256(path.read_bytes()).hexdigest())).encode())
     return digest.hexdigest()[:32]
 
 

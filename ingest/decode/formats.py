@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "json": "ingest.decode.json.kind:JSON",
+    "csv": "ingest.decode.csv.kind:CSV",
     "string": "ingest.decode.plain.kind:STRING",
     "raw": "ingest.decode.plain.kind:RAW",
 }

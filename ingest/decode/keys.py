@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 KEY_FORMATS = {
     "json": "ingest.decode.json.kind:JSON_KEY",
+    "csv": "ingest.decode.csv.kind:CSV_KEY",
     "string": "ingest.decode.plain.kind:STRING_KEY",
     "raw": "ingest.decode.plain.kind:RAW_KEY",
 }

@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.json.values import Convert, RefusedValueError, converter, integer
+from ingest.decode.json.values import Convert, converter, integer
+from ingest.decode.shared.refusal import RefusedValueError
 
 COMMON = 0.98
 """From `MANY` values on, a type that so large a share of them has is the column's; messages with another are refused."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Case:
     dead: Sequence[tuple[str, str]]
 
 
+NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
 TRACED = [("x-trace", b"old"), ("x-trace", b"t1")]
 CASES = {
     "json": Case(
@@ -47,6 +49,34 @@ CASES = {
             ("decode", "not_json"), ("header", "header:invalid_utf8"), ("key", "key:missing"), ("key", "key:null"),
             ("validate", "check:amount:greater_than_or_equal_to"),
         ],
+    ),
+    "csv": Case(
+        {
+            "format": "csv", "delimiter": ";", "null_literal": "", "schema": "formats.py:Sale",
+            "key": {"format": "csv", "fields": ["number", "shop"]}, "fields_include": "except_key", "headers": {"trace": "x-trace"},
+        },
+        [
+            (b'1,"a,b"', b"1.50;x", TRACED), (b"2,c", b'"0";"y""z"', ()), (b"3,c", b"1;", ()), (b"4", b"1;x", ()), (b"5,c", b'1;"x', ()),
+            (b"6,c", b"1,5;x", ()), (b"7,c", b"-1;x", ()),
+        ],
+        [
+            {"shop": "a,b", "number": 1, "amount": "1.50", "note": "x", "trace": "t1"},
+            {"shop": "c", "number": 2, "amount": "0.00", "note": 'y"z', "trace": None},
+            {"shop": "c", "number": 3, "amount": "1.00", "note": None, "trace": None},
+        ],
+        [
+            ("decode", "not_csv"), ("decode", "wrong_format"), ("key", "key:field_count"),
+            ("validate", "check:amount:greater_than_or_equal_to"),
+        ],
+    ),
+    "json by choice": Case(
+        {"schema": "formats.py:Reading", "coerce": "lenient", "timestamps": "sql"},
+        [
+            (None, b'{"id":"1","at":"2026-01-05 09:00:00","name":1.50}', ()), (None, b'{"id":2,"at":"2026-01-05 10:00:00+01:00"}', ()),
+            (None, b'{"id":"1.5","at":"2026-01-05 09:00:00"}', ()), (None, b'{"id":1,"at":"2026-01-05T09:00:00Z"}', ()),
+        ],
+        [{"id": 1, "at": NINE, "name": "1.50"}, {"id": 2, "at": NINE, "name": None}],
+        [("decode", "out_of_range"), ("decode", "wrong_format")],
     ),
     "string": Case(
         {"format": "string", "schema": "formats.py:Line", "key": {"format": "string", "fields": ["host"]}, "fields_include": "except_key"},

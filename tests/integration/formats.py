@@ -16,6 +16,14 @@ class Sale(pa.DataFrameModel):
     trace: pl.String = pa.Field(nullable=True)
 
 
+class Reading(pa.DataFrameModel):
+    """What a careless producer writes."""
+
+    id: pl.Int64
+    at: pl.Datetime("us", "UTC")
+    name: pl.String = pa.Field(nullable=True)
+
+
 class Line(pa.DataFrameModel):
     """A text under a text."""
 

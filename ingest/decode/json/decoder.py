@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ingest.decode.json.strict import Unknown
+from ingest.decode.json.values import EXACT, Reading
 from ingest.errors import SpecError
 from ingest.ports.decoder import Decode
 from ingest.schema.columns import Columns
@@ -22,7 +23,7 @@ class JsonDecoder:
     """JSON documents to the columns of a pandera model, one row a message.
 
     `on_null`: what a message without a value becomes; `unknown`: what becomes of a message with fields that the schema doesn't name;
-    `part`: which of the model's columns the documents hold.
+    `part`: which of the model's columns the documents hold; `reading`: how their values are written.
     """
 
     reference: str
@@ -30,6 +31,7 @@ class JsonDecoder:
     on_null: OnNull = "dead"
     unknown: Unknown = "ignore"
     part: Part = WHOLE
+    reading: Reading = EXACT
 
     @property
     def columns(self) -> Columns:
@@ -38,9 +40,11 @@ class JsonDecoder:
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
-        from ingest.decode.json.machine import Machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
-        machine = built_of_model(self, self.reference, self.folder, lambda model: Machine(self._columns(model), self.unknown))
+        machine = built_of_model(
+            self, self.reference, self.folder, lambda model: json_machine(self._columns(model), self.unknown, self.reading)
+        )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     def _columns(self, model: type[Any]) -> Columns:

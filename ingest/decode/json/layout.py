@@ -1,12 +1,8 @@
-"""The columns as tables of numbers, which the compiled pass goes by: one node for each column, field, item, key and value.
-
-What lies in a list or a map has as many values as there are items, not rows: each list and each map opens a *space* of its own, and every
-node lies in one. All nodes of a space have equally many values, as Arrow wants it of a list's children. Space 0 are the rows.
-"""
+"""The columns as tables of numbers, which the compiled pass goes by."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +10,11 @@ import pyarrow as pa
 from numba import int64
 
 from ingest.compiled import compiled, memory
-from ingest.decode.json.text import OCTETS, hashed
-from ingest.decode.json.values import MAX_MICROS, MIN_MICROS
-from ingest.schema.columns import Columns
+from ingest.decode.json.text import hashed
+from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
+from ingest.decode.shared.nodes import DECIMAL, INSTANT, INTEGER, STRUCT, WIDE, Node
+from ingest.decode.shared.octets import OCTETS
 from ingest.schema.dtypes import EPOCH_UNITS
-
-INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(12)
-"""Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""
 
 WIDTH = 16
 (
@@ -29,7 +23,8 @@ WIDTH = 16
 """What stands at which place of a node's row in `Tables.numbers`.
 
 - `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first child, which the others follow.
-- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with.
+- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with. Of an instant
+  `LOW` is 1 where it is written as in SQL.
 - `REQUIRED`: 1 where neither null nor nothing will do.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if these bytes may stand in JSON as they are.
 - `LOOKUP`, `MASK`: where a struct's lookup begins in `Tables.numbers`, and how it is indexed: pairs of a child, or -1, and its name's hash.
@@ -37,11 +32,8 @@ WIDTH = 16
 - `SEEN`: the object that this field was seen in last. The pass keeps it.
 """
 
-_NARROW_DIGITS = 18
 _ROOM = 4
 """Places in a lookup for each name, so that what isn't among them is soon known."""
-
-_SCALARS = {pa.string(): TEXT, pa.bool_(): BOOL, pa.date32(): DAY, pa.float64(): FLOAT64, pa.float32(): FLOAT32}
 
 
 @dataclass(frozen=True)
@@ -52,60 +44,15 @@ class Tables:
     names: bytes
 
 
-@dataclass
-class Node:
-    """One node. `inner`: the space that it opens, 0 if none."""
-
-    number: int
-    name: str
-    type: pa.DataType
-    space: int = 0
-    inner: int = 0
-    epoch: str | None = None
-    required: bool = False
-    children: list[Node] = field(default_factory=list)
-
-    @property
-    def kind(self) -> int:
-        """What the pass does with it."""
-        if self.type in _SCALARS:
-            return _SCALARS[self.type]
-        if pa.types.is_decimal(self.type):
-            return DECIMAL if self.type.precision <= _NARROW_DIGITS else WIDE
-        if pa.types.is_nested(self.type):
-            return MAP if pa.types.is_map(self.type) else LIST if pa.types.is_list(self.type) else STRUCT
-        return INSTANT if pa.types.is_timestamp(self.type) and self.epoch is None else INTEGER
-
-
-def nodes_of(columns: Columns) -> list[Node]:
-    """All nodes, first the document itself, whose children the columns are; the children of each stand beside each other."""
-    nodes, spaces = [Node(0, "", pa.struct(list(columns.arrow_schema)))], 1
-    for node in nodes:  # it grows
-        if node.number == 0:
-            node.children = [Node(0, c.name, c.type, epoch=c.epoch, required=not c.nullable) for c in columns.columns]
-        elif node.kind == STRUCT:
-            node.children = [Node(0, f.name, f.type) for f in node.type]
-        elif node.kind == LIST:
-            node.children = [Node(0, "", node.type.value_type)]
-        elif node.kind == MAP:
-            node.children = [Node(0, "", node.type.key_type), Node(0, "", node.type.item_type)]
-        if node.kind in {LIST, MAP}:
-            node.inner, spaces = spaces, spaces + 1
-        for child in node.children:
-            child.number, child.space = len(nodes), node.inner or node.space
-            nodes.append(child)
-    return nodes
-
-
-def tables_of(nodes: list[Node]) -> Tables:
-    """What the compiled pass goes by."""
+def tables_of(nodes: list[Node], *, sql: bool = False) -> Tables:
+    """What the compiled pass goes by. `sql`: whether timestamps are written as in SQL."""
     rows = np.zeros((len(nodes), WIDTH), np.int64)
     names = b"".join(node.name.encode() for node in nodes)
     at = 0
     for node, row in zip(nodes, rows, strict=True):
         length = len(node.name.encode())
         row[[KIND, SPACE, INNER, REQUIRED, NAME, LENGTH]] = node.kind, node.space, node.inner, node.required, at, length
-        row[[LOW, HIGH, FACTOR]] = _bounds(node)
+        row[[LOW, HIGH, FACTOR]] = _bounds(node, sql)
         row[PLAIN] = not any(c in '"\\' or ord(c) < 32 for c in node.name)
         row[[FIRST, START]] = node.children[0].number if node.children else 0
         for child, after in zip(node.children, [*node.children[1:], *node.children[:1]], strict=True):
@@ -120,13 +67,15 @@ def tables_of(nodes: list[Node]) -> Tables:
     return Tables(np.concatenate([rows.ravel(), *lookups]), names)
 
 
-def _bounds(node: Node) -> tuple[int, int, int]:
+def _bounds(node: Node, sql: bool) -> tuple[int, int, int]:
     if node.kind == INTEGER and pa.types.is_timestamp(node.type):
         factor = EPOCH_UNITS[str(node.epoch)]
         return -(-MIN_MICROS // factor), MAX_MICROS // factor, factor
     if node.kind == INTEGER:
         half = 1 << node.type.bit_width - 1
         return -half, half - 1, 1
+    if node.kind == INSTANT:
+        return int(sql), 0, 0
     return (node.type.precision, node.type.scale, 0) if node.kind in {DECIMAL, WIDE} else (0, 0, 0)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.compiled import inlined, part
-from ingest.decode.json.text import byte
-from ingest.decode.json.words import leading_zeros
+from ingest.decode.shared.octets import byte
+from ingest.decode.shared.words import leading_zeros
 
 MOST_DIGITS = 19
 """Any number of so many digits fits into 64 bits without a sign."""

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.decode.json.gather import Gathered, spread
-from ingest.decode.json.layout import WIDE, nodes_of, tables_of
+from ingest.decode.json.layout import tables_of
 from ingest.decode.json.scan import room_for_keys, scan
 from ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state
 from ingest.decode.json.strict import Unknown
+from ingest.decode.json.texts import copy_texts
+from ingest.decode.json.values import EXACT, Reading
+from ingest.decode.shared.gather import Gathered
+from ingest.decode.shared.machine import Taken
+from ingest.decode.shared.nodes import WIDE, nodes_of
+from ingest.decode.shared.octets import octets_of
 from ingest.schema.columns import Columns
 
 _KEPT = 1 << 20
 """Entries of the tape, and of the table of keys, whose memory stays for the next batch; what a large message takes is given back."""
 
 
-@dataclass(frozen=True)
-class Taken:
-    """Which messages were taken, and their rows' columns, in the order of the messages."""
-
-    mask: npt.NDArray[np.bool_]
-    columns: list[pa.Array]
-
-
 class OnePass:
     """The pass for some columns. Not for several threads at once."""
 
-    def __init__(self, columns: Columns, unknown: Unknown) -> None:
-        self._nodes = nodes_of(columns)
-        self._tables = tables_of(self._nodes)
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
+        self._nodes = nodes_of(columns, reading.unit(None))
+        self._tables = tables_of(self._nodes, sql=reading.timestamps == "sql")
         self._spaces = 1 + max(node.inner for node in self._nodes)
         self._others = unknown == "ignore"
         self._required = sum(node.required for node in self._nodes)
@@ -42,7 +39,7 @@ class OnePass:
 
     def decode(self, messages: pa.BinaryArray) -> Taken:
         """What is certain of the messages. A null is not taken."""
-        data, begins, ends = _octets(messages)
+        data, begins, ends = octets_of(messages)
         longest, size = int((ends - begins).max(initial=0)), int(ends[-1] - begins[0]) if len(ends) else 0
         self._reserve(longest, size)
         names, room = _with_room(self._tables.names, longest)
@@ -50,8 +47,8 @@ class OnePass:
         tables, state, tape = self._tables.numbers, self._state, self._tape
         state[ENTRIES], state[SPARE], state[ITEMS : ITEMS + self._spaces] = 0, len(self._tables.names), 0
         scan(data, begins, ends, names, room, self._others, self._required, tables, state, tape, self._keys, mask)
-        gathered = Gathered.of(self._nodes, data, state[ITEMS : ITEMS + self._spaces].copy())
-        spread(tape, state[ENTRIES], tables, gathered.counts, gathered.bases, gathered.values, gathered.present)
+        counts = state[ITEMS : ITEMS + self._spaces].copy()
+        gathered = Gathered.of(self._nodes, counts, tape, int(state[ENTRIES]), partial(copy_texts, data))
         if state[ENTRIES] > _KEPT:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:
@@ -75,13 +72,3 @@ def _with_room(names: bytes, longest: int) -> tuple[npt.NDArray[np.uint8], npt.N
     read = room.view()
     read.setflags(write=False)
     return read, room
-
-
-def _octets(messages: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The bytes of all messages, and where each begins and ends; a null is none."""
-    _, starts, data = messages.buffers()
-    edges = np.frombuffer(starts, np.int32)[messages.offset : messages.offset + len(messages) + 1]
-    begins, ends = edges[:-1], edges[1:]
-    if messages.null_count:
-        ends = np.where(messages.is_valid().to_numpy(zero_copy_only=False), ends, begins)
-    return np.frombuffer(data or b"", np.uint8), begins, ends

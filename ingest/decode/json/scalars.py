@@ -6,25 +6,12 @@ import numpy as np
 
 from ingest.compiled import inlined, part
 from ingest.decode.json.instants import day_text, instant_text
-from ingest.decode.json.layout import (
-    BOOL,
-    DAY,
-    FACTOR,
-    FLOAT32,
-    FLOAT64,
-    HIGH,
-    INSTANT,
-    INTEGER,
-    KIND,
-    LOW,
-    REQUIRED,
-    TEXT,
-    WIDE,
-    WIDTH,
-)  # fmt: skip
+from ingest.decode.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
 from ingest.decode.json.numbers import FRACTION, LONG, WHOLE, decimal, double, number
 from ingest.decode.json.state import ENTRIES
-from ingest.decode.json.text import QUOTE, byte, text_end, word
+from ingest.decode.json.text import QUOTE, text_end, word
+from ingest.decode.shared.nodes import BOOL, DAY, FLOAT32, FLOAT64, INSTANT, INTEGER, TEXT, WIDE
+from ingest.decode.shared.octets import byte
 
 _TRUE, _FALSE, _NULL = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null"))
 _LETTER_T, _LETTER_F, _LETTER_N = b"tfn"
@@ -78,7 +65,7 @@ def scalar(data, at, end, tables, tape, state, node, index):
     if kind > DAY or c != QUOTE:
         return -1
     if kind == INSTANT:
-        at, value = instant_text(data, at + 1, end)
+        at, value = instant_text(data, at + 1, end, tables[np.uintp(row + LOW)] == 1)
     else:
         at, value = day_text(data, at + 1, end)
     put(tape, state, node, index, value)

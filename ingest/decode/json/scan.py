@@ -16,7 +16,7 @@ field's, in pairs with the message that they are of.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64, types, uint8
+from numba import boolean, int64, uint8
 
 from ingest.compiled import compiled, inlined, memory, part
 from ingest.decode.json.layout import (
@@ -25,7 +25,6 @@ from ingest.decode.json.layout import (
     INNER,
     KIND,
     LENGTH,
-    LIST,
     LOOKUP,
     MASK,
     NAME,
@@ -33,7 +32,6 @@ from ingest.decode.json.layout import (
     REQUIRED,
     SEEN,
     START,
-    STRUCT,
     WIDTH,
 )  # fmt: skip
 from ingest.decode.json.scalars import put, scalar, skipped
@@ -57,7 +55,9 @@ from ingest.decode.json.state import (
     SPARE,
     UNKNOWN,
 )  # fmt: skip
-from ingest.decode.json.text import OCTETS, QUOTE, blank, byte, hashed, same, text_end, unescape
+from ingest.decode.json.text import QUOTE, blank, hashed, same, text_end, unescape
+from ingest.decode.shared.nodes import LIST, STRUCT
+from ingest.decode.shared.octets import EDGES, OCTETS, byte
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
@@ -289,10 +289,7 @@ def message_or_nothing(data, at, end, names, room, others, required, tables, sta
     return False
 
 
-_EDGES = types.Array(int32, 1, "C", readonly=True)
-
-
-@compiled((OCTETS, _EDGES, _EDGES, OCTETS, uint8[::1], boolean, int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
+@compiled((OCTETS, EDGES, EDGES, OCTETS, uint8[::1], boolean, int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
 def scan(data, begins, ends, names, room, others, required, tables, state, tape, keys, taken):
     """Write down the messages between `begins` and `ends` that are certainly rows, and say in `taken` which.
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import types, uint8
 
 from ingest.compiled import inlined, part, word_at
-from ingest.decode.json.words import below, first_special
-
-OCTETS = types.Array(uint8, 1, "C", readonly=True)
-"""Bytes that are only read: those of messages lie in Arrow's memory."""
+from ingest.decode.shared.octets import byte, character_end
+from ingest.decode.shared.words import below, first_special
 
 QUOTE = ord('"')
 _BACKSLASH = ord("\\")
@@ -22,12 +19,6 @@ for _digit in b"0123456789abcdefABCDEF":
 
 _HASH_STEP = np.uint64(0x9E3779B97F4A7C15)
 _HASH_MIX = np.uint64(0xD6E8FEB86659FD93)
-
-
-@inlined
-def byte(data, at):
-    """One byte, as a number to reckon with. An index without a sign saves a look for a negative one."""
-    return np.int64(data[np.uintp(at)])
 
 
 @inlined
@@ -110,26 +101,6 @@ def escaped_code(data, at, end):
 def utf8_length(code):
     """Bytes of a character that needs no pair."""
     return 1 if code < 0x80 else 2 if code < 0x800 else 3
-
-
-@part
-def character_end(data, at, end):
-    """Behind a character of several bytes, by the table of RFC 3629: no surrogates, nothing longer than need be, nothing too large."""
-    c = byte(data, at)
-    if c < 0xC2 or c > 0xF4:
-        return -1
-    more = 1 if c < 0xE0 else 2 if c < 0xF0 else 3
-    if at + more >= end:
-        return -1
-    second = byte(data, at + 1)
-    least = 0xA0 if c == 0xE0 else 0x90 if c == 0xF0 else 0x80
-    most = 0x9F if c == 0xED else 0x8F if c == 0xF4 else 0xBF
-    if second < least or second > most:
-        return -1
-    for i in range(2, more + 1):
-        if byte(data, at + i) & 0xC0 != 0x80:
-            return -1
-    return at + more + 1
 
 
 @part

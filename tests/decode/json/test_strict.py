@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
-from ingest.decode.json.values import RefusedValueError
+from ingest.decode.shared.refusal import RefusedValueError
 from ingest.schema.columns import Columns
 from tests.decode.json.models import Nested, Scalars
 

@@ -1,8 +1,12 @@
-"""What the pass wrote down, as Arrow's arrays."""
+"""What a pass wrote down, as Arrow's arrays.
+
+It wrote a tape: (node, index in its space) and value, in the order in which the values came. A wide decimal's higher 64 bits are the value
+of one more entry. Of a string, list or map the value holds its length, times two, in the lower half; the rest is the format's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import int32, int64, uint8
 
-from ingest.compiled import compiled, memory, word_at
-from ingest.decode.json.layout import BOOL, DECIMAL, FLOAT32, KIND, LIST, MAP, SPACE, STRUCT, TEXT, WIDE, WIDTH, Node
-from ingest.decode.json.text import OCTETS, unescape
-from ingest.decode.json.words import put_word
+from ingest.compiled import compiled, inlined, memory, word_at
+from ingest.decode.shared.nodes import BOOL, DECIMAL, FLOAT32, LIST, MAP, STRUCT, TEXT, WIDE, Node
+from ingest.decode.shared.words import put_word
 
 _NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.date32(): np.int32}
 _LENGTH = 0xFFFF_FFFF
@@ -21,26 +24,34 @@ _LENGTH = 0xFFFF_FFFF
 _SPARE = 8
 """Bytes behind the last string, so that strings are copied in words."""
 
+CopyTexts = Callable[[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]], None]
+"""Brings the strings of (values, present) to their (offsets) in (letters), which has room for eight bytes more."""
+
 
 @dataclass(frozen=True)
 class Gathered:
     """The values of all nodes: 64 bits each, and whether they are there. Of each node they lie from its place in `bases` on.
 
-    `data`: the bytes of the messages; `counts`: how many values the nodes of each space have. Of wide decimals the high halves lie
-    behind the low ones.
+    `copy_texts`: how the format finds its strings; `counts`: how many values the nodes of each space have. Of wide decimals the high
+    halves lie behind the low ones.
     """
 
-    data: npt.NDArray[np.uint8]
+    copy_texts: CopyTexts
     counts: npt.NDArray[np.int64]
     bases: npt.NDArray[np.int64]
     values: npt.NDArray[np.int64]
     present: npt.NDArray[np.uint8]
 
     @classmethod
-    def of(cls, nodes: Sequence[Node], data: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]) -> Gathered:
-        """Nothing yet."""
-        bases = np.cumsum([0, *(int(counts[node.space]) * (2 if node.kind == WIDE else 1) for node in nodes)])
-        return cls(data, counts, bases[:-1], np.zeros(bases[-1], np.int64), np.zeros(bases[-1], np.uint8))
+    def of(
+        cls, nodes: Sequence[Node], counts: npt.NDArray[np.int64], tape: npt.NDArray[np.int64], entries: int, copy_texts: CopyTexts
+    ) -> Gathered:
+        """The entries of a tape, each at its node's place."""
+        behind = np.array([int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes])
+        bases = np.cumsum([0, *(int(counts[node.space]) + int(more) for node, more in zip(nodes, behind, strict=True))])
+        values, present = np.zeros(bases[-1], np.int64), np.zeros(bases[-1], np.uint8)
+        spread(tape, entries, behind, bases, values, present)
+        return cls(copy_texts, counts, bases[:-1], values, present)
 
     def array(self, node: Node) -> pa.Array:
         """A node's array, with all below it."""
@@ -64,7 +75,7 @@ class Gathered:
         buffers = [valid, pa.py_buffer(offsets)]
         if node.kind == TEXT:
             letters = np.empty(int(offsets[-1]) + _SPARE, np.uint8)
-            copy_texts(self.data, values, present, offsets, letters)
+            self.copy_texts(values, present, offsets, letters)
             return pa.Array.from_buffers(node.type, len(values), [*buffers, pa.py_buffer(letters[:-_SPARE])], nulls)
         children = [self.array(child) for child in node.children]
         if node.kind == MAP:
@@ -84,10 +95,10 @@ def _stored(node: Node, values: npt.NDArray[np.int64], behind: npt.NDArray[np.in
     return values.astype(_NUMPY.get(node.type, np.int64), copy=False)
 
 
-@compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
-def spread(tape, entries, tables, counts, bases, values, present):
-    """Bring the tape's entries to the stretches of their nodes."""
-    tape_at, tables_at, bases_at, values_at, present_at = memory(tape), memory(tables), memory(bases), memory(values), memory(present)
+@compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))
+def spread(tape, entries, behind, bases, values, present):
+    """Bring the tape's entries to the stretches of their nodes. `behind`: how far behind a low half of a node the high one is, or 0."""
+    tape_at, behind_at, bases_at, values_at, present_at = memory(tape), memory(behind), memory(bases), memory(values), memory(present)
     entry = 0
     while entry < entries:
         node, index = tape_at[2 * entry] >> 32, tape_at[2 * entry] & 0xFFFF_FFFF
@@ -95,8 +106,8 @@ def spread(tape, entries, tables, counts, bases, values, present):
         values_at[at] = tape_at[2 * entry + 1]
         present_at[at] = 1
         entry += 1
-        if tables_at[node * WIDTH + KIND] == WIDE:
-            values_at[at + counts[tables_at[node * WIDTH + SPACE]]] = tape_at[2 * entry + 1]
+        if behind_at[node]:
+            values_at[at + behind_at[node]] = tape_at[2 * entry + 1]
             entry += 1
 
 
@@ -110,21 +121,12 @@ def add_lengths(values, present, offsets):
         offsets_at[i + 1] = end
 
 
-@compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
-def copy_texts(data, values, present, offsets, letters):
-    """All strings behind each other, their escapes replaced. `letters` has room for eight bytes more, which are written to in between."""
-    source, target, size = memory(data), memory(letters), len(data)
-    values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
-    for i in range(len(values)):
-        if not present_at[i]:
-            continue
-        at, begin, end = values_at[i] >> 32, np.int64(offsets_at[i]), np.int64(offsets_at[i + 1])
-        if values_at[i] & 1:
-            unescape(source, at, target, begin, end)
-            continue
-        while begin < end and at + 8 <= size:
-            put_word(target, begin, word_at(source, at))
-            at, begin = at + 8, begin + 8
-        while begin < end:
-            target[begin] = source[at]
-            at, begin = at + 1, begin + 1
+@inlined
+def copy_octets(source, at, size, target, begin, end):
+    """Bytes from `at` on to those from `begin` to `end`, eight at a time. `size`: of the source; the target has eight bytes more."""
+    while begin < end and at + 8 <= size:
+        put_word(target, begin, word_at(source, at))
+        at, begin = at + 8, begin + 8
+    while begin < end:
+        target[begin] = source[at]
+        at, begin = at + 1, begin + 1

@@ -1,0 +1,67 @@
+"""The columns as a pass over bytes sees them: one node for each column, field, item, key and value.
+
+What lies in a list or a map has as many values as there are items, not rows: each list and each map opens a *space* of its own, and every
+node lies in one. All nodes of a space have equally many values, as Arrow wants it of a list's children. Space 0 are the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ingest.schema.columns import Columns
+
+INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(12)
+"""Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""
+
+_NARROW_DIGITS = 18
+_SCALARS = {pa.string(): TEXT, pa.binary(): TEXT, pa.bool_(): BOOL, pa.date32(): DAY, pa.float64(): FLOAT64, pa.float32(): FLOAT32}
+
+
+@dataclass
+class Node:
+    """One node. `inner`: the space that it opens, 0 if none."""
+
+    number: int
+    name: str
+    type: pa.DataType
+    space: int = 0
+    inner: int = 0
+    epoch: str | None = None
+    required: bool = False
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def kind(self) -> int:
+        """What the pass does with it."""
+        if self.type in _SCALARS:
+            return _SCALARS[self.type]
+        if pa.types.is_decimal(self.type):
+            return DECIMAL if self.type.precision <= _NARROW_DIGITS else WIDE
+        if pa.types.is_nested(self.type):
+            return MAP if pa.types.is_map(self.type) else LIST if pa.types.is_list(self.type) else STRUCT
+        return INSTANT if pa.types.is_timestamp(self.type) and self.epoch is None else INTEGER
+
+
+def nodes_of(columns: Columns, epoch: str | None = None) -> list[Node]:
+    """All nodes, first the document itself, whose children the columns are; the children of each stand beside each other.
+
+    `epoch`: the unit of timestamps whose column doesn't say it; None: these are text.
+    """
+    nodes, spaces = [Node(0, "", pa.struct(list(columns.arrow_schema)))], 1
+    for node in nodes:  # it grows
+        if node.number == 0:
+            node.children = [Node(0, c.name, c.type, epoch=c.epoch, required=not c.nullable) for c in columns.columns]
+        elif node.kind == STRUCT:
+            node.children = [Node(0, f.name, f.type) for f in node.type]
+        elif node.kind == LIST:
+            node.children = [Node(0, "", node.type.value_type)]
+        elif node.kind == MAP:
+            node.children = [Node(0, "", node.type.key_type), Node(0, "", node.type.item_type)]
+        if node.kind in {LIST, MAP}:
+            node.inner, spaces = spaces, spaces + 1
+        for child in node.children:
+            child.number, child.space, child.epoch = len(nodes), node.inner or node.space, child.epoch or epoch
+            nodes.append(child)
+    return nodes
