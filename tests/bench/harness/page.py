@@ -16,7 +16,7 @@ This page is written by `make bench`; every figure on it is one that the command
 and does something with it, with two tasks. All sides of a table read the same topic of the
 same broker, which runs beside them on the same cores. They take turns: a round is one run
 of each, one after the other, so that what else the machine does hits all of them; a side
-that takes more than 20 seconds a run is in the first round alone.
+that takes more than 30 seconds a run is in the first round alone.
 Each run counts the messages that it has read, and the rows of the Parquet files that it
 has written: a side that has fewer is shown as failed, never as fast.
 

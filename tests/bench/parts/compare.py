@@ -10,7 +10,7 @@ from tests.bench.harness.shapes import Shape
 from tests.bench.harness.side import FailedError, Program
 from tests.bench.parts.sides import COMPARISONS, Job, Side
 
-SLOW_SECONDS = 20.0
+SLOW_SECONDS = 30.0
 """A side whose run takes longer is measured in the first round alone: it would take most of the time, and isn't near."""
 
 
