@@ -28,7 +28,9 @@ def main(bootstrap: str, folder: str) -> None:
         # performance program has it, was a fifth faster here than the default.
         queue = ["-X", "queued.min.messages=1000000"]
         command = [f"{folder}/usr/bin/kcat", "-C", "-b", bootstrap, "-t", job["topic"], "-o", "beginning", "-e", *queue]
-        done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True, timeout=300)
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True, timeout=300
+        )
         print(json.dumps({"rows": sum(map(int, END.findall(done.stderr)))}), flush=True)
 
 
