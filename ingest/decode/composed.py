@@ -13,14 +13,11 @@ import pyarrow.compute as pc
 
 from ingest.decode.text import as_text
 from ingest.errors import BugError, SpecError
-from ingest.ports.decoder import Decode, Decoded, Decoder, Refusal
+from ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Refusal
 from ingest.schema.columns import Columns
 from ingest.schema.load import model_now
 from ingest.schema.messages import MESSAGES
 from ingest.schema.part import WHOLE, Part
-
-KEY, HEADER = "key", "header"
-"""The stages that refuse what these parts of a message can't be."""
 
 _VALUE = MESSAGES.get_field_index("value")
 

@@ -72,7 +72,7 @@ def test_the_first_part_that_refuses_a_message_says_why() -> None:
     assert found.row_index.to_pylist() == [0, 6]
     assert [(row["amount"], row["trace"]) for row in found.rows.to_pylist()] == [(0, None), (6, None)]
     assert dead(found) == [
-        (1, "key", "key:null"), (2, "key", "key:not_json"), (3, "decode", "not_json"), (4, "header", "header:invalid_utf8"),
+        (1, "key", "key:null"), (2, "key", "key:not_json"), (3, "value", "not_json"), (4, "header", "header:invalid_utf8"),
         (5, "key", "key:wrong_type"),
     ]  # fmt: skip
     details = found.dead_detail.to_pylist()
