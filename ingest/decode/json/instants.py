@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import part
+from ingest.compiled.making import part
 from ingest.decode.json.numbers import is_digit
 from ingest.decode.json.text import QUOTE
 from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import int64
 
-from ingest.compiled import compiled, memory
-from ingest.decode.json.text import hashed
+from ingest.compiled.calling import Compiled
 from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
 from ingest.decode.shared.nodes import DECIMAL, INSTANT, INTEGER, STRUCT, WIDE, Node
-from ingest.decode.shared.octets import OCTETS
 from ingest.schema.dtypes import EPOCH_UNITS
+
+PASS = Compiled("ingest.decode.json.scan")
+"""The compiled functions."""
 
 WIDTH = 16
 (
@@ -85,15 +85,9 @@ def _lookup(node: Node) -> npt.NDArray[np.int64]:
     lookup = np.full((places, 2), -1, np.int64)
     for child in node.children:
         name = np.frombuffer(child.name.encode(), np.uint8)
-        hashed = hash_of(name, 0, len(name))
+        hashed = PASS.hash_of(name, 0, len(name))
         place = hashed & places - 1
         while lookup[place, 0] >= 0:
             place = (place + 1) & places - 1
         lookup[place] = child.number, hashed
     return lookup.ravel()
-
-
-@compiled((OCTETS, int64, int64))
-def hash_of(octets, at, n):
-    """The hash of n bytes, as the pass makes it."""
-    return hashed(memory(octets), at, at + n, n)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import inlined, part
+from ingest.compiled.making import inlined, part
 from ingest.decode.json.instants import day_text, instant_text
 from ingest.decode.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
 from ingest.decode.json.numbers import FRACTION, LONG, WHOLE, decimal, double, number

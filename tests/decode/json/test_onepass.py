@@ -17,9 +17,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.json.layout import hash_of
+from ingest.decode.json.layout import PASS
 from ingest.decode.json.onepass import OnePass
-from ingest.decode.json.scan import _HASH_STEP, MOST_PROBES, room_for_keys
+from ingest.decode.json.scan import _HASH_STEP, MOST_PROBES
+from ingest.decode.json.state import room_for_keys
 from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
 from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.refusal import RefusedValueError
@@ -300,7 +301,7 @@ def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
     room, unknown_object = 4_096, 2  # the second object of the first message
 
     def place(key: bytes) -> int:
-        mixed = (hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(_HASH_STEP) & (1 << 64) - 1
+        mixed = (PASS.hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(_HASH_STEP) & (1 << 64) - 1
         return (mixed ^ mixed >> 32) & room - 1
 
     meeting = [key for i in range(600_000) if place(key := b"%d" % i) == 7]
