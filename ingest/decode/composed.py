@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,13 +13,11 @@ import pyarrow.compute as pc
 
 from ingest.decode.text import as_text
 from ingest.errors import BugError, SpecError
-from ingest.ports.decoder import Decode, Decoded, Decoder, Refusal
+from ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Refusal
 from ingest.schema.columns import Columns
 from ingest.schema.load import model_now
 from ingest.schema.messages import MESSAGES
-
-KEY, HEADER = "key", "header"
-"""The stages that refuse what these parts of a message can't be."""
+from ingest.schema.part import WHOLE, Part
 
 _VALUE = MESSAGES.get_field_index("value")
 
@@ -31,6 +29,7 @@ class ComposedDecoder:
     What becomes of a message is asked of the key, the headers and the value, in this order, and the first that refuses it says why. `key`
     is given messages whose values are their keys, and makes at most one row of each; its columns are those that `fields` names in the
     model, in order. Where the value has one of them too, both must be equal. `headers`: pairs of a column and the header it comes from.
+    `part`: which of the model's columns the value has.
     """
 
     reference: str
@@ -39,24 +38,31 @@ class ComposedDecoder:
     key: Decoder | None = None
     fields: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    part: Part = WHOLE
 
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`: the model's.
 
         Raises:
-            SpecError: a column comes from nowhere, or from key and value with types that can't be compared, or a header's is no text and no
-                bytes.
-            BugError: the key's format doesn't do what it was told.
+            SpecError: the value doesn't give its part of the model, shares a column with the key that can't be compared, or a header's
+                column is no text and no bytes.
+            BugError: the key's format doesn't give what it was asked for.
         """
         whole = Columns.of(model_now(self.reference, self.folder)[1])
         kinds = {column.name: column.type for column in whole.columns}
-        of_value = {column.name: column.type for column in self.value.columns.columns}
         if self.key is not None and [column.type for column in self.key.columns.columns] != [kinds[name] for name in self.fields]:
             raise BugError("The key's format gives other columns than it was asked for", "spec", "Report a bug in the format.")
+        wanted = {column.name: column.type for column in self.part.of(whole).columns}
+        of_value = {column.name: column.type for column in self.value.columns.columns}
         wrong = [
-            *(f"{name}: comes neither from the value nor from key and headers" for name in kinds if not self._has(name, of_value)),
-            *(f"{name}: {what}" for name, kind in of_value.items() if (what := _misfit(kind, kinds.get(name)))),
+            *(f"{name}: the value doesn't give it" for name in wanted.keys() - of_value.keys()),
+            *(f"{name}: the value gives it, and should not" for name in of_value.keys() - wanted.keys()),
+            *(
+                f"{name}: the value gives it as {of_value[name]}, by the schema it is {kind}"
+                for name, kind in wanted.items()
+                if of_value.get(name, kind) != kind
+            ),
             *(
                 f"{name}: comes from the header {header}, so it must be String or Binary, not {kinds[name]}"
                 for name, header in self.headers
@@ -65,11 +71,11 @@ class ComposedDecoder:
             *(
                 f"{name}: comes from key and value, which must agree, but {kinds[name]} can't be compared: fields_include: except_key"
                 for name in self.fields
-                if name in of_value and pa.types.is_nested(kinds[name])
+                if name in wanted and pa.types.is_nested(kinds[name])
             ),
         ]
         if wrong:
-            what = f"The columns of the schema {self.reference} can't be put together: " + "; ".join(wrong)
+            what = f"The columns of the schema {self.reference} can't be put together: " + "; ".join(sorted(wrong))
             raise SpecError(what, "spec", "Mend the schema, or what decode says of key and headers; nothing was read.")
         return whole
 
@@ -79,16 +85,6 @@ class ComposedDecoder:
         of_value = self.value.columns.arrow_schema.names
         key = None if self.key is None else _Keys(self.key.open(), self.fields)
         return _Composer(schema, self.value.open(), of_value, key, self.headers).decode
-
-    def _has(self, name: str, of_value: Collection[str]) -> bool:
-        return name in of_value or name in self.fields or name in dict(self.headers)
-
-
-def _misfit(kind: pa.DataType, wanted: pa.DataType | None) -> str:
-    """What is wrong with a column of the value; an empty text, if nothing is."""
-    if wanted is None:
-        return "comes from the value, and is none of the schema's"
-    return "" if kind == wanted else f"comes from the value as {kind}, by the schema it is {wanted}"
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def make_decoder(section: FormatSection, folder: Path) -> Decoder:
 
     headers = tuple(section.headers.items())
     if section.key is None:
-        return ComposedDecoder(section.schema_, folder, value, headers=headers)
+        return ComposedDecoder(section.schema_, folder, value, headers=headers, part=section.part)
     of_keys: KeyKind[Any] = kind_at(KEY_FORMATS[section.key.format])
     key = of_keys.decoder(section.key, section.schema_, folder)
-    return ComposedDecoder(section.schema_, folder, value, key, section.key.fields, headers)
+    return ComposedDecoder(section.schema_, folder, value, key, section.key.fields, headers, section.part)

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from ingest.schema.columns import Columns
 
 
+KEY, HEADER, VALUE, SCHEMA, RULES = STAGES = ("key", "header", "value", "schema", "rules")
+"""What refuses a message, which its dead letter says: its key; a header that is a column; its value, whose bytes aren't of its format; the
+schema, where the value is of its format and doesn't fit the columns; or a rule of the schema, or any other transform."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """Rows (by position) that fail for one reason. `detail`: the reason in words and where in the message, free of payload."""
@@ -28,7 +33,7 @@ class Decoded:
     """What became of a batch of messages. Each of them is in exactly one place.
 
     - it has rows: in `row_index` (int64, ascending), which says for each of `rows` the message that it came from, once or several times;
-    - it was refused: in `dead_index` (int64, ascending, each once), with the stage that refused it (`decode` or `validate`), a short
+    - it was refused: in `dead_index` (int64, ascending, each once), with the stage that refused it (one of `STAGES`), a short
       reason to count by, and a detail free of payload;
     - it has no value, and the spec says that such messages are only counted: in `dropped`;
     - it is fine and stands for no row: in `filtered`.

@@ -25,7 +25,7 @@ class Transform(Protocol):
         """What transforms, for the thread that asks, and for no longer than a split.
 
         What has no rows (dead letters, counts of dropped and filtered messages) passes through it. `Decoded.with_rows` and
-        `Decoded.refused` keep the account of each message; the stage of what a transform refuses is `validate`. What becomes of a row
+        `Decoded.refused` keep the account of each message; the stage of what a transform refuses is `RULES`. What becomes of a row
         depends on the rows of its own message alone, for a batch is no unit that a user knows.
 
         Raises:

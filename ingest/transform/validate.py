@@ -11,12 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.errors import SpecError
-from ingest.ports.decoder import Decoded, Refusal
+from ingest.ports.decoder import RULES, Decoded, Refusal
 from ingest.schema.columns import Columns
 from ingest.schema.load import built_of_model, model_now
 from ingest.transform.rules import Rules
-
-STAGE = "validate"
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class _Validator:
         self._schema = Columns.of(model).arrow_schema
 
     def __call__(self, decoded: Decoded) -> Decoded:
-        left = decoded.refused(STAGE, [*_nulls(decoded.rows, self._schema), *self._rules.failures(decoded.rows)])
+        left = decoded.refused(RULES, [*_nulls(decoded.rows, self._schema), *self._rules.failures(decoded.rows)])
         if left.rows.schema.equals(self._schema):
             return left
         return replace(left, rows=pa.RecordBatch.from_arrays(left.rows.columns, schema=self._schema))

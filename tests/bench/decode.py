@@ -10,13 +10,17 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pandera.polars as pp
 import polars as pl
 import pyarrow as pa
 
+from ingest.decode.csv.lines import Dialect
+from ingest.decode.csv.machine import csv_machine
 from ingest.decode.json.machine import json_machine
+from ingest.decode.shared.machine import Machine
 from ingest.schema.columns import Columns
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
@@ -102,15 +106,28 @@ CASES = {
 }  # fmt: skip
 
 
-def main() -> None:
-    """One line a kind."""
+def _lines() -> list[bytes]:
+    """The orders, each as a line of CSV; their notes have commas."""
+    return [";".join("" if v is None else str(v) for v in json.loads(order).values()).encode() for order in values()[:MESSAGES]]
+
+
+def machines() -> Iterator[tuple[str, Machine, list[bytes]]]:
+    """What is measured: its name, what decodes, and messages, which are repeated until there are enough."""
     r = random.Random(1)
-    print(f"{'':30}{'bytes':>7}{'M messages/s':>14}{'ns/byte':>9}")
     for name, (model, make) in CASES.items():
         made = values()[:MESSAGES] if make is None else [json.dumps(make(r, i), separators=(",", ":")).encode() for i in range(2_000)]
+        yield name, json_machine(Columns.of(model), "ignore"), made
+    orders, lines = csv_machine(Columns.of(Order), Dialect(";", null_literal="")), _lines()
+    yield "orders as CSV", orders, lines
+    yield "orders as CSV, 1% with quotes", orders, [line.replace(b"EUR", b'"EUR"') if i % 33 == 0 else line for i, line in enumerate(lines)]
+
+
+def main() -> None:
+    """One line a kind."""
+    print(f"{'':30}{'bytes':>7}{'M messages/s':>14}{'ns/byte':>9}")
+    for name, machine, made in machines():
         messages = pa.array((made * (MESSAGES // len(made) + 1))[:MESSAGES], pa.binary())
-        size = sum(map(len, messages.to_pylist()))
-        machine, best = json_machine(Columns.of(model), "ignore"), float("inf")
+        size, best = sum(map(len, messages.to_pylist())), float("inf")
         for _ in range(RUNS):
             began = time.process_time()
             decoded = machine.decode(messages, "dead")

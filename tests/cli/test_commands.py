@@ -332,8 +332,8 @@ def test_show_dead(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     dead = stage.json("show", stage.spec, "--dead")["dead"]
     assert [(d["window"], d["topic"], d["partition"], d["offset"], d["stage"]) for d in dead] == [
-        (hour(0), "shop.things", 0, 2, "decode"),
-        (hour(1), "shop.things", 0, 5, "decode"),
+        (hour(0), "shop.things", 0, 2, "value"),
+        (hour(1), "shop.things", 0, 5, "value"),
     ]
     assert all(d["reason"] and "key" not in d and "value" not in d for d in dead)
     assert "secret" not in stage.call("show", stage.spec, "--dead").output

@@ -61,7 +61,7 @@ class DeadLettersContract(SinkUnderTest):
         assert (row["_topic"], row["_offset"], row["key"], row["value"]) == ("shop.orders", 3, None, b"v3")
         assert row["_timestamp"] is None
         assert [tuple(h.values()) for h in row["headers"]] == [("h", b"1"), ("h", None)]
-        assert (row["stage"], row["reason"], row["detail"], row["timestamp_type"]) == ("decode", "truncated", "at $.amount", "CreateTime")
+        assert (row["stage"], row["reason"], row["detail"], row["timestamp_type"]) == ("value", "truncated", "at $.amount", "CreateTime")
         assert (row["attempt"], row["generation"], row["pipeline"], row["leader_epoch"]) == ("a1", 0, "orders", 7)
 
     def test_refused_attempts_of_some_windows(self, sink: Any) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ingest.ports.decoder import Decoded, Refusal
+from ingest.ports.decoder import RULES, Decoded, Refusal
 from ingest.ports.transform import Transform
 from ingest.schema.columns import Columns
 from tests.contracts.values import dead, verdicts, whole
@@ -35,7 +35,7 @@ class Before:
         kept = [i for i, message in enumerate(self.messages) if not only or message in only]
         last = 2 * max(self.messages) + 2
         index = pa.array([2 * self.messages[i] + 1 for i in kept], pa.int64())
-        letters = (pa.array(["decode"] * 2), pa.array(["odd", "even"]), pa.array(["Expected - at $", None], pa.string()))
+        letters = (pa.array(["value"] * 2), pa.array(["odd", "even"]), pa.array(["Expected - at $", None], pa.string()))
         taken = self.rows.take(pa.array(kept, pa.int64()))
         return Decoded(taken, index, pa.array([0, last], pa.int64()), *letters, dropped=1, filtered=1)
 
@@ -61,7 +61,7 @@ class TransformContract:
         assert set(found.row_index.to_pylist()) <= had
         new = [letter for letter in dead(found) if letter not in dead(given)]
         assert {index for index, _, _ in new} <= had
-        assert {stage for _, stage, _ in new} <= {"validate"}
+        assert {stage for _, stage, _ in new} <= {RULES}
         assert [letter for letter in dead(found) if letter not in new] == dead(given)
         assert found.dropped == given.dropped
         assert found.valid + len(new) + found.filtered - given.filtered == len(had)
@@ -76,7 +76,7 @@ class TransformContract:
 
     def test_nothing_is_nothing(self, transform: Transform, before: Before) -> None:
         """A batch without a row has none afterwards, with the right columns."""
-        none = before.decoded().refused("validate", [Refusal(np.arange(before.rows.num_rows), "reason", "detail")])
+        none = before.decoded().refused(RULES, [Refusal(np.arange(before.rows.num_rows), "reason", "detail")])
         found = transform.open()(none)
         assert found.rows.num_rows == 0
         assert found.rows.schema.equals(transform.columns(before.columns).arrow_schema)

@@ -118,14 +118,14 @@ def test_from_a_spec_to_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("words")
 def test_the_rules_of_a_schema_hold_for_any_format(tmp_path: Path) -> None:
-    """A row that breaks one makes its whole message a dead letter of the stage `validate`: none of the message's rows is in the table."""
+    """A row that breaks one makes its whole message a dead letter of the stage `rules`: none of the message's rows is in the table."""
     (tmp_path / "rules.py").write_text(RULES)
     made = pipeline(tmp_path, [b"a B c", b"d e", b"F G"], schema="rules.py:Word")
     counts = run(made, HOUR, Request("r")).committed.receipt.counts
     assert look(tmp_path) == [(1, 0, "d", 1), (1, 1, "e", 1)]
     assert (counts.valid, counts.rows, counts.dead) == (1, 2, 2)
     dead = read_dead(made.sink, made.dead_letters, HOUR)
-    assert (dead["_offset"].to_pylist(), set(dead["stage"].to_pylist())) == ([0, 2], {"validate"})
+    assert (dead["_offset"].to_pylist(), set(dead["stage"].to_pylist())) == ([0, 2], {"rules"})
     assert set(dead["reason"].to_pylist()) == {"check:word:str_matches"}
 
 

@@ -41,7 +41,7 @@ class WordsDecoder:
         rows = pa.RecordBatch.from_arrays(
             [pa.array(words, pa.string()), pa.array(map(len, words), pa.int32())], schema=self.columns.arrow_schema
         )
-        letters = pa.array(dead, pa.int64()), pa.repeat("decode", len(dead)), pa.array(why, pa.string()), pa.nulls(len(dead), pa.string())
+        letters = pa.array(dead, pa.int64()), pa.repeat("value", len(dead)), pa.array(why, pa.string()), pa.nulls(len(dead), pa.string())
         return Decoded(rows, pa.array(index, pa.int64()), *letters, filtered=messages.num_rows - len(dead) - len(set(index)))
 
 

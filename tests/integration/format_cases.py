@@ -46,8 +46,8 @@ CASES = {
         ],
         [{"shop": "a", "number": 1, "amount": "1.50", "note": "x", "trace": "t1"}],
         [
-            ("decode", "not_json"), ("header", "header:invalid_utf8"), ("key", "key:missing"), ("key", "key:null"),
-            ("validate", "check:amount:greater_than_or_equal_to"),
+            ("header", "header:invalid_utf8"), ("key", "key:missing"), ("key", "key:null"),
+            ("rules", "check:amount:greater_than_or_equal_to"), ("value", "not_json"),
         ],
     ),
     "csv": Case(
@@ -65,8 +65,8 @@ CASES = {
             {"shop": "c", "number": 3, "amount": "1.00", "note": None, "trace": None},
         ],
         [
-            ("decode", "not_csv"), ("decode", "wrong_format"), ("key", "key:field_count"),
-            ("validate", "check:amount:greater_than_or_equal_to"),
+            ("key", "key:field_count"), ("rules", "check:amount:greater_than_or_equal_to"), ("schema", "wrong_format"),
+            ("value", "not_csv"),
         ],
     ),
     "json by choice": Case(
@@ -76,13 +76,13 @@ CASES = {
             (None, b'{"id":"1.5","at":"2026-01-05 09:00:00"}', ()), (None, b'{"id":1,"at":"2026-01-05T09:00:00Z"}', ()),
         ],
         [{"id": 1, "at": NINE, "name": "1.50"}, {"id": 2, "at": NINE, "name": None}],
-        [("decode", "out_of_range"), ("decode", "wrong_format")],
+        [("schema", "out_of_range"), ("schema", "wrong_format")],
     ),
     "string": Case(
         {"format": "string", "schema": "formats.py:Line", "key": {"format": "string", "fields": ["host"]}, "fields_include": "except_key"},
         [(b"h1", "grün".encode(), ()), (b"\xff", b"a", ()), (b"h2", b"\xff", ())],
         [{"host": "h1", "line": "grün"}],
-        [("decode", "invalid_utf8"), ("key", "key:invalid_utf8")],
+        [("key", "key:invalid_utf8"), ("value", "invalid_utf8")],
     ),
     "raw": Case(
         {

@@ -21,6 +21,9 @@ from ingest.model.refusals import OTHERS, Refusals, bounded, in_words
         ("plain", "a - at b - at $.c", "$.c: a - at b"),
         ("too_large", None, "too_large"),
         ("Expected [3]", None, "expected [3]"),
+        ("key:wrong_type", "Expected str, got int - at the key's $.ids[3]", "the key's $.ids[] expected str, got int"),
+        ("key:not_json", "JSON is malformed: Expecting value (character 0) - at the key", "the key: JSON is malformed: Expecting value"),
+        ("header:invalid_utf8", "Expected UTF-8 - at the header x-trace", "the header x-trace expected UTF-8"),
     ],
 )
 def test_a_detail_in_words(reason: str, detail: str | None, words: str) -> None:

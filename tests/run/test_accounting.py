@@ -323,7 +323,7 @@ DECODED: list[tuple[dict[str, Any], str]] = [
     ({"dead_index": [4]}, "dead letters are not in the order of the batch's messages"),
     ({"dead_index": [-1]}, "dead letters are not in the order of the batch's messages"),
     (
-        {"dropped": 0, "dead_index": [1, 1], "dead_stage": ["decode"] * 2, "dead_reason": ["x"] * 2, "dead_detail": ["x"] * 2},
+        {"dropped": 0, "dead_index": [1, 1], "dead_stage": ["value"] * 2, "dead_reason": ["x"] * 2, "dead_detail": ["x"] * 2},
         "dead letters are not in the order of the batch's messages, each once",
     ),
 ]

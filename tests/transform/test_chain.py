@@ -138,7 +138,7 @@ def test_rows_of_a_message_that_fail_take_it_with_them(before: Before, tmp_path:
         (5, "check:price:not_nullable", "Failed not_nullable - at $.price"),
         (7, "check:price:less_than_or_equal_to", "Failed less_than_or_equal_to(50) - at $.price"),
     ]
-    assert (found.dead_stage.to_pylist(), found.filtered) == (["decode", "validate", "validate", "decode"], 2)
+    assert (found.dead_stage.to_pylist(), found.filtered) == (["value", "rules", "rules", "value"], 2)
 
 
 # ---------------------------------------------------------------------------------------------------------------- from spec to table
@@ -183,7 +183,7 @@ def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
     assert (counts.read, counts.valid, counts.rows, counts.dead, counts.filtered) == (6, 2, 3, 2, 2)
     assert receipt.schema == (("cart", "int64 not null"), ("price", "int64 not null"))
     dead = read_dead(made.sink, made.dead_letters, HOUR)
-    assert (dead["_offset"].to_pylist(), dead["stage"].to_pylist()) == ([3, 4], ["validate", "decode"])
+    assert (dead["_offset"].to_pylist(), dead["stage"].to_pylist()) == ([3, 4], ["rules", "value"])
     assert made.columns().columns[1].constraints == ("less_than_or_equal_to(100)",)
 
 

@@ -46,7 +46,7 @@ def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> Non
     decoded = both(tmp_path)(valued([b"x", b'{"id":-1}', b'{"id":1}', None, b'{"id":-2}']))
     assert (decoded.row_index.to_pylist(), decoded.rows.column("id").to_pylist()) == ([2], [1])
     check = "check:id:greater_than_or_equal_to"
-    assert dead(decoded) == [(0, "decode", "not_json"), (1, "validate", check), (3, "decode", "tombstone"), (4, "validate", check)]
+    assert dead(decoded) == [(0, "value", "not_json"), (1, "rules", check), (3, "value", "tombstone"), (4, "rules", check)]
 
 
 def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:

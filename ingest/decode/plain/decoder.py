@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ingest.decode.text import as_text
 from ingest.errors import SpecError
-from ingest.ports.decoder import Decode, Decoded, Refusal
+from ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
 from ingest.schema.columns import Column, Columns
 from ingest.schema.load import model_now
 from ingest.schema.part import WHOLE, Part
@@ -76,4 +76,4 @@ class PlainDecoder:
             Refusal(tombstones, "tombstone", "Expected a value, got none"),
             Refusal(np.flatnonzero(wrong[kept]), "invalid_utf8", "Expected UTF-8"),
         ]
-        return every.refused("decode", refusals)
+        return every.refused(VALUE, refusals)

@@ -152,14 +152,14 @@ class _Dead:
     """Dead letters as they are found."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, str, str]] = []
+        self._found: list[tuple[int, str, str, str]] = []
 
     def add(self, index: int, refusal: RefusedValueError) -> None:
-        self._found.append((index, refusal.reason, refusal.detail))
+        self._found.append((index, refusal.stage, refusal.reason, refusal.detail))
 
     def arrays(self) -> tuple[pa.Int64Array, pa.StringArray, pa.StringArray, pa.StringArray]:
         """Index, stage, reason and detail, in the order of the messages."""
         self._found.sort()
-        index, reason, detail = list(zip(*self._found, strict=True)) or [(), (), ()]
-        stage = pa.repeat("decode", len(index))
-        return pa.array(index, pa.int64()), stage, pa.array(reason, pa.string()), pa.array(detail, pa.string())
+        index, *words = list(zip(*self._found, strict=True)) or [(), (), (), ()]
+        stage, reason, detail = (pa.array(of, pa.string()) for of in words)
+        return pa.array(index, pa.int64()), stage, reason, detail

@@ -69,8 +69,8 @@ def test_characters_that_can_not_be(options: dict[str, Any], said: str) -> None:
 
 def test_tombstones_and_empty_messages() -> None:
     """A message without a value is a dead letter or is counted; one without bytes is a line of one empty field."""
-    for on_null, letters, dropped in (("dead", [(0, "decode", "tombstone"), (1, "decode", "field_count")], 0),
-                                      ("drop", [(1, "decode", "field_count")], 1)):  # fmt: skip
+    for on_null, letters, dropped in (("dead", [(0, "value", "tombstone"), (1, "schema", "field_count")], 0),
+                                      ("drop", [(1, "schema", "field_count")], 1)):  # fmt: skip
         found = CsvDecoder("models.py:Order", HERE, on_null=on_null).open()(valued([None, b""]))  # type: ignore[arg-type]
         assert (dead(found), found.dropped) == (letters, dropped)
 

@@ -33,7 +33,7 @@ def test_rows_and_dead_letters_of_one_valued() -> None:
     assert decoded.rows.column("id").to_pylist() == [1, 9, 3]
     assert decoded.row_index.to_pylist() == [0, 5, 6]
     reasons = [(1, "tombstone"), (2, "invalid_utf8"), (3, "not_json"), (4, "wrong_type"), (7, "duplicate_key")]
-    assert dead(decoded) == [(i, "decode", reason) for i, reason in reasons]
+    assert dead(decoded) == [(i, "schema" if reason == "wrong_type" else "value", reason) for i, reason in reasons]
     assert decoded.dead_detail.to_pylist()[3] == "Expected int, got str - at $.id"
     assert decoded.dropped == 0
 
@@ -42,13 +42,13 @@ def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
     """Dropped is counted; an empty value and the document `null` are no tombstones."""
     decoded = JsonDecoder("models.py:Scalars", HERE, on_null="drop").open()(valued([None, b'{"id":1}', None, b"null", b""]))
     assert (decoded.dropped, decoded.row_index.to_pylist()) == (2, [1])
-    assert dead(decoded) == [(3, "decode", "wrong_type"), (4, "decode", "not_json")]
+    assert dead(decoded) == [(3, "schema", "wrong_type"), (4, "value", "not_json")]
 
 
 def test_unknown_fields_die_where_the_spec_says_so() -> None:
     """On both ways."""
     decoded = JsonDecoder("models.py:Scalars", HERE, unknown="dead").open()(valued([b'{"id":1}', b'{"id":1,"more":1}']))
-    assert (decoded.row_index.to_pylist(), dead(decoded)) == ([0], [(1, "decode", "unknown_field")])
+    assert (decoded.row_index.to_pylist(), dead(decoded)) == ([0], [(1, "schema", "unknown_field")])
 
 
 def test_lists_and_maps_become_rows() -> None:
@@ -56,7 +56,7 @@ def test_lists_and_maps_become_rows() -> None:
     decoded = NESTED.open()(valued([b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}']))
     assert decoded.rows.schema == Columns.of(Nested).arrow_schema
     assert decoded.rows.column("stock").to_pylist() == [[("x", 1)], None]
-    assert dead(decoded) == [(1, "decode", "wrong_type")]
+    assert dead(decoded) == [(1, "schema", "wrong_type")]
 
 
 @pytest.mark.parametrize("values", [[], [None], [b"x"], [b'{"id":1}']])

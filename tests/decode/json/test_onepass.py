@@ -124,7 +124,7 @@ def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> No
     both = Both(Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())), "ignore", Reading(form))
     own = st.from_regex(re.compile(SPELT[form], re.ASCII), fullmatch=True)
     others = [st.from_regex(re.compile(spelt, re.ASCII), fullmatch=True) for spelt in SPELT.values()]
-    broken = ['"2026-01-05"', '"2026-01-05 24:00:00"', '"2026-01-05 09:00:00 Z"', '"2026-01-05 09:00:00', "1.0"]
+    broken = ['"2026-01-05\x0009:00:00"', '"2026-01-05"', '"2026-01-05 24:00:00"', '"2026-01-05 09:00:00 Z"', '"2026-01-05 09:00:00', "1.0"]
     odd = st.one_of(*others, st.sampled_from(broken))
 
     def written(of: st.SearchStrategy[str]) -> bytes:
@@ -133,6 +133,13 @@ def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> No
     assert both.compare([written(own) for _ in range(3)]) == (3, 3)
     fast, rows = both.compare([written(odd | own) for _ in range(3)])
     assert fast == rows
+
+
+@pytest.mark.parametrize("form", SPELT)
+def test_what_the_model_says_of_a_column_wins(form: TimestampForm) -> None:
+    """A column with a unit of its own has it whatever the spec says of the others."""
+    columns = Columns(tuple(Column(unit, TIMESTAMP, nullable=False, epoch=unit) for unit in ("s", "ms", "us")))
+    assert Both(columns, "ignore", Reading(form)).compare([b'{"s":7,"ms":7,"us":7}']) == (1, 1)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -33,12 +33,12 @@ def test_a_text_is_what_python_takes_for_one(values: list[bytes | None]) -> None
     assert decoded.row_index.to_pylist() == good
     assert decoded.rows["value"].to_pylist() == [(values[i] or b"").decode() for i in good]
     reasons = {i: "tombstone" if value is None else "invalid_utf8" for i, value in enumerate(values) if i not in good}
-    assert dead(decoded) == [(i, "decode", reason) for i, reason in reasons.items()]
+    assert dead(decoded) == [(i, "value", reason) for i, reason in reasons.items()]
 
 
 @pytest.mark.parametrize("kind", ["string", "raw"])
 @pytest.mark.parametrize(("on_null", "rows", "letters", "dropped"), [
-    ("dead", [0, 2], [(1, "decode", "tombstone")], 0), ("drop", [0, 2], [], 1), ("keep", [0, 1, 2], [], 0),
+    ("dead", [0, 2], [(1, "value", "tombstone")], 0), ("drop", [0, 2], [], 1), ("keep", [0, 1, 2], [], 0),
 ])  # fmt: skip
 def test_what_becomes_of_a_tombstone(kind: Any, on_null: Any, rows: list[int], letters: list[Any], dropped: int) -> None:
     """It is a dead letter, is counted, or is a row whose column is null; a value of no bytes is none of these."""

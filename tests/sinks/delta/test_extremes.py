@@ -59,7 +59,7 @@ def test_a_timestamp_that_no_table_holds_does_not_block_its_window(tmp_path: Pat
     planned = plan(sink, 0, (0, 4))
     split, stamps = planned.splits[0], [10**16, -(2**62), 2**62, 1_767_571_200_000]
     rows, letters = (store.stager(planned, 0, "a1")(split) for store in (sink, sink.dead_letters))
-    messages, words = _messages(split, stamps), pa.array(["decode"] * 4)
+    messages, words = _messages(split, stamps), pa.array(["value"] * 4)
     rows.add(pa.RecordBatch.from_arrays([pa.array([1, 2, 3, 4], pa.int64())], ["id"]), messages)
     letters.add(pa.RecordBatch.from_arrays([words, words, words], REASONS.names), messages)
     stagings = [rows.finish(), letters.finish()]

@@ -105,7 +105,7 @@ def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool) -> S
         rows.add(pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS), batch)
         crash_point("write.middle")
     if refused:
-        text = [pa.array([t], pa.string()) for t in ("decode", "truncated", "at $.amount")]
+        text = [pa.array([t], pa.string()) for t in ("value", "truncated", "at $.amount")]
         letters.add(pa.record_batch(text, schema=REASONS), whole.take(pa.array(refused)))
     letters_staged, rows_staged = letters.finish(), rows.finish()
     crash_point("write.after")
