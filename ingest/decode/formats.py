@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "json": "ingest.decode.json.kind:JSON",
+    "avro": "ingest.decode.avro.kind:AVRO",
 }
 
 DecodeSection = Annotated[FormatSection, OfItsKind("format", "json", FORMATS)]

@@ -1,0 +1,367 @@
+"""One pass over the bytes of all messages: what is certainly a row is written down, all else is left alone. Compiled, and never recursive.
+
+It carries out a program (program.py). What it finds it writes to a tape (shared/gather.py); of a message that isn't taken the tape is wound
+back, so that nothing of it is left and none of its neighbours moves. Each byte is looked at a bounded number of times: an item of a block
+has a byte at least, and whatever has none is no instruction.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int64, uint8
+
+from ingest.compiled import compiled, inlined, memory, part, word_at
+from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
+from ingest.decode.avro.program import (
+    ARRAY,
+    BOOLEAN,
+    CALL,
+    COST,
+    COUNT,
+    DECIMAL_OCTETS,
+    DIVISOR,
+    DOUBLE,
+    ENUM,
+    FACTOR,
+    FIRST,
+    FIXED_ANY,
+    FLOAT,
+    HIGH,
+    KEYED,
+    LOOP,
+    LOW,
+    MISSING,
+    NEXT,
+    NODE,
+    OCTETS_ANY,
+    OCTETS_TEXT,
+    OP,
+    PRESENT,
+    RETURN,
+    SPACE,
+    UNION,
+    VARINT,
+    VARINT_FLOAT,
+    WIDTH,
+)  # fmt: skip
+from ingest.decode.avro.strict import MAX_DEPTH
+from ingest.decode.shared.octets import EDGES, OCTETS, byte, character_end
+from ingest.decode.shared.words import below
+
+_U = np.uint64
+_TOPS = _U(0x8080_8080_8080_8080)
+_HASH_STEP = _U(0x9E3779B97F4A7C15)
+_LOWEST = -(1 << 63)
+_WIDEST = 16
+"""Bytes of a decimal that are certain; more of them are leading ones."""
+
+MOST_PROBES = 100
+"""Steps of the search for an equal key. By chance it never takes so many: the table is kept more than half empty."""
+
+ENTRIES, MAPS, MESSAGES, KEYS_MASK, SPACES = range(5)
+"""What stands at which place of the state: entries of the tape; maps that were opened and messages that were begun, ever; how the
+hashes of keys are indexed; the spaces."""
+FRAMES = 5
+FRAME = 6
+INSTRUCTION, REMAINING, BLOCK_END, BEGIN, INDEX, MAP_NUMBER = range(FRAME)
+"""Of an array or map that is open, or a call: where it goes on; items that its block still has, the one that is read among them; where its
+block ends, or -1; where its items begin; which value of its node it is; its own number."""
+ITEMS = FRAMES + FRAME * MAX_DEPTH
+"""Behind the frames: how many items each space has, now and before the message. Space 0 has the rows."""
+
+
+def room_for_keys(length: int) -> int:
+    """Places for the keys in so many bytes: a power of two, at least twice as many. One with its value has two bytes."""
+    room = 64
+    while room < length:
+        room *= 2
+    return room
+
+
+_room_for_keys = part(room_for_keys)
+
+
+@inlined
+def varint(data, at, end, most):
+    """Behind the number at `at`, or -1; and the number."""
+    if at < end and byte(data, at) < 128:
+        first = byte(data, at)
+        return at + 1, (first >> 1) ^ -(first & 1)
+    return long_varint(data, at, end, most)
+
+
+@part
+def long_varint(data, at, end, most):
+    """The same for a number of any length."""
+    number = _U(0)
+    for i in range(most):
+        if at >= end:
+            return -1, 0
+        piece = byte(data, at)
+        number |= _U(piece & 127) << _U(7 * i)
+        at += 1
+        if piece < 128:
+            if i == LONG_BYTES - 1 and piece > 1:
+                return -1, 0
+            if most == INT_BYTES and number >> _U(32):
+                return -1, 0
+            return at, np.int64(number >> _U(1)) ^ -np.int64(number & _U(1))
+    return -1, 0
+
+
+@part
+def is_utf8(data, at, end):
+    """Whether these bytes are."""
+    while at < end:
+        if at + 8 <= end and word_at(data, at) & _TOPS == _U(0):
+            at += 8
+        elif byte(data, at) < 128:
+            at += 1
+        else:
+            at = character_end(data, at, end)
+            if at < 0:
+                return False
+    return True
+
+
+@part
+def is_new(data, at, n, end, number, state, keys):
+    """Whether no key with this hash was in the map before; the keys of all maps of a message share one table."""
+    h = _U(n) ^ _U(number) * _HASH_STEP
+    while n > 0:
+        if at + 8 <= end:
+            word = word_at(data, at) & below(min(n, 8))
+        else:
+            word = _U(0)
+            for i in range(min(n, 8)):
+                word |= _U(data[at + i]) << _U(8 * i)
+        h = (h ^ word) * _HASH_STEP
+        h ^= h >> _U(29)
+        at, n = at + 8, n - 8
+    h *= _HASH_STEP
+    own, mask = np.int64(h ^ h >> _U(32)), state[KEYS_MASK]
+    place = own & mask
+    for _ in range(MOST_PROBES):
+        if keys[2 * place] != state[MESSAGES]:
+            keys[2 * place] = state[MESSAGES]
+            keys[2 * place + 1] = own
+            return True
+        if keys[2 * place + 1] == own:
+            return False
+        place = (place + 1) & mask
+    return False
+
+
+@part
+def decimal(data, at, n, low, high):
+    """Whether it is certain, and the high and low half of the number in n bytes, the highest first, that is at most (high, low)."""
+    if n < 1 or n > _WIDEST:
+        return False, _U(0), _U(0)
+    sign = _U(0) - _U(byte(data, at) >> 7)
+    upper = lower = sign
+    for i in range(n):
+        upper = upper << _U(8) | lower >> _U(56)
+        lower = lower << _U(8) | _U(byte(data, at + i))
+    size_low = (lower ^ sign) - sign
+    size_high = (upper ^ sign) + _U(sign != 0 and size_low == 0)
+    return size_high < _U(high) or (size_high == _U(high) and size_low <= _U(low)), upper, lower
+
+
+@inlined
+def put(tape, entry, node, index, value):
+    """Write one value down, and where the next entry goes."""
+    tape[np.uintp(2 * entry)] = node << 32 | index
+    tape[np.uintp(2 * entry + 1)] = value
+    return entry + 1
+
+
+@inlined
+def message(data, at, end, begin, budget, numbers, state, tape, keys):
+    """Whether the message is a row."""
+    pc, frame, index, entry = begin, FRAMES - FRAME, state[ITEMS], state[ENTRIES]
+    while True:
+        row = pc * WIDTH
+        op, node = numbers[np.uintp(row + OP)], numbers[np.uintp(row + NODE)]
+        pc = numbers[np.uintp(row + NEXT)]
+        if op == VARINT or op == VARINT_FLOAT:
+            at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
+            if at < 0 or value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]:
+                return False
+            if node >= 0:
+                if op == VARINT_FLOAT:
+                    value = np.float64(value).view(np.int64)
+                else:
+                    divisor = numbers[np.uintp(row + DIVISOR)]
+                    if divisor != 1:
+                        if value % divisor:
+                            return False
+                        value //= divisor
+                    value *= numbers[np.uintp(row + FACTOR)]
+                entry = put(tape, entry, node, index, value)
+        elif op == OCTETS_TEXT or op == OCTETS_ANY:
+            at, n = varint(data, at, end, LONG_BYTES)
+            if at < 0 or n < 0 or n > end - at or (op == OCTETS_TEXT and not is_utf8(data, at, at + n)):
+                return False
+            if node >= 0:
+                entry = put(tape, entry, node, index, at << 32 | n << 1)
+            at += n
+        elif op == UNION:
+            at, branch = varint(data, at, end, INT_BYTES)
+            if at < 0 or branch < 0 or branch >= numbers[np.uintp(row + COUNT)]:
+                return False
+            pc = numbers[np.uintp(numbers[np.uintp(row + FIRST)] + branch)]
+        elif op == DOUBLE:
+            if end - at < 8:
+                return False
+            if node >= 0:
+                entry = put(tape, entry, node, index, np.int64(word_at(data, at)))
+            at += 8
+        elif op == BOOLEAN:
+            if at >= end or byte(data, at) > 1:
+                return False
+            if node >= 0:
+                entry = put(tape, entry, node, index, byte(data, at))
+            at += 1
+        elif op == ENUM:
+            at, symbol = varint(data, at, end, INT_BYTES)
+            if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
+                return False
+            if node >= 0:
+                entry = put(tape, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)])
+        elif op == LOOP:
+            state[frame + REMAINING] -= 1
+            if state[frame + REMAINING] == 0:
+                at, ended = next_block(data, at, end, frame, numbers[np.uintp(row + KEYED)], state)
+                if at < 0:
+                    return False
+                if ended:
+                    index = state[frame + INDEX]
+                    if node >= 0:
+                        items = state[ITEMS + numbers[np.uintp(row + SPACE)]] - state[frame + BEGIN]
+                        entry = put(tape, entry, node, index, items << 1)
+                    frame -= FRAME
+                    continue
+            space = ITEMS + numbers[np.uintp(row + SPACE)]
+            pc = numbers[np.uintp(row + FIRST)]
+            if node >= 0:
+                budget -= numbers[np.uintp(row + COST)]
+                if budget < 0:
+                    return False
+                index = state[space]
+                state[space] += 1
+            if numbers[np.uintp(row + KEYED)] == 1:
+                at, n = varint(data, at, end, LONG_BYTES)
+                if at < 0 or n < 0 or n > end - at or not is_utf8(data, at, at + n):
+                    return False
+                if node >= 0:
+                    if not is_new(data, at, n, end, state[frame + MAP_NUMBER], state, keys):
+                        return False
+                    entry = put(tape, entry, numbers[np.uintp(row + COUNT)], index, at << 32 | n << 1)
+                at += n
+        elif op == ARRAY or op == CALL:
+            frame += FRAME
+            if frame >= ITEMS:
+                return False
+            if op == CALL:
+                state[frame + INSTRUCTION] = pc
+                pc = numbers[np.uintp(row + FIRST)]
+                continue
+            state[MAPS] += 1
+            state[frame + REMAINING] = 1
+            state[frame + BLOCK_END] = -1
+            state[frame + BEGIN] = state[ITEMS + numbers[np.uintp(row + SPACE)]]
+            state[frame + INDEX] = index
+            state[frame + MAP_NUMBER] = state[MAPS]
+        elif op == RETURN:
+            pc = state[frame + INSTRUCTION]
+            frame -= FRAME
+        elif op == PRESENT:
+            if node >= 0:
+                entry = put(tape, entry, node, index, 0)
+        elif op == FIXED_ANY:
+            n = numbers[np.uintp(row + COUNT)]
+            if end - at < n:
+                return False
+            if node >= 0:
+                entry = put(tape, entry, node, index, at << 32 | n << 1)
+            at += n
+        elif op == FLOAT:
+            if end - at < 4:
+                return False
+            if node >= 0:
+                bits = np.uint32(0)
+                for i in range(4):
+                    bits |= np.uint32(byte(data, at + i)) << np.uint32(8 * i)
+                entry = put(tape, entry, node, index, np.float64(np.uint32(bits).view(np.float32)).view(np.int64))
+            at += 4
+        elif op == DECIMAL_OCTETS:
+            n = numbers[np.uintp(row + COUNT)]
+            if n == 0:
+                at, n = varint(data, at, end, LONG_BYTES)
+            if at < 0 or n < 0 or n > end - at:
+                return False
+            sure, upper, lower = decimal(data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)])
+            if not sure:
+                return False
+            entry = put(tape, entry, node, index, np.int64(lower))
+            if numbers[np.uintp(row + KEYED)]:
+                entry = put(tape, entry, node, index, np.int64(upper))
+            at += n
+        elif op == MISSING:
+            return False
+        else:
+            state[ENTRIES] = entry
+            return at == end
+
+
+@part
+def next_block(data, at, end, frame, keyed, state):
+    """Behind the head of an array's or map's next block, or -1; and whether that is the end of all of them."""
+    if state[frame + BLOCK_END] >= 0 and state[frame + BLOCK_END] != at:
+        return -1, False
+    at, count = varint(data, at, end, LONG_BYTES)
+    if at < 0 or count == 0:
+        return at, True
+    state[frame + BLOCK_END] = -1
+    if count < 0:
+        at, size = varint(data, at, end, LONG_BYTES)
+        if at < 0 or size < 0 or size > end - at or count == _LOWEST:
+            return -1, False
+        count = -count
+        state[frame + BLOCK_END] = at + size
+    if keyed == 2:
+        count = 1  # none of them has a byte: the next thing is a block again
+    elif count > end - at:
+        return -1, False
+    state[frame + REMAINING] = count
+    return at, False
+
+
+@part
+def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys):
+    """Whether the message is a row. If not, all is as it was before."""
+    spaces = state[SPACES]
+    for space in range(ITEMS, ITEMS + spaces):
+        state[space + spaces] = state[space]
+    state[MESSAGES] += 1
+    state[KEYS_MASK] = _room_for_keys(end - at) - 1
+    if message(data, at, end, begin, budget, numbers, state, tape, keys):
+        state[ITEMS] += 1
+        return True
+    for space in range(ITEMS, ITEMS + spaces):
+        state[space] = state[space + spaces]
+    return False
+
+
+@compiled((OCTETS, EDGES, EDGES, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
+def scan(data, begins, ends, begin, free, share, numbers, state, tape, keys, taken):
+    """Write down the messages between `begins` and `ends` that are certainly rows, and say in `taken` which.
+
+    `begin`: the program's first instruction; `free`, `share`: what a message's items may cost, and how much more for each of its bytes.
+    """
+    begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
+    data_at, numbers_at, state_at, tape_at, keys_at = memory(data), memory(numbers), memory(state), memory(tape), memory(keys)
+    for i in range(len(begins)):
+        at, end = np.int64(begin_at[i]), np.int64(end_at[i])
+        budget = free + share * (end - at)
+        taken_at[i] = message_or_nothing(data_at, at, end, begin, budget, numbers_at, state_at, tape_at, keys_at)
