@@ -151,9 +151,9 @@ def words(kind: AvroType) -> str:
 
 def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool:
     if isinstance(kind, EnumType):
-        return column == pa.string()
+        return bool(column == pa.string())
     if isinstance(kind, FixedType):
-        return _decimal_fits(kind, column) if pa.types.is_decimal(column) else column == pa.binary()
+        return _decimal_fits(kind, column) if pa.types.is_decimal(column) else bool(column == pa.binary())
     if not isinstance(kind, PrimitiveType):
         return False
     if kind.name in {"int", "long"}:
@@ -169,7 +169,9 @@ def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool
 
 def _decimal_fits(kind: PrimitiveType | FixedType, column: pa.DataType) -> bool:
     decimal = kind.logical
-    return decimal is not None and decimal.name == "decimal" and column.scale == decimal.scale and column.precision >= decimal.precision
+    if decimal is None or decimal.name != "decimal":
+        return False
+    return bool(column.scale == decimal.scale and column.precision >= decimal.precision)
 
 
 def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> IntegerRule | None:

@@ -1,4 +1,4 @@
-"""A schema and columns as a program of numbers, which the compiled pass carries out: an instruction for each value, in the order of the bytes.
+"""A schema and columns as a program of numbers, which the compiled pass carries out: an instruction a value, in the order of the bytes.
 
 Records are no instructions: their fields follow each other, and what comes behind is said by each instruction. What may hold itself (a
 record that no column is for) is called, and returns; arrays and maps come back to an instruction of theirs for each item.
@@ -28,10 +28,10 @@ from ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, MAP, WIDE, Nod
 from ingest.schema.columns import Columns
 
 (
-    VARINT, VARINT_FLOAT, OCTETS_TEXT, OCTETS_ANY, FIXED_ANY, DOUBLE, FLOAT, BOOLEAN, UNION, ENUM, DECIMAL_OCTETS, PRESENT, ARRAY, LOOP,
-    CALL, RETURN, MISSING, END,
+    VARINT, VARINT_FLOAT, OCTETS_TEXT, OCTETS_ANY, DOUBLE, BOOLEAN, FLOAT, FIXED_ANY, UNION, ENUM, LOOP, ARRAY, CALL, PRESENT,
+    DECIMAL_OCTETS, RETURN, END, MISSING,
 ) = range(18)  # fmt: skip
-"""Instructions.
+"""Instructions; the pass goes by their order.
 
 `OCTETS_TEXT`: a length, and so many bytes of UTF-8; `OCTETS_ANY`: of anything; `FIXED_ANY`: `COUNT` bytes; `DECIMAL_OCTETS`: `COUNT` bytes,
 or after a length if that is 0; `PRESENT`: a struct is there; `ARRAY`: an array or a map begins; `LOOP`: its next item, block, or end;

@@ -21,6 +21,7 @@ from ingest.decode.avro.program import (
     DECIMAL_OCTETS,
     DIVISOR,
     DOUBLE,
+    END,
     ENUM,
     FACTOR,
     FIRST,
@@ -30,7 +31,6 @@ from ingest.decode.avro.program import (
     KEYED,
     LOOP,
     LOW,
-    MISSING,
     NEXT,
     NODE,
     OCTETS_ANY,
@@ -40,7 +40,6 @@ from ingest.decode.avro.program import (
     RETURN,
     SPACE,
     UNION,
-    VARINT,
     VARINT_FLOAT,
     WIDTH,
 )  # fmt: skip
@@ -53,7 +52,7 @@ _TOPS = _U(0x8080_8080_8080_8080)
 _HASH_STEP = _U(0x9E3779B97F4A7C15)
 _LOWEST = -(1 << 63)
 _WIDEST = 16
-"""Bytes of a decimal that are certain; more of them are leading ones."""
+"""Bytes of the widest decimal."""
 
 MOST_PROBES = 100
 """Steps of the search for an equal key. By chance it never takes so many: the table is kept more than half empty."""
@@ -155,11 +154,15 @@ def is_new(data, at, n, end, number, state, keys):
 @part
 def decimal(data, at, n, low, high):
     """Whether it is certain, and the high and low half of the number in n bytes, the highest first, that is at most (high, low)."""
-    if n < 1 or n > _WIDEST:
+    if n < 1:
         return False, _U(0), _U(0)
     sign = _U(0) - _U(byte(data, at) >> 7)
     upper = lower = sign
-    for i in range(n):
+    for i in range(n - _WIDEST + 1):  # 128 bits are more than any column has: what stands before them are signs, and their first is one
+        piece = byte(data, at + i) ^ np.int64(sign & _U(255))
+        if piece >= 128 or (piece and i < n - _WIDEST):
+            return False, _U(0), _U(0)
+    for i in range(max(n - _WIDEST, 0), n):
         upper = upper << _U(8) | lower >> _U(56)
         lower = lower << _U(8) | _U(byte(data, at + i))
     size_low = (lower ^ sign) - sign
@@ -176,142 +179,188 @@ def put(tape, entry, node, index, value):
 
 
 @inlined
+def octets(data, at, end):
+    """Where so many bytes begin as the length at `at` says, or -1; and how many."""
+    at, n = varint(data, at, end, LONG_BYTES)
+    return (-1, 0) if at < 0 or n < 0 or n > end - at else (at, n)
+
+
+@inlined
+def integer(data, at, end, row, op, node, index, numbers, tape, entry):
+    """Of a number: behind it, or -1; and where the next entry goes."""
+    at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
+    if at < 0 or value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]:
+        return -1, entry
+    if node < 0:
+        return at, entry
+    if op == VARINT_FLOAT:
+        return at, put(tape, entry, node, index, np.float64(value).view(np.int64))
+    divisor = numbers[np.uintp(row + DIVISOR)]
+    if divisor != 1:
+        if value % divisor:
+            return -1, entry
+        value //= divisor
+    return at, put(tape, entry, node, index, value * numbers[np.uintp(row + FACTOR)])
+
+
+@inlined
+def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
+    """The same of what always has so many bytes."""
+    n = 8 if op == DOUBLE else 1 if op == BOOLEAN else 4 if op == FLOAT else numbers[np.uintp(row + COUNT)]
+    if end - at < n or (op == BOOLEAN and byte(data, at) > 1):
+        return -1, entry
+    if node >= 0:
+        if op == DOUBLE:
+            value = np.int64(word_at(data, at))
+        elif op == BOOLEAN:
+            value = byte(data, at)
+        elif op == FLOAT:
+            value = single(data, at)
+        else:
+            value = at << 32 | n << 1
+        entry = put(tape, entry, node, index, value)
+    return at + n, entry
+
+
+@inlined
+def single(data, at):
+    """A float of four bytes as a double, whose bits are a number."""
+    bits = np.uint32(0)
+    for i in range(4):
+        bits |= np.uint32(byte(data, at + i)) << np.uint32(8 * i)
+    return np.float64(np.uint32(bits).view(np.float32)).view(np.int64)
+
+
+@part
+def wide(data, at, end, row, node, index, numbers, tape, entry):
+    """The same of a decimal."""
+    n = numbers[np.uintp(row + COUNT)]
+    if n == 0:
+        at, n = octets(data, at, end)
+    if at < 0 or n > end - at:
+        return -1, entry
+    sure, upper, lower = decimal(data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)])
+    if not sure:
+        return -1, entry
+    entry = put(tape, entry, node, index, np.int64(lower))
+    if numbers[np.uintp(row + KEYED)]:
+        entry = put(tape, entry, node, index, np.int64(upper))
+    return at + n, entry
+
+
+@inlined
+def enum(data, at, end, row, node, index, numbers, tape, entry):
+    """The same of an enum."""
+    at, symbol = varint(data, at, end, INT_BYTES)
+    if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
+        return -1, entry
+    if node >= 0:
+        entry = put(tape, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)])
+    return at, entry
+
+
+@inlined
+def opened(row, frame, index, numbers, state):
+    """An array or a map is open."""
+    state[MAPS] += 1
+    state[frame + REMAINING] = 1
+    state[frame + BLOCK_END] = -1
+    state[frame + BEGIN] = state[ITEMS + numbers[np.uintp(row + SPACE)]]
+    state[frame + INDEX] = index
+    state[frame + MAP_NUMBER] = state[MAPS]
+
+
+@inlined
+def key(data, at, end, row, frame, node, index, numbers, state, tape, entry, keys):
+    """Of a map's key: behind it, or -1; and where the next entry goes."""
+    at, n = octets(data, at, end)
+    if at < 0 or not is_utf8(data, at, at + n):
+        return -1, entry
+    if node >= 0:
+        if not is_new(data, at, n, end, state[frame + MAP_NUMBER], state, keys):
+            return -1, entry
+        entry = put(tape, entry, numbers[np.uintp(row + COUNT)], index, at << 32 | n << 1)
+    return at + n, entry
+
+
+@inlined
+def next_item(data, at, end, row, pc, frame, budget, node, index, numbers, state, tape, entry, keys):
+    """Into the next item of an array or a map, or out of it: where that is, or -1; the instruction, the frame and the rest there."""
+    state[frame + REMAINING] -= 1
+    if state[frame + REMAINING] == 0:
+        at, ended = next_block(data, at, end, frame, numbers[np.uintp(row + KEYED)], state)
+        if ended:
+            if node >= 0:
+                items = state[ITEMS + numbers[np.uintp(row + SPACE)]] - state[frame + BEGIN]
+                entry = put(tape, entry, node, state[frame + INDEX], items << 1)
+            return at, pc, frame - FRAME, budget, state[frame + INDEX], entry
+        if at < 0:
+            return -1, pc, frame, budget, index, entry
+    if node >= 0:
+        space = ITEMS + numbers[np.uintp(row + SPACE)]
+        index = state[space]
+        state[space] += 1
+        budget -= numbers[np.uintp(row + COST)]
+        if budget < 0:
+            return -1, pc, frame, budget, index, entry
+    if numbers[np.uintp(row + KEYED)] == 1:
+        at, entry = key(data, at, end, row, frame, node, index, numbers, state, tape, entry, keys)
+    return at, numbers[np.uintp(row + FIRST)], frame, budget, index, entry
+
+
+@inlined
 def message(data, at, end, begin, budget, numbers, state, tape, keys):
     """Whether the message is a row."""
     pc, frame, index, entry = begin, FRAMES - FRAME, state[ITEMS], state[ENTRIES]
-    while True:
+    while at >= 0:
         row = pc * WIDTH
         op, node = numbers[np.uintp(row + OP)], numbers[np.uintp(row + NODE)]
         pc = numbers[np.uintp(row + NEXT)]
-        if op == VARINT or op == VARINT_FLOAT:
-            at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
-            if at < 0 or value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]:
-                return False
-            if node >= 0:
-                if op == VARINT_FLOAT:
-                    value = np.float64(value).view(np.int64)
-                else:
-                    divisor = numbers[np.uintp(row + DIVISOR)]
-                    if divisor != 1:
-                        if value % divisor:
-                            return False
-                        value //= divisor
-                    value *= numbers[np.uintp(row + FACTOR)]
-                entry = put(tape, entry, node, index, value)
-        elif op == OCTETS_TEXT or op == OCTETS_ANY:
-            at, n = varint(data, at, end, LONG_BYTES)
-            if at < 0 or n < 0 or n > end - at or (op == OCTETS_TEXT and not is_utf8(data, at, at + n)):
+        if op <= VARINT_FLOAT:
+            at, entry = integer(data, at, end, row, op, node, index, numbers, tape, entry)
+        elif op <= OCTETS_ANY:
+            at, n = octets(data, at, end)
+            if at < 0 or (op == OCTETS_TEXT and not is_utf8(data, at, at + n)):
                 return False
             if node >= 0:
                 entry = put(tape, entry, node, index, at << 32 | n << 1)
             at += n
+        elif op <= FIXED_ANY:
+            at, entry = fixed(data, at, end, row, op, node, index, numbers, tape, entry)
         elif op == UNION:
             at, branch = varint(data, at, end, INT_BYTES)
             if at < 0 or branch < 0 or branch >= numbers[np.uintp(row + COUNT)]:
                 return False
             pc = numbers[np.uintp(numbers[np.uintp(row + FIRST)] + branch)]
-        elif op == DOUBLE:
-            if end - at < 8:
-                return False
-            if node >= 0:
-                entry = put(tape, entry, node, index, np.int64(word_at(data, at)))
-            at += 8
-        elif op == BOOLEAN:
-            if at >= end or byte(data, at) > 1:
-                return False
-            if node >= 0:
-                entry = put(tape, entry, node, index, byte(data, at))
-            at += 1
         elif op == ENUM:
-            at, symbol = varint(data, at, end, INT_BYTES)
-            if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
-                return False
-            if node >= 0:
-                entry = put(tape, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)])
+            at, entry = enum(data, at, end, row, node, index, numbers, tape, entry)
         elif op == LOOP:
-            state[frame + REMAINING] -= 1
-            if state[frame + REMAINING] == 0:
-                at, ended = next_block(data, at, end, frame, numbers[np.uintp(row + KEYED)], state)
-                if at < 0:
-                    return False
-                if ended:
-                    index = state[frame + INDEX]
-                    if node >= 0:
-                        items = state[ITEMS + numbers[np.uintp(row + SPACE)]] - state[frame + BEGIN]
-                        entry = put(tape, entry, node, index, items << 1)
-                    frame -= FRAME
-                    continue
-            space = ITEMS + numbers[np.uintp(row + SPACE)]
-            pc = numbers[np.uintp(row + FIRST)]
-            if node >= 0:
-                budget -= numbers[np.uintp(row + COST)]
-                if budget < 0:
-                    return False
-                index = state[space]
-                state[space] += 1
-            if numbers[np.uintp(row + KEYED)] == 1:
-                at, n = varint(data, at, end, LONG_BYTES)
-                if at < 0 or n < 0 or n > end - at or not is_utf8(data, at, at + n):
-                    return False
-                if node >= 0:
-                    if not is_new(data, at, n, end, state[frame + MAP_NUMBER], state, keys):
-                        return False
-                    entry = put(tape, entry, numbers[np.uintp(row + COUNT)], index, at << 32 | n << 1)
-                at += n
-        elif op == ARRAY or op == CALL:
+            at, pc, frame, budget, index, entry = next_item(
+                data, at, end, row, pc, frame, budget, node, index, numbers, state, tape, entry, keys
+            )
+        elif op <= CALL:
             frame += FRAME
             if frame >= ITEMS:
                 return False
-            if op == CALL:
+            if op == ARRAY:
+                opened(row, frame, index, numbers, state)
+            else:
                 state[frame + INSTRUCTION] = pc
                 pc = numbers[np.uintp(row + FIRST)]
-                continue
-            state[MAPS] += 1
-            state[frame + REMAINING] = 1
-            state[frame + BLOCK_END] = -1
-            state[frame + BEGIN] = state[ITEMS + numbers[np.uintp(row + SPACE)]]
-            state[frame + INDEX] = index
-            state[frame + MAP_NUMBER] = state[MAPS]
-        elif op == RETURN:
-            pc = state[frame + INSTRUCTION]
-            frame -= FRAME
         elif op == PRESENT:
             if node >= 0:
                 entry = put(tape, entry, node, index, 0)
-        elif op == FIXED_ANY:
-            n = numbers[np.uintp(row + COUNT)]
-            if end - at < n:
-                return False
-            if node >= 0:
-                entry = put(tape, entry, node, index, at << 32 | n << 1)
-            at += n
-        elif op == FLOAT:
-            if end - at < 4:
-                return False
-            if node >= 0:
-                bits = np.uint32(0)
-                for i in range(4):
-                    bits |= np.uint32(byte(data, at + i)) << np.uint32(8 * i)
-                entry = put(tape, entry, node, index, np.float64(np.uint32(bits).view(np.float32)).view(np.int64))
-            at += 4
         elif op == DECIMAL_OCTETS:
-            n = numbers[np.uintp(row + COUNT)]
-            if n == 0:
-                at, n = varint(data, at, end, LONG_BYTES)
-            if at < 0 or n < 0 or n > end - at:
-                return False
-            sure, upper, lower = decimal(data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)])
-            if not sure:
-                return False
-            entry = put(tape, entry, node, index, np.int64(lower))
-            if numbers[np.uintp(row + KEYED)]:
-                entry = put(tape, entry, node, index, np.int64(upper))
-            at += n
-        elif op == MISSING:
-            return False
-        else:
+            at, entry = wide(data, at, end, row, node, index, numbers, tape, entry)
+        elif op == RETURN:
+            pc = state[frame + INSTRUCTION]
+            frame -= FRAME
+        elif op == END and at == end:
             state[ENTRIES] = entry
-            return at == end
+            return True
+        else:
+            return False
+    return False
 
 
 @part
@@ -321,7 +370,7 @@ def next_block(data, at, end, frame, keyed, state):
         return -1, False
     at, count = varint(data, at, end, LONG_BYTES)
     if at < 0 or count == 0:
-        return at, True
+        return at, at >= 0
     state[frame + BLOCK_END] = -1
     if count < 0:
         at, size = varint(data, at, end, LONG_BYTES)
@@ -345,7 +394,7 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys)
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    if message(data, at, end, begin, budget, numbers, state, tape, keys):
+    if message(data, at, end, begin, budget, numbers, state, tape, keys):  # it counts its entries of the tape only if it is one
         state[ITEMS] += 1
         return True
     for space in range(ITEMS, ITEMS + spaces):

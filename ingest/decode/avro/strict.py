@@ -31,30 +31,49 @@ from ingest.schema.columns import Column, Columns
 MAX_DEPTH = 100
 """Arrays, maps and records that no column is for, in one another."""
 
-Read = Callable[["_Cursor", str], Any]
+Path = tuple[Any, str | int]
+"""Where a value is: the path of what it lies in, or None, and its own step. It is put together only where it is told."""
+
+Read = Callable[["_Cursor", Path], Any]
 """(where in the message, the path there) -> the value as pyarrow takes it, None for null; raises RefusedValueError."""
 
 
+_ROOT: Path = (None, "$")
+
+
+def _refused(reason: str, what: str, path: Path) -> RefusedValueError:
+    steps: list[str] = []
+    at: Any = path
+    while at is not None:
+        at, step = at
+        steps.append(f"[{step}]" if isinstance(step, int) else step)
+    return RefusedValueError(reason, what, "".join(reversed(steps)))
+
+
 class _Cursor:
-    """A place in a message, how deep in it, and what its items may still cost."""
+    """A place in a message, how deep in it, and what its items may still cost. `keep`: whether what is read is wanted, or only judged."""
 
-    __slots__ = ("at", "data", "depth", "left")
+    __slots__ = ("at", "data", "depth", "keep", "left")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, keep: bool) -> None:
         self.data = data
+        self.keep = keep
         self.at = 0
         self.depth = 0
         self.left = budget(len(data))
 
-    def take(self, count: int, path: str) -> bytes:
+    def take(self, count: int, path: Path) -> bytes:
         """The next bytes."""
         if not 0 <= count <= len(self.data) - self.at:
             raise self.malformed("a negative length" if count < 0 else "the message ends within a value", path)
         self.at += count
         return self.data[self.at - count : self.at]
 
-    def varint(self, path: str, most: int = LONG_BYTES) -> int:
+    def varint(self, path: Path, most: int = LONG_BYTES) -> int:
         """An int of at most 5 bytes, or a long of at most 10."""
+        if self.at < len(self.data) and (byte := self.data[self.at]) < 128:
+            self.at += 1
+            return (byte >> 1) ^ -(byte & 1)
         number = 0
         for i in range(most):
             byte = self.take(1, path)[0]
@@ -65,21 +84,21 @@ class _Cursor:
                 return (number >> 1) ^ -(number & 1)
         raise self.malformed("a number is too long", path)
 
-    def malformed(self, what: str, path: str) -> RefusedValueError:
+    def malformed(self, what: str, path: Path) -> RefusedValueError:
         """That these are no bytes of the schema's."""
-        return RefusedValueError("not_avro", f"Avro is malformed: {what} (byte {self.at})", path)
+        return _refused("not_avro", f"Avro is malformed: {what} (byte {self.at})", path)
 
-    def descend(self, path: str) -> None:
+    def descend(self, path: Path) -> None:
         """Into an array, a map, or a record that no column is for."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise RefusedValueError("too_deep", f"Expected at most {MAX_DEPTH} arrays, maps and records in one another", path)
+            raise _refused("too_deep", f"Expected at most {MAX_DEPTH} arrays, maps and records in one another", path)
 
-    def spend(self, cost: int, path: str) -> None:
+    def spend(self, cost: int, path: Path) -> None:
         """For an item of a list or an entry of a map."""
         self.left -= cost
         if self.left < 0:
-            raise RefusedValueError("too_large", "Expected items that fit into 32 bytes a byte of the message", path)
+            raise _refused("too_large", "Expected items that fit into 32 bytes a byte of the message", path)
 
 
 class StrictAvro:
@@ -91,18 +110,23 @@ class StrictAvro:
         self._skipped: dict[str, list[tuple[str, Read]]] = {}
         by_name = {column.name: column for column in columns.columns}
         self._order = list(by_name)
-        self._fields = [(name, self._field(kind, by_name.get(name))) for name, kind in schema.records[schema.root].fields]
+        self._fields = [(name, f".{name}", self._field(kind, by_name.get(name))) for name, kind in schema.records[schema.root].fields]
 
     def decode(self, message: bytes) -> list[Any]:
         """The values of the columns, in order, as pyarrow takes them.
 
+        It is judged first, for values as Python's objects may take a hundred times the memory of the message.
+
         Raises:
             RefusedValueError: with the reason.
         """
-        cursor = _Cursor(message)
-        row = {name: read(cursor, f"$.{name}") for name, read in self._fields}
-        if cursor.at < len(message):
-            raise cursor.malformed("there are bytes behind the record", "$")
+        self._read(_Cursor(message, keep=False))
+        return self._read(_Cursor(message, keep=True))
+
+    def _read(self, cursor: _Cursor) -> list[Any]:
+        row = {name: read(cursor, (_ROOT, step)) for name, step, read in self._fields}
+        if cursor.at < len(cursor.data):
+            raise cursor.malformed("there are bytes behind the record", _ROOT)
         return [row[name] for name in self._order]
 
     def _field(self, kind: AvroType, column: Column | None) -> Read:
@@ -132,13 +156,17 @@ class StrictAvro:
     def _struct(self, kind: NamedReference, column: pa.DataType) -> Read:
         wanted = {field.name: field.type for field in column}
         fields = [
-            (name, name in wanted, self._value(of, wanted[name]) if name in wanted else self._skip(of))
+            (name, f".{name}", name in wanted, self._value(of, wanted[name]) if name in wanted else self._skip(of))
             for name, of in self._schema.records[kind.name].fields
         ]
 
-        def read(cursor: _Cursor, path: str) -> dict[str, Any]:
-            values = [(name, kept, of(cursor, f"{path}.{name}")) for name, kept, of in fields]
-            return {name: value for name, kept, value in values if kept}
+        def read(cursor: _Cursor, path: Path) -> dict[str, Any]:
+            found = {}
+            for name, step, kept, of in fields:
+                value = of(cursor, (path, step))
+                if kept and cursor.keep:
+                    found[name] = value
+            return found
 
         return read
 
@@ -165,34 +193,34 @@ class StrictAvro:
         """By the name, so that a record may hold itself."""
         if name not in self._skipped:
             fields = self._skipped[name] = []
-            fields += [(field, self._skip(kind)) for field, kind in self._schema.records[name].fields]
+            fields += [(f".{field}", self._skip(kind)) for field, kind in self._schema.records[name].fields]
         fields = self._skipped[name]
 
-        def read(cursor: _Cursor, path: str) -> None:
+        def read(cursor: _Cursor, path: Path) -> None:
             cursor.descend(path)
-            for field, skip in fields:
-                skip(cursor, f"{path}.{field}")
+            for step, skip in fields:
+                skip(cursor, (path, step))
             cursor.depth -= 1
 
         return read
 
 
-def _null(_cursor: _Cursor, _path: str) -> None:
+def _null(_cursor: _Cursor, _path: Path) -> None:
     return None
 
 
 def _required(read: Read) -> Read:
-    def required(cursor: _Cursor, path: str) -> Any:
+    def required(cursor: _Cursor, path: Path) -> Any:
         value = read(cursor, path)
         if value is None:
-            raise RefusedValueError("missing", "Expected a value, got null", path)
+            raise _refused("missing", "Expected a value, got null", path)
         return value
 
     return required
 
 
 def _union(branches: list[Read]) -> Read:
-    def read(cursor: _Cursor, path: str) -> Any:
+    def read(cursor: _Cursor, path: Path) -> Any:
         branch = cursor.varint(path, INT_BYTES)
         if not 0 <= branch < len(branches):
             raise cursor.malformed(f"a union of {len(branches)} types has no such branch", path)
@@ -201,7 +229,7 @@ def _union(branches: list[Read]) -> Read:
     return read
 
 
-def _blocks(cursor: _Cursor, path: str, item: Callable[[int], None]) -> None:
+def _blocks(cursor: _Cursor, path: Path, item: Callable[[int], None]) -> None:
     """Each item of an array or a map, whose number is given; all of them have bytes."""
     cursor.descend(path)
     number = 0
@@ -223,13 +251,15 @@ def _blocks(cursor: _Cursor, path: str, item: Callable[[int], None]) -> None:
 
 
 def _array(read: Read, cost: int) -> Read:
-    def array(cursor: _Cursor, path: str) -> list[Any]:
+    def array(cursor: _Cursor, path: Path) -> list[Any]:
         items: list[Any] = []
 
         def item(number: int) -> None:
-            place = f"{path}[{number}]"
+            place = (path, number)
             cursor.spend(cost, place)
-            items.append(read(cursor, place))
+            value = read(cursor, place)
+            if cursor.keep:
+                items.append(value)
 
         _blocks(cursor, path, item)
         return items
@@ -237,7 +267,7 @@ def _array(read: Read, cost: int) -> Read:
     return array
 
 
-def _empty_array(cursor: _Cursor, path: str) -> None:
+def _empty_array(cursor: _Cursor, path: Path) -> None:
     """Items without bytes: however many a block claims."""
     cursor.descend(path)
     while (count := cursor.varint(path)) != 0:
@@ -249,25 +279,31 @@ def _empty_array(cursor: _Cursor, path: str) -> None:
 def _map(read: Read, cost: int | None) -> Read:
     """`cost`: None where no column is for it; then a key may be there twice."""
 
-    def entries(cursor: _Cursor, path: str) -> list[tuple[str, Any]]:
+    def entries(cursor: _Cursor, path: Path) -> list[tuple[str, Any]]:
         found: list[tuple[str, Any]] = []
-        place = f"{path}[...]"  # a map's keys are data
+        keys: set[str] = set()
+        place = (path, "[...]")  # a map's keys are data
 
-        def entry(_number: int) -> None:
+        def entry(number: int) -> None:
             cursor.spend(cost or 0, place)
             key = _text(cursor, place)
-            found.append((key, read(cursor, place)))
+            value = read(cursor, place)
+            if cost is None:
+                return
+            keys.add(key)
+            if len(keys) <= number:
+                raise _refused("duplicate_key", "Map holds a key more than once", path)
+            if cursor.keep:
+                found.append((key, value))
 
         _blocks(cursor, path, entry)
-        if cost is not None and len({key for key, _ in found}) < len(found):
-            raise RefusedValueError("duplicate_key", "Map holds a key more than once", path)
         return found
 
     return entries
 
 
 def _enum(symbols: tuple[str, ...]) -> Read:
-    def read(cursor: _Cursor, path: str) -> str:
+    def read(cursor: _Cursor, path: Path) -> str:
         index = cursor.varint(path, INT_BYTES)
         if not 0 <= index < len(symbols):
             raise cursor.malformed(f"an enum of {len(symbols)} symbols has no such one", path)
@@ -276,20 +312,20 @@ def _enum(symbols: tuple[str, ...]) -> Read:
     return read
 
 
-def _bytes(cursor: _Cursor, path: str) -> bytes:
+def _bytes(cursor: _Cursor, path: Path) -> bytes:
     return cursor.take(cursor.varint(path), path)
 
 
-def _text(cursor: _Cursor, path: str) -> str:
+def _text(cursor: _Cursor, path: Path) -> str:
     octets = _bytes(cursor, path)
     try:
         return octets.decode()
     except UnicodeDecodeError as error:
         where = cursor.at - len(octets) + error.start
-        raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {where})", path) from None
+        raise _refused("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {where})", path) from None
 
 
-def _boolean(cursor: _Cursor, path: str) -> bool:
+def _boolean(cursor: _Cursor, path: Path) -> bool:
     byte = cursor.take(1, path)[0]
     if byte > 1:
         raise cursor.malformed("a boolean is neither 0 nor 1", path)
@@ -316,10 +352,10 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
 def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
     kind = float if pa.types.is_floating(column) else int
 
-    def read(cursor: _Cursor, path: str) -> int | float:
+    def read(cursor: _Cursor, path: Path) -> int | float:
         number = cursor.varint(path, most)
         if not rule.low <= number <= rule.high or number % rule.divisor:
-            raise RefusedValueError("out_of_range", f"Expected a number that a column of {column} can hold", path)
+            raise _refused("out_of_range", f"Expected a number that a column of {column} can hold", path)
         return kind(number * rule.factor // rule.divisor)
 
     return read
@@ -329,13 +365,13 @@ def _decimal(bytes_of: Read, column: pa.DataType) -> Read:
     most, scale = 10**column.precision, column.scale
     what = f"Expected a decimal of {column.precision} digits, {scale} of them after the point"
 
-    def read(cursor: _Cursor, path: str) -> Decimal:
+    def read(cursor: _Cursor, path: Path) -> Decimal:
         octets = bytes_of(cursor, path)
         if not octets:
             raise cursor.malformed("a decimal has no bytes", path)
         unscaled = int.from_bytes(octets, "big", signed=True)
         if abs(unscaled) >= most:
-            raise RefusedValueError("out_of_range", what, path)
+            raise _refused("out_of_range", what, path)
         return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
     return read
