@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from assets.names import upstream_keys
+from ingest.decode.kind import FormatSection
 from ingest.schema.columns import Columns
 from ingest.schema.metadata import fields
 from ingest.spec.pipeline import PipelineSpec
@@ -62,11 +63,24 @@ def _declared(columns: Columns) -> list[dg.TableColumn]:
 
 
 def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage:
-    """Each column comes from the value of the messages; a metadata column from what it tells of them."""
-    parts = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
-    sources = dict.fromkeys(columns, "value") | {column: part for column, part in parts.items() if part is not None}
+    """Each column comes from the value of the messages, their key, both, or headers; a metadata column from what it tells of them."""
+    own = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
+    sources = {name: _sources(spec.decode, name) for name in columns} | {
+        column: (part,) for column, part in own.items() if part is not None
+    }
     upstream = upstream_keys(spec)
-    return dg.TableColumnLineage({column: [dg.TableColumnDep(key, part) for key in upstream] for column, part in sources.items()})
+    return dg.TableColumnLineage(
+        {column: [dg.TableColumnDep(key, part) for key in upstream for part in parts] for column, parts in sources.items()}
+    )
+
+
+def _sources(decode: FormatSection, column: str) -> tuple[str, ...]:
+    """The parts of a message that a column of the schema comes from."""
+    if column in decode.headers:
+        return ("headers",)
+    if decode.key is None or column not in decode.key.fields:
+        return ("value",)
+    return ("key", "value") if decode.fields_include == "all" else ("key",)
 
 
 def _own(metadata: Mapping[str, str]) -> list[dg.TableColumn]:

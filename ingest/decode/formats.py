@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ingest.config.kinds import OfItsKind, kind_at
+from ingest.decode.keys import KEY_FORMATS, KeyKind
 from ingest.decode.kind import FormatKind, FormatSection
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 FORMATS = {
     "json": "ingest.decode.json.kind:JSON",
     "avro": "ingest.decode.avro.kind:AVRO",
+    "csv": "ingest.decode.csv.kind:CSV",
+    "string": "ingest.decode.plain.kind:STRING",
+    "raw": "ingest.decode.plain.kind:RAW",
 }
 
 DecodeSection = Annotated[FormatSection, OfItsKind("format", "json", FORMATS)]
@@ -27,4 +31,14 @@ def make_decoder(section: FormatSection, folder: Path) -> Decoder:
         SpecError: no decoder can be made of it.
     """
     kind: FormatKind[Any] = kind_at(FORMATS[section.format])
-    return kind.decoder(section, folder)
+    value = kind.decoder(section, folder)
+    if section.schema_ is None or (section.key is None and not section.headers):
+        return value
+    from ingest.decode.composed import ComposedDecoder  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+
+    headers = tuple(section.headers.items())
+    if section.key is None:
+        return ComposedDecoder(section.schema_, folder, value, headers=headers)
+    of_keys: KeyKind[Any] = kind_at(KEY_FORMATS[section.key.format])
+    key = of_keys.decoder(section.key, section.schema_, folder)
+    return ComposedDecoder(section.schema_, folder, value, key, section.key.fields, headers)

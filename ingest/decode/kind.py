@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.values import Section, Values, Written
+from ingest.config.document import Place
+from ingest.config.values import LeftOut, Section, Text, Values, Written, section_of
+from ingest.decode.keys import OptionalKey, names_in
+from ingest.schema.part import Part
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
@@ -35,6 +39,38 @@ class FormatSection(Section):
     schema_: SchemaReference | None = Field(
         default=None, alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
     )
+    key: OptionalKey = Field(default=None, description="How the key's bytes become columns; left out, a key is only a metadata column.")
+    fields_include: Literal["all", "except_key"] = Field(
+        default="all",
+        description="Which columns of the schema the value holds: `all` of them, then key and value must agree on those of the key, or all "
+        "`except_key`, those under `key.fields`.",
+    )
+    headers: Annotated[Mapping[Text, Text], Values("`{COLUMN: HEADER}`"), LeftOut("none")] = Field(
+        default={},
+        description="Columns of the schema that come from headers, each with its header's name: UTF-8 where the column is a String, bytes "
+        "where it is Binary. Of several headers of one name the last counts; a message without it has null.",
+    )
+
+    @property
+    def part(self) -> Part:
+        """The columns of the schema that come from the value."""
+        of_key = self.key.fields if self.key is not None and self.fields_include == "except_key" else ()
+        return Part(without=tuple(dict.fromkeys((*of_key, *self.headers))))
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Key, value and headers are columns of one schema, and each column comes from one place, or from key and value alike."""
+        key, headers = section_of(written, "key"), section_of(written, "headers")
+        for part in ("key", "headers"):
+            if written.get(part) and written.get("schema") is None:
+                yield (part,), "goes with decode.schema, whose columns it fills"
+        if "fields_include" in written and "key" not in written:
+            yield ("fields_include",), "goes with decode.key: without one all columns come from the value"
+        if key.get("fields_prefix") is not None and written.get("fields_include") != "except_key":
+            yield ("key", "fields_prefix"), "goes with fields_include: except_key: by names with a prefix the value doesn't hold the key's"
+        twice = [name for name in names_in(key.get("fields")) if name in headers]
+        if twice:
+            yield ("headers",), f"{', '.join(twice)}: comes from the key already, by decode.key.fields: take it out of one of them"
 
 
 S_contra = TypeVar("S_contra", bound=FormatSection, contravariant=True)

@@ -13,6 +13,8 @@ import sysconfig
 import time
 from pathlib import Path
 
+from ingest.compiled.calling import loaded_sources
+
 _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 """Folders whose own time changes when a package in them is installed, removed or replaced: their files needn't be looked at."""
 
@@ -22,10 +24,13 @@ _SEEN: dict[str, int | None] = {}
 
 
 def note_loaded() -> None:
-    """Remember the state of all that Python has imported. What changed since this process began may not be what was loaded: it is stale."""
+    """Remember the state of all that Python has imported, or that compiled code was made of.
+
+    What changed since this process began may not be what was loaded: it is stale.
+    """
     specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]  # None: made by hand, as schemas of files are
     files = {spec.origin for spec in specs if spec is not None and spec.has_location and not str(spec.origin).startswith(_LIBRARY)}
-    for file in {*_PACKAGES, *files} - _SEEN.keys():
+    for file in {*_PACKAGES, *files, *loaded_sources()} - _SEEN.keys():
         changed = _changed(file)
         if changed is not None:
             _SEEN[file] = changed if changed < _BORN else None

@@ -8,7 +8,9 @@ own, and only the attempt whose result Spark returns is committed.
 
 from __future__ import annotations
 
+import gc
 import pickle
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -157,3 +159,19 @@ class _Job:
                     outcome = tried(pickle.loads(self.task), self.splits[index])  # noqa: S301  # our own, of the driver's
                     yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_RESULT)
         note_loaded()
+        _spare_loaded()
+
+
+_spared = 0
+"""Modules that were there when this process last told its collector what stays."""
+
+
+def _spare_loaded() -> None:
+    """Tell Python's collector that what is loaded stays: PySpark has it look through everything after each task, a tenth of a second.
+
+    Only after a job that loaded something, for what is told once is never looked at again.
+    """
+    global _spared  # noqa: PLW0603  # one a process, as the collector is
+    if len(sys.modules) > _spared:
+        _spared = len(sys.modules)
+        gc.freeze()

@@ -46,7 +46,7 @@ def _compiled() -> Fetching:
 
 
 def load_compiled() -> Fetching:
-    """The compiled way, tried out. It loads numba, which takes a second: only where messages are read.
+    """The compiled way, tried out. Where its code is not kept yet, it is compiled first, which takes seconds: only where messages are read.
 
     Raises:
         Unusable: it can't be used here; says why.

@@ -16,14 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
+from ingest.compiled.calling import Compiled
 from ingest.errors import BugError
 from ingest.kafka.identity import LOG
 from ingest.model.boundary import TopicPartition
-from ingest.read import passes
+from ingest.read import fields
 from ingest.read.arrow import UNREADABLE_HEADERS, HeaderList, columns_to_batch, headers_to_array
 from ingest.read.capi import CONSUMER, ERROR_CB, LOG_CB, TEXT_SIZE, Api, MessageHead
 from ingest.read.fetching import WAIT_SECONDS, Event, Fetched, Hear, Last, Start, goes_on
 from ingest.schema.messages import HEADERS
+
+passes = Compiled("ingest.read.passes")
 
 AT_ONCE = 16_384
 """Messages of one call: so many of the product's batches stay in the cache while they are copied."""
@@ -129,16 +132,16 @@ class AssignedClient:
 
 
 class LibrdkafkaFetcher:
-    """A `fetching.Fetcher`. `calls`: the addresses of `passes.CALLS` in the library."""
+    """A `fetching.Fetcher`. `calls`: the addresses of `fields.CALLS` in the library."""
 
     def __init__(self, api: Api, properties: Mapping[str, Any], start: Start, hear: Hear) -> None:
         """See `fetching.Fetching`."""
         self._api = api
         self._calls = calls_of(api)
         self._messages = np.zeros(AT_ONCE, np.int64)  # addresses of those that are ours to destroy, else 0: also after an interrupt
-        self._rows = np.empty((passes.FIELDS, AT_ONCE), np.int64)
-        self._scratch = np.zeros(passes.SCRATCH, np.int64)
-        self._state = np.zeros(passes.STATE, np.int64)
+        self._rows = np.empty((fields.FIELDS, AT_ONCE), np.int64)
+        self._scratch = np.zeros(fields.SCRATCH, np.int64)
+        self._state = np.zeros(fields.STATE, np.int64)
         self._turn = 0  # of polls: the memory of one's messages is gone with the next
         self._expect(start)
         self._client: AssignedClient = AssignedClient(api, properties, start, hear)
@@ -156,18 +159,18 @@ class LibrdkafkaFetcher:
         """Nothing but what can come from a start on."""
         self._tp, self._begun = TopicPartition(start.topic, start.partition), False
         self._last: Last | None = None
-        self._state[[passes.TOPIC, passes.PARTITION, passes.DUE]] = 0, start.partition, start.offset
+        self._state[[fields.TOPIC, fields.PARTITION, fields.DUE]] = 0, start.partition, start.offset
 
     def poll(self, wanted: int, stop: int) -> Fetched:
         """See `fetching.Fetcher.poll`."""
         self._release()
         fetched = self._consume(min(wanted, AT_ONCE))
-        self._state[passes.STOP] = stop
+        self._state[fields.STOP] = stop
         count = passes.look(self._calls, self._messages, fetched, self._rows, self._state, self._scratch)
-        if self._state[passes.WRONG] or not self._of_the_topic():
-            what = f"librdkafka gave something that can't be the next message of {self._tp}, behind offset {self._state[passes.DUE] - 1}"
+        if self._state[fields.WRONG] or not self._of_the_topic():
+            what = f"librdkafka gave something that can't be the next message of {self._tp}, behind offset {self._state[fields.DUE] - 1}"
             raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
-        events = self._events(fetched) if self._state[passes.EVENTS] else []
+        events = self._events(fetched) if self._state[fields.EVENTS] else []
         self._last = self._last_of(count) if fetched else self._last
         return Fetched(count, self._position(fetched), events, self._batches(count, self._turn))
 
@@ -188,16 +191,16 @@ class LibrdkafkaFetcher:
 
     def _of_the_topic(self) -> bool:
         """Whether the messages are of the topic: asked once, then each is held against the first."""
-        if self._state[passes.TOPIC] == 0 and self._state[passes.TOPIC_SEEN] != 0:
-            self._state[passes.TOPIC] = self._state[passes.TOPIC_SEEN]
-            return bool(self._api.topic_name(int(self._state[passes.TOPIC_SEEN])) == self._tp.topic.encode())
+        if self._state[fields.TOPIC] == 0 and self._state[fields.TOPIC_SEEN] != 0:
+            self._state[fields.TOPIC] = self._state[fields.TOPIC_SEEN]
+            return bool(self._api.topic_name(int(self._state[fields.TOPIC_SEEN])) == self._tp.topic.encode())
         return True
 
     def _last_of(self, count: int) -> Last | None:
         """The last message, if nothing came behind it: no event, and no message that was left out."""
-        if not count or self._state[passes.EVENTS] or self._rows[passes.OFFSET, count - 1] + 1 != self._state[passes.DUE]:
+        if not count or self._state[fields.EVENTS] or self._rows[fields.OFFSET, count - 1] + 1 != self._state[fields.DUE]:
             return None
-        return Last(int(self._rows[passes.OFFSET, count - 1]), int(self._rows[passes.LEADER_EPOCH, count - 1]))
+        return Last(int(self._rows[fields.OFFSET, count - 1]), int(self._rows[fields.LEADER_EPOCH, count - 1]))
 
     def _position(self, fetched: int) -> int:
         """The client's own position is a second witness of where its messages end; for a moment it may be that of the read before."""
@@ -205,8 +208,8 @@ class LibrdkafkaFetcher:
         self._begun = self._begun or fetched > 0 or position < 0
         if not self._begun:
             return -1
-        if self._state[passes.TOPIC_SEEN] != 0 and position < self._state[passes.DUE]:
-            what = f"librdkafka stands at {position} after a message before {self._state[passes.DUE]} of {self._tp}"
+        if self._state[fields.TOPIC_SEEN] != 0 and position < self._state[fields.DUE]:
+            what = f"librdkafka stands at {position} after a message before {self._state[fields.DUE]} of {self._tp}"
             raise BugError(what, "read", "Nothing was committed. Report a bug in the reader.", self._tp.topic, self._tp.partition)
         return position
 
@@ -232,10 +235,10 @@ class LibrdkafkaFetcher:
 
     def _pieces(self, count: int) -> Iterator[tuple[int, int]]:
         """Rows to copy at once: what is not copied yet lies in librdkafka's memory alone."""
-        if self._state[passes.BYTES] <= PIECE_BYTES:
-            ends = np.full(count, self._state[passes.BYTES])
+        if self._state[fields.BYTES] <= PIECE_BYTES:
+            ends = np.full(count, self._state[fields.BYTES])
         else:
-            ends = np.cumsum(self._rows[list(passes.SIZES), :count].sum(axis=0))
+            ends = np.cumsum(self._rows[list(fields.SIZES), :count].sum(axis=0))
         first = before = 0
         while first < count:
             behind = max(int(np.searchsorted(ends, before + PIECE_BYTES, side="right")), first + 1)
@@ -243,24 +246,24 @@ class LibrdkafkaFetcher:
             first, before = behind, int(ends[behind - 1])
 
 
-def calls_of(api: Api) -> passes.Ints:
+def calls_of(api: Api) -> fields.Ints:
     """What the passes are told of a library."""
-    return np.array([api.address(name) for name in passes.CALLS], np.int64)
+    return np.array([api.address(name) for name in fields.CALLS], np.int64)
 
 
 def rows_to_batch(
-    calls: passes.Ints, tp: TopicPartition, messages: passes.Ints, rows: passes.Ints, first: int, behind: int, scratch: passes.Ints
+    calls: fields.Ints, tp: TopicPartition, messages: fields.Ints, rows: fields.Ints, first: int, behind: int, scratch: fields.Ints
 ) -> pa.RecordBatch:  # fmt: skip
     """The messages of some rows, which are destroyed with that."""
     part = rows[:, first:behind]
     headers = _headers(calls, rows, first, behind, scratch)
-    keys, values = _Binaries(part[passes.KEY_SIZE]), _Binaries(part[passes.VALUE_SIZE])
+    keys, values = _Binaries(part[fields.KEY_SIZE]), _Binaries(part[fields.VALUE_SIZE])
     passes.move(calls, messages, rows, first, behind, keys.address, values.address)
-    epochs = part[passes.LEADER_EPOCH].astype(np.int32)
+    epochs = part[fields.LEADER_EPOCH].astype(np.int32)
     without = epochs < 0
     return columns_to_batch(
-        tp, part[passes.OFFSET].copy(), part[passes.TIMESTAMP].copy(), part[passes.TIMESTAMP_TYPE].astype(np.int8),
-        keys.array(part[passes.KEY] != 0), values.array(part[passes.VALUE] != 0), headers,
+        tp, part[fields.OFFSET].copy(), part[fields.TIMESTAMP].copy(), part[fields.TIMESTAMP_TYPE].astype(np.int8),
+        keys.array(part[fields.KEY] != 0), values.array(part[fields.VALUE] != 0), headers,
         pa.array(epochs, mask=without if without.any() else None),
     )  # fmt: skip
 
@@ -268,7 +271,7 @@ def rows_to_batch(
 class _Binaries:
     """A column of binaries of these sizes; at `address` its bytes are still to be filled in."""
 
-    def __init__(self, sizes: passes.Ints) -> None:
+    def __init__(self, sizes: fields.Ints) -> None:
         self._ends = np.zeros(len(sizes) + 1, np.int32)
         np.cumsum(sizes, out=self._ends[1:])
         self._data = pa.allocate_buffer(int(self._ends[-1]))
@@ -285,13 +288,13 @@ def _binary(ends: npt.NDArray[np.int32], data: pa.Buffer, present: npt.NDArray[A
     return pa.Array.from_buffers(pa.binary(), len(present), [bits, pa.py_buffer(ends), data], nulls)
 
 
-def _headers(calls: passes.Ints, rows: passes.Ints, first: int, behind: int, scratch: passes.Ints) -> pa.Array:
+def _headers(calls: fields.Ints, rows: fields.Ints, first: int, behind: int, scratch: fields.Ints) -> pa.Array:
     part = rows[:, first:behind]
     list_ends = np.zeros(behind - first + 1, np.int32)
-    np.cumsum(part[passes.HEADER_COUNT], out=list_ends[1:])
+    np.cumsum(part[fields.HEADER_COUNT], out=list_ends[1:])
     total = int(list_ends[-1])
     name_ends, value_ends, present = np.zeros(total + 1, np.int32), np.zeros(total + 1, np.int32), np.zeros(total, np.uint8)
-    names, values = (pa.allocate_buffer(int(part[size].sum())) for size in (passes.HEADER_NAMES_SIZE, passes.HEADER_VALUES_SIZE))
+    names, values = (pa.allocate_buffer(int(part[size].sum())) for size in (fields.HEADER_NAMES_SIZE, fields.HEADER_VALUES_SIZE))
     if total:
         passes.copy_headers(calls, rows, first, behind, name_ends, names.address, value_ends, values.address, present, scratch)
     raw_names, raw_values = _binary(name_ends, names, np.ones(total, np.uint8)), _binary(value_ends, values, present)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ingest.model.boundary import TopicPartition
-from ingest.read import passes
+from ingest.read import fields
 from ingest.read.capi import PRODUCER, TEXT_SIZE, Api, MessageHead, Unusable
-from ingest.read.librdkafka import calls_of, rows_to_batch
+from ingest.read.librdkafka import calls_of, passes, rows_to_batch
 
 _TOPIC = "selftest"
 _REPORTS = 1  # RD_KAFKA_EVENT_DR
@@ -71,15 +71,15 @@ def _check_head(address: int, number: int, topic: int, value_at: int) -> None:
         _expect(f"rd_kafka_message_t.{name}", found, due)
 
 
-def _check_passes(api: Api, message: passes.Ints, number: int, topic: int) -> None:
+def _check_passes(api: Api, message: fields.Ints, number: int, topic: int) -> None:
     """What the passes make of it. Its headers are put in before; as it was given up, librdkafka knows of it neither time nor leader."""
     partition, key, value, headers = _SENT[number]
     if headers:
         api.message_set_headers(int(message[0]), _headers(api, headers))
-    calls, scratch = calls_of(api), np.zeros(passes.SCRATCH, np.int64)
-    calls[passes.CALLS.index("message_destroy")] = 0  # it is the event's
-    rows, state = np.empty((passes.FIELDS, 1), np.int64), np.zeros(passes.STATE, np.int64)
-    state[[passes.ERR, passes.TOPIC, passes.PARTITION, passes.DUE]] = _GIVEN_UP, topic, partition, _NO_OFFSET
+    calls, scratch = calls_of(api), np.zeros(fields.SCRATCH, np.int64)
+    calls[fields.CALLS.index("message_destroy")] = 0  # it is the event's
+    rows, state = np.empty((fields.FIELDS, 1), np.int64), np.zeros(fields.STATE, np.int64)
+    state[[fields.ERR, fields.TOPIC, fields.PARTITION, fields.DUE]] = _GIVEN_UP, topic, partition, _NO_OFFSET
     _expect("messages that were recognized", passes.look(calls, message, 1, rows, state, scratch), 1)
     (row,) = rows_to_batch(calls, TopicPartition(_TOPIC, partition), message, rows, 0, 1, scratch).to_pylist()
     for name, found, due in (

@@ -38,9 +38,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.compiled.calling import Compiled
+
 Hashes = npt.NDArray[np.uint64]
 
-_GOLDEN, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+_ALL = (1 << 64) - 1
+_PASSES = Compiled("ingest.schema.hashes")
 _HIGH, _NAN = np.uint64(0xA0761D6478BD642F), np.uint64(0x7FF8000000000000)
 
 
@@ -76,22 +80,15 @@ def row_hashes(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes
 # ------------------------------------------------------------------------------------------------------------------------- columns
 
 
-def _passes() -> Any:
-    """The compiled loops. They load numba, which takes a second: only where there are rows to hash."""
-    from ingest.schema import hashes  # noqa: PLC0415
-
-    return hashes
-
-
 def _mixed(hashes: Hashes) -> Hashes:
     """In place."""
-    _passes().mix(hashes)
+    _PASSES.mix(hashes)
     return hashes
 
 
 @lru_cache(maxsize=4096)
 def _key(name: str) -> np.uint64:
-    return np.uint64(_mixed(_hashes(pa.array([name], pa.string())) + np.uint64(_GOLDEN))[0])
+    return np.uint64(_mixed(_hashes(pa.array([name], pa.string())) + np.uint64(GOLDEN))[0])
 
 
 def _fields(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Hashes:
@@ -99,7 +96,7 @@ def _fields(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Has
     sums = np.zeros(rows, np.uint64)
     for name, column in zip(names, columns, strict=True):
         if column.null_count < rows:
-            _passes().add_cells(sums, _hashes(column), _key(name), _present(column))
+            _PASSES.add_cells(sums, _hashes(column), _key(name), _present(column))
     return sums
 
 
@@ -180,7 +177,7 @@ def _lists(column: pa.Array) -> Hashes:
     lengths = pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
     elements = column.flatten()
     hashes = np.empty(len(column), np.uint64)
-    _passes().hash_lists(lengths, _hashes(elements), _present(elements), hashes)
+    _PASSES.hash_lists(lengths, _hashes(elements), _present(elements), hashes)
     return hashes
 
 
@@ -191,7 +188,7 @@ def _maps(column: pa.Array) -> Hashes:
         lengths *= _present(column)
         entries = entries.filter(column.is_valid())
     hashes = np.empty(len(column), np.uint64)
-    _passes().hash_maps(lengths, _structs(entries.flatten()), hashes)
+    _PASSES.hash_maps(lengths, _structs(entries.flatten()), hashes)
     return hashes
 
 
@@ -206,7 +203,7 @@ def _texts(column: pa.Array) -> Hashes:
         ends = np.frombuffer(column.buffers()[1], dtype, len(column) + 1, column.offset * dtype.itemsize).astype(np.int64)
         data = column.buffers()[2]
     hashes = np.empty(len(column), np.uint64)
-    _passes().hash_texts(np.frombuffer(b"" if data is None else data, np.uint8), ends, hashes)
+    _PASSES.hash_texts(np.frombuffer(b"" if data is None else data, np.uint8), ends, hashes)
     return hashes
 
 

@@ -14,13 +14,15 @@ EPOCH_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _SCALARS = {
     pl.Int8: pa.int8(), pl.Int16: pa.int16(), pl.Int32: pa.int32(), pl.Int64: pa.int64(),
     pl.Float32: pa.float32(), pl.Float64: pa.float64(), pl.Boolean: pa.bool_(), pl.String: pa.string(), pl.Date: pa.date32(),
+    pl.Binary: pa.binary(),
 }  # fmt: skip
-SUPPORTED = "Int8, Int16, Int32, Int64, Float32, Float64, Boolean, String, Date, Datetime('us', 'UTC'), Decimal(p, s), List and Struct"
+SUPPORTED = (
+    "Int8, Int16, Int32, Int64, Float32, Float64, Boolean, String, Binary, Date, Datetime('us', 'UTC'), Decimal(p, s), List and Struct"
+)
 _WAYS_OUT = (
     (pl.Datetime, "timestamps are UTC microseconds: Datetime('us', 'UTC')"),
     (pl.Categorical, "take String, with Field(isin=[...]) for a fixed set"),
     (pl.Enum, "take String with Field(isin=[...])"),
-    (pl.Binary, "JSON has no bytes: take String and decode it after the table"),
     (pl.Array, "take List, with a check for the length"),
     (pl.Duration, "take Int64 and say the unit in the column's name"),
     (pl.Time, "take String, or a whole Datetime('us', 'UTC')"),
@@ -94,3 +96,8 @@ def map_type(kind: pa.DataType) -> pa.DataType | None:
     if [f.name for f in entry] != ["key", "value"] or entry.field(0).type != pa.string():
         return None
     return pa.map_(pa.string(), entry.field(1).type)
+
+
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a type are bytes, or have some in them."""
+    return bool(pa.types.is_binary(kind)) or any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))

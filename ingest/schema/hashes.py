@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, types, uint8, uint64, void
+from numba import int64, types, uint64, void
 
-from ingest.compiled import compiled, inlined, memory, word_at
+from ingest.compiled.making import OCTETS, below, compiled, inlined, memory, word_at
+from ingest.schema.checksum import GOLDEN
 
 _U = np.uint64
-_GOLDEN, _A, _B = _U(0x9E3779B97F4A7C15), _U(0xBF58476D1CE4E5B9), _U(0x94D049BB133111EB)
+_GOLDEN, _A, _B = _U(GOLDEN), _U(0xBF58476D1CE4E5B9), _U(0x94D049BB133111EB)
 _LENGTH = _U(0xD6E8FEB86659FD93)
 
 _HASHES = types.Array(uint64, 1, "C", readonly=True)
-_OCTETS = types.Array(uint8, 1, "C", readonly=True)
 _LENGTHS = types.Array(int64, 1, "C", readonly=True)
 
 
@@ -32,7 +32,7 @@ def _mix(x):
     return x ^ (x >> _U(31))
 
 
-@compiled(void(uint64[::1], _HASHES, uint64, _OCTETS))
+@compiled(void(uint64[::1], _HASHES, uint64, OCTETS))
 def add_cells(sums, hashes, key, present):
     """Add a column's cells to the sums of its rows. `present`: 0 where there is a null; empty, if there is none."""
     for i in range(len(sums)):
@@ -47,7 +47,7 @@ def mix(hashes):
         hashes[i] = _mix(hashes[i])
 
 
-@compiled(void(_OCTETS, _LENGTHS, uint64[::1]))
+@compiled(void(OCTETS, _LENGTHS, uint64[::1]))
 def hash_texts(data, ends, hashes):
     """The hashes of texts: text `i` are the bytes from `ends[i]` to `ends[i + 1]`."""
     octets, size = memory(data), len(data)
@@ -60,7 +60,7 @@ def hash_texts(data, ends, hashes):
         if at < end:
             word = _U(0)
             if at + 8 <= size:
-                word = word_at(octets, at) & (~_U(0) >> _U(64 - 8 * (end - at)))
+                word = word_at(octets, at) & below(end - at)
             else:
                 for j in range(end - at):
                     word |= _U(octets[at + j]) << _U(8 * j)
@@ -68,7 +68,7 @@ def hash_texts(data, ends, hashes):
         hashes[i] = found
 
 
-@compiled(void(_LENGTHS, _HASHES, _OCTETS, uint64[::1]))
+@compiled(void(_LENGTHS, _HASHES, OCTETS, uint64[::1]))
 def hash_lists(lengths, elements, present, hashes):
     """The hashes of lists of so many elements, which lie one list behind the other. `present`: as in `add_cells`, of the elements."""
     at = 0

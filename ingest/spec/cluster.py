@@ -58,7 +58,7 @@ class TuningSpec(Section):
         default=None, description="How long the broker waits for `fetch_min_bytes`."
     )
     queue_bytes: Annotated[Size | None, LeftOut("`16MiB`")] = Field(default=None, description="The most that is fetched ahead of decoding.")
-    queue_messages: Annotated[Count | None, LeftOut("`100000`")] = Field(
+    queue_messages: Annotated[Count | None, LeftOut("`20000`")] = Field(
         default=None, description="Messages are fetched ahead while fewer than these are waiting."
     )
     batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(default=None, description="How many messages are decoded at once.")

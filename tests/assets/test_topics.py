@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
+from assets.columns import lineage
 from assets.component import KafkaTable
 from assets.factory import kafka_table
 from assets.names import SPARK_KEY, kafka_key, upstream_keys
@@ -157,6 +158,16 @@ def test_the_resource_is_told_all_that_the_spec_says(world: World) -> None:
     assert {name: made.properties[name] for name in wanted} == wanted
     with pytest.raises(SpecError, match=r"the resource KafkaSource:\n  tuning\.fetch_wait: must be a duration"):
         KafkaSource(bootstrap_servers="127.0.0.1:9", tuning={"fetch_wait": "soon"}).connect("read_committed")
+
+
+def test_a_columns_lineage_leads_to_its_part_of_the_message(tmp_path: Path) -> None:
+    """A key's column comes from the key, a header's from the headers, all others from the value; one that both have, from both."""
+    decode = {"schema": "a.b:C", "key": {"fields": ["shop", "id"]}, "headers": {"trace": "x-trace"}}
+    columns = ["shop", "id", "trace", "amount"]
+    for more, of_key in (({}, ["key", "value"]), ({"fields_include": "except_key"}, ["key"])):
+        shown = lineage(World.spec_of(tmp_path, decode={**decode, **more}), columns).deps_by_column
+        parts = {name: [dep.column_name for dep in shown[name]] for name in columns}
+        assert parts == {"shop": of_key, "id": of_key, "trace": ["headers"], "amount": ["value"]}
 
 
 def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.DagsterInstance) -> None:

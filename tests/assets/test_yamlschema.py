@@ -48,6 +48,12 @@ GOOD = [
     "limits: {max_dead_ratio: 1}",
     "metadata: {offset: at, timestamp: none, headers: h}",
     "decode: {schema: 'a.b:C', on_null: drop, unknown: dead}",
+    "decode: {schema: 'a.b:C', coerce: lenient, timestamps: epoch_ms}",
+    "decode: {schema: 'a.b:C', fields_include: except_key, key: {format: csv, fields: [a, b], delimiter: ';'}, headers: {c: x}}",
+    "decode: {schema: 'a.b:C', fields_include: except_key, key: {fields: [k_a], fields_prefix: k_, unknown: dead}}",
+    "decode: {format: csv, schema: 'a.b:C', quote: none, escape: '!', null_literal: ''}",
+    "decode: {format: raw, on_null: keep}",
+    "decode: {format: string, schema: 'a.b:C', on_null: drop}",
     "state: x.db",
 ]
 TEMPLATES = [
@@ -106,6 +112,8 @@ def test_templates_pass(text: str) -> None:
         ("window: {grid: batch, max_records: 0}", "window.max_records", "0 is less than the minimum of 1"),
         ("limits: {max_dead_ratio: 2}", "limits.max_dead_ratio", "2 is greater than the maximum of 1"),
         ("decode: {schema: nothing}", "decode.schema", "'nothing' does not match"),
+        ("decode: {schema: 'a.b:C', key: {fields: [a], delimiter: ','}}", "decode.key", "'delimiter' was unexpected"),
+        ("decode: {schema: 'a.b:C', key: {format: csv}}", "decode.key", "'fields' is a required property"),
     ],
 )
 def test_a_mistake_is_named_at_its_place(text: str, place: str, said: str) -> None:

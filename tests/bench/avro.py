@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from ingest.decode.avro.machine import avro_machine
 from ingest.decode.avro.schema import parse_schema
+from ingest.schema.columns import Columns
 from tests.bench.harness import environments
 from tests.bench.harness.environments import PEERS, made
 from tests.bench.orders import values
@@ -50,7 +51,7 @@ def encoded(order: bytes) -> bytes:
 
 def windrow(messages: list[pa.BinaryArray], runs: int) -> list[float]:
     """CPU seconds of each run."""
-    machine, seconds = avro_machine(parse_schema(SCHEMA, "the benchmark"), Order), []
+    machine, seconds = avro_machine(parse_schema(SCHEMA, "the benchmark"), Columns.of(Order)), []
     for _ in range(runs):
         began = time.process_time()
         for batch in messages:

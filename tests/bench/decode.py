@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from ingest.decode.json.machine import json_machine
+from ingest.schema.columns import Columns
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
 
@@ -109,7 +110,7 @@ def main() -> None:
         made = values()[:MESSAGES] if make is None else [json.dumps(make(r, i), separators=(",", ":")).encode() for i in range(2_000)]
         messages = pa.array((made * (MESSAGES // len(made) + 1))[:MESSAGES], pa.binary())
         size = sum(map(len, messages.to_pylist()))
-        machine, best = json_machine(model, "ignore"), float("inf")
+        machine, best = json_machine(Columns.of(model), "ignore"), float("inf")
         for _ in range(RUNS):
             began = time.process_time()
             decoded = machine.decode(messages, "dead")

@@ -2,6 +2,8 @@
 
 On the embedded broker, Spark and Delta; by `run_windows`, and by one run of Dagster over a range of partitions. What reading and decoding
 take is told by one window over the same messages.
+
+With `--committed N` instead what a table of N committed windows costs the next one, beside a table of ten: without broker and Spark.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from ingest.run.pipeline import run_windows
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import in_time
+from tests.bench.committed import cost, make, told
 from tests.bench.orders import values
 
 if TYPE_CHECKING:
@@ -96,13 +99,26 @@ def timed(pipeline: Pipeline, windows: Sequence[Window]) -> float:
     return time.perf_counter() - began
 
 
+def beside_ten(committed: int) -> None:
+    """Print the costs of a window at a table of ten committed ones, and of so many."""
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
+        for windows in (10, committed):
+            table = Path(scratch) / str(windows)
+            make(str(table), windows)
+            print(told(windows, cost(table, windows, Path(scratch))), flush=True)
+
+
 def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--messages", type=int, default=1_000, help="in each")
     parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--committed", type=int, metavar="N", help="what a table of N committed windows costs, and nothing else")
     options = parser.parse_args()
+    if options.committed is not None:
+        beside_ten(options.committed)
+        return
     n = options.windows
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch, EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker:
         fill(broker.bootstrap, n, options.messages, options.partitions)

@@ -30,9 +30,13 @@ class DecoderContract:
     GOOD: ClassVar[Sequence[bytes]]
     BAD: ClassVar[Sequence[bytes]]
 
+    def messages(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        """Messages with these values; for a decoder that looks at more than the value, with what it needs beside."""
+        return valued(values)
+
     def decoded(self, decoder: Decoder, values: Sequence[bytes | None]) -> Decoded:
         """What becomes of messages with these values; of the shape that all promise."""
-        found = decoder.open()(valued(values))
+        found = decoder.open()(self.messages(values))
         whole(found, decoder.columns.arrow_schema, len(values))
         return found
 
@@ -54,10 +58,10 @@ class DecoderContract:
         """What becomes of a message is the same in any batch, at any place of it, also where the batch is a part of another."""
         values = [*self.GOOD, None, *self.BAD, b"", *self.GOOD]
         together, decode = self.decoded(decoder, values), decoder.open()
-        alone = [decode(valued([value])) for value in values]
+        alone = [decode(self.messages([value])) for value in values]
         assert verdicts(together) == {i: verdicts(one)[0] for i, one in enumerate(alone) if 0 in verdicts(one)}
         assert (together.dropped, together.filtered) == (sum(one.dropped for one in alone), sum(one.filtered for one in alone))
-        part = decode(valued(values).slice(1, len(self.GOOD)))
+        part = decode(self.messages(values).slice(1, len(self.GOOD)))
         assert verdicts(part) == {i - 1: what for i, what in verdicts(together).items() if 1 <= i <= len(self.GOOD)}
 
     def test_a_payload_stays_out_of_the_reasons(self, decoder: Decoder) -> None:
@@ -96,7 +100,7 @@ class DecoderContract:
         def work() -> None:
             begin.wait(timeout=60)
             decode = decoder.open()
-            found.append([verdicts(decode(valued(self.GOOD))) for _ in range(20)])
+            found.append([verdicts(decode(self.messages(self.GOOD))) for _ in range(20)])
 
         threads: list[Any] = [threading.Thread(target=work, daemon=True) for _ in range(4)]
         for thread in threads:

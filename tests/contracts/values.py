@@ -11,12 +11,15 @@ from ingest.ports.decoder import Decoded
 from ingest.schema.messages import MESSAGES
 
 
-def valued(values: Sequence[bytes | None]) -> pa.RecordBatch:
-    """Messages with these values, from offset 0 on."""
+def valued(
+    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None, headers: Sequence[Sequence[tuple[str, bytes | None]]] = ()
+) -> pa.RecordBatch:  # fmt: skip
+    """Messages with these values, from offset 0 on; with keys, and with headers as pairs, where they are given."""
     n = len(values)
     columns: dict[str, Any] = {
         "topic": ["t"] * n, "partition": [0] * n, "offset": list(range(n)), "timestamp": [0] * n, "timestamp_type": ["CreateTime"] * n,
-        "key": [None] * n, "value": values, "headers": [[]] * n, "leader_epoch": [None] * n,
+        "key": [None] * n if keys is None else keys, "value": values,
+        "headers": [[{"key": k, "value": v} for k, v in of] for of in headers or [[]] * n], "leader_epoch": [None] * n,
     }  # fmt: skip
     return pa.record_batch([pa.array(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES)
 

@@ -141,7 +141,7 @@ def test_a_schema_that_is_not_the_formats(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("words")
 def test_the_options_are_the_formats_own(tmp_path: Path) -> None:
     """What another format takes is an unknown key, at its place; the JSON schema that editors see says the same."""
-    with pytest.raises(SpecError, match=r"decode.unknown: unknown key; known are format, schema, most"):
+    with pytest.raises(SpecError, match=r"decode.unknown: unknown key; known are format, schema, key, fields_include, headers, most"):
         parse_spec(attributes(tmp_path, unknown="dead"), tmp_path)
     with pytest.raises(SpecError, match=r"decode.most: must be a valid integer"):
         parse_spec(attributes(tmp_path, most="few"), tmp_path)

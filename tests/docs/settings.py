@@ -67,12 +67,12 @@ clusters:
 
 @dataclass(frozen=True)
 class Table:
-    """One section's settings; `kind` where the section is one of several."""
+    """One section's settings, or those of a section of several kinds that all of them have; `kind` where it is one of several."""
 
     place: str
     about: str
     kind: str | None
-    model: type[BaseModel]
+    fields: Mapping[str, FieldInfo]
 
     @property
     def heading(self) -> str:
@@ -82,22 +82,52 @@ class Table:
 
     def settings(self) -> Iterator[tuple[str, FieldInfo]]:
         """Its own settings by their dotted names, without what is a section and nothing else, and without what nobody writes."""
-        for name, field in self.model.model_fields.items():
+        for name, field in self.fields.items():
             here = field.alias or name
             if name not in NOT_WRITTEN and OfItsKind.of(field) is None and not (_models(field.annotation) and not _values(field)):
                 yield (f"{self.place}.{here}" if self.place else here), field
 
 
-def tables(model: type[BaseModel] = PipelineSpec, place: str = "", about: str = "", kind: str | None = None) -> Iterator[Table]:
+def tables(model: type[BaseModel] = PipelineSpec, place: str = "") -> Iterator[Table]:
     """A section's table, then those of the sections in it."""
-    yield Table(place, about, kind, model)
-    for name, field in model.model_fields.items():
+    yield from _tables_of(model.model_fields, place, "", None)
+
+
+def _tables_of(fields: Mapping[str, FieldInfo], place: str, about: str, kind: str | None) -> Iterator[Table]:
+    yield Table(place, about, kind, fields)
+    for name, field in fields.items():
+        here = f"{place}.{field.alias or name}" if place else field.alias or name
         by_kind = OfItsKind.of(field)
-        below = [] if name in NOT_WRITTEN else _models(field.annotation) if by_kind is None else [*by_kind.sections().values()]
+        if name in NOT_WRITTEN:
+            continue
+        if by_kind is not None:
+            yield from _tables_by_kind(by_kind, here, field.description or "")
+            continue
+        below = _models(field.annotation)
         for section in below:
-            here = f"{place}.{field.alias or name}" if place else field.alias or name
-            of = _kind(section) if len(below) > 1 else None
-            yield from tables(section, here, field.description or "", of)
+            yield from _tables_of(section.model_fields, here, field.description or "", _kind(section) if len(below) > 1 else None)
+
+
+def _tables_by_kind(by_kind: OfItsKind, place: str, about: str) -> Iterator[Table]:
+    """What all kinds have once, then what each has of its own. The option that tells them apart has the words of all."""
+    sections = by_kind.sections()
+    first = next(iter(sections.values())).model_fields
+    same = [
+        name
+        for name, field in first.items()
+        if all(name in s.model_fields and _alike(s.model_fields[name], field) for s in sections.values())
+    ]
+    words = typing.Literal[tuple(sections)]  # type: ignore[valid-type]
+    option = FieldInfo(annotation=words, default=by_kind.default, description=first[by_kind.option].description)  # type: ignore[arg-type]
+    yield from _tables_of({by_kind.option: option, **{name: first[name] for name in same if name != by_kind.option}}, place, about, None)
+    for name, section in sections.items():
+        own = {n: f for n, f in section.model_fields.items() if n not in {by_kind.option, *same}}
+        yield from _tables_of(own, place, "", f"`{by_kind.option}: {name}`")
+
+
+def _alike(one: FieldInfo, other: FieldInfo) -> bool:
+    """Whether two sections say the same of a setting."""
+    return (one.annotation, one.description, repr(one.default)) == (other.annotation, other.description, repr(other.default))
 
 
 def settings(model: type[BaseModel] = PipelineSpec) -> dict[str, FieldInfo]:

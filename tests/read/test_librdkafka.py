@@ -24,11 +24,11 @@ from ingest.kafka.identity import LOG
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadSummary
-from ingest.read import librdkafka, passes
+from ingest.read import fields, librdkafka
 from ingest.read.arrow import UNREADABLE
 from ingest.read.capi import PRODUCER, load_api
 from ingest.read.fetching import Fetched, Fetcher, Hear, Start
-from ingest.read.librdkafka import LibrdkafkaFetcher
+from ingest.read.librdkafka import LibrdkafkaFetcher, passes
 from ingest.read.reader import KafkaReader
 from tests.contracts.logs import Headers, Logs, Sent
 from tests.contracts.reader_contract import plan_of, seen, some
@@ -265,7 +265,7 @@ def polled(fetcher: Fetcher) -> int:
 
 def test_a_message_that_cannot_be_one_is_a_bug(fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the passes refuse ends the read: a layout that is not the expected one can't go unnoticed."""
-    fetcher._state[passes.PARTITION] = 9  # as if messages were of another partition
+    fetcher._state[fields.PARTITION] = 9  # as if messages were of another partition
     with pytest.raises(BugError, match="can't be the next message"):
         polled(fetcher)
 

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.model.boundary import TopicPartition
-from ingest.read import librdkafka, passes
+from ingest.read import fields, librdkafka
 from ingest.read.arrow import UNREADABLE, to_batch
 from ingest.read.capi import MessageHead
+from ingest.read.librdkafka import passes
 from ingest.schema.messages import MESSAGES
 
 TP = TopicPartition("t", 3)
@@ -67,7 +68,7 @@ class FakeLibrary:
                     len(message.key or b""), message.offset, None,
                 )
             )  # fmt: skip
-        self.functions = [self.PROTOTYPES[name](getattr(self, name)) for name in passes.CALLS]
+        self.functions = [self.PROTOTYPES[name](getattr(self, name)) for name in fields.CALLS]
         self.calls = np.array([ctypes.cast(f, ctypes.c_void_p).value for f in self.functions], np.int64)
         self.addresses = [ctypes.addressof(head) for head in self.heads]
 
@@ -107,22 +108,22 @@ class FakeLibrary:
         self.destroyed.append(address)
 
 
-def told(start: int = 0, stop: int = 2**62) -> passes.Ints:
-    found = np.zeros(passes.STATE, np.int64)
-    found[[passes.PARTITION, passes.DUE, passes.STOP]] = TP.partition, start, stop
+def told(start: int = 0, stop: int = 2**62) -> fields.Ints:
+    found = np.zeros(fields.STATE, np.int64)
+    found[[fields.PARTITION, fields.DUE, fields.STOP]] = TP.partition, start, stop
     return found
 
 
-def looked(library: FakeLibrary, words: passes.Ints) -> tuple[int, passes.Ints, passes.Ints]:
+def looked(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, fields.Ints]:
     """How many messages were taken down; the addresses and the rows."""
     addresses = np.array(library.addresses, np.int64)
-    rows = np.empty((passes.FIELDS, len(addresses)), np.int64)
-    return passes.look(library.calls, addresses, len(addresses), rows, words, np.zeros(passes.SCRATCH, np.int64)), addresses, rows
+    rows = np.empty((fields.FIELDS, len(addresses)), np.int64)
+    return passes.look(library.calls, addresses, len(addresses), rows, words, np.zeros(fields.SCRATCH, np.int64)), addresses, rows
 
 
 def batch_of(library: FakeLibrary, stop: int = 2**62) -> pa.RecordBatch:
     count, addresses, rows = looked(library, told(0, stop))
-    batch = librdkafka.rows_to_batch(library.calls, TP, addresses, rows, 0, count, np.zeros(passes.SCRATCH, np.int64))
+    batch = librdkafka.rows_to_batch(library.calls, TP, addresses, rows, 0, count, np.zeros(fields.SCRATCH, np.int64))
     assert [a for a in library.addresses if a not in addresses] == library.destroyed
     return batch
 
@@ -181,8 +182,8 @@ def test_events_and_what_lies_behind_the_stop_are_left_out() -> None:
     library = FakeLibrary([Sent(4), Sent(9, err=-191), Sent(5, value=b"v"), Sent(7, value=b"later"), Sent(8, err=-195)])
     words = told(4, 7)
     count, _, rows = looked(library, words)
-    assert (count, rows[passes.OFFSET, :2].tolist(), rows[passes.NUMBER, :2].tolist()) == (2, [4, 5], [0, 2])
-    assert words[passes.DUE :].tolist() == [8, 7, 2, 0, TOPIC, 1]
+    assert (count, rows[fields.OFFSET, :2].tolist(), rows[fields.NUMBER, :2].tolist()) == (2, [4, 5], [0, 2])
+    assert words[fields.DUE :].tolist() == [8, 7, 2, 0, TOPIC, 1]
     assert library.destroyed == []
 
 
@@ -210,7 +211,7 @@ def test_what_cannot_be_the_next_message(name: str, value: int | None) -> None:
     setattr(library.heads[2], name, value)
     words = told(9)
     assert looked(library, words)[0] == 0
-    assert words[passes.WRONG] == 1
+    assert words[fields.WRONG] == 1
 
 
 def test_what_was_passed_is_refused() -> None:
@@ -218,4 +219,4 @@ def test_what_was_passed_is_refused() -> None:
     library = FakeLibrary([Sent(9)])
     words = told(10)
     looked(library, words)
-    assert words[passes.WRONG] == 1
+    assert words[fields.WRONG] == 1

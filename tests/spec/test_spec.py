@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from ingest.config.kinds import OfItsKind, kind_at
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
+from ingest.schema.part import WHOLE
 from ingest.sinks.kinds import KINDS
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.load import load_spec, parse_spec
@@ -328,7 +329,7 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
         yield from _models(part)
 
 
-SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "StartSpec": "start"}
+SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "StartSpec": "start", "KeySection": "key"}
 SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window"}
 """What production code calls a section where it knows which kind it is."""
@@ -377,3 +378,35 @@ def test_a_spec_is_read_without_the_heavy_libraries() -> None:
     asked = "import sys, ingest.spec.pipeline; print({'confluent_kafka', 'pyarrow', 'pyspark'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(("decode", "said"), [
+    ({"key": {"fields": []}}, "decode.key.fields: "),
+    ({"key": {}}, "decode.key.fields: is missing"),
+    ({"key": {"fields": ["a", "a"]}}, "decode.key.fields: names a twice"),
+    ({"key": {"fields": ["a"], "format": "xml"}}, "decode.key.format: must be"),
+    ({"key": {"fields": ["a"], "delimeter": ";"}}, "decode.key.delimeter: unknown key"),
+    ({"key": {"fields": ["k_a", "b"], "fields_prefix": "k_"}, "fields_include": "except_key"}, "key.fields: b: every name"),
+    ({"key": {"fields": ["k_"], "fields_prefix": "k_"}, "fields_include": "except_key"}, "key.fields: k_: every name"),
+    ({"key": {"fields": ["k_a"], "fields_prefix": "k_"}}, "decode.key.fields_prefix: goes with fields_include: except_key"),
+    ({"fields_include": "all"}, "decode.fields_include: goes with decode.key"),
+    ({"key": {"fields": ["a", "b"]}, "headers": {"b": "x"}}, "decode.headers: b: comes from the key already"),
+    ({"format": "raw", "schema": None, "headers": {"b": "x"}}, "decode.headers: goes with decode.schema"),
+    ({"format": "raw", "schema": None, "key": {"fields": ["b"]}}, "decode.key: goes with decode.schema"),
+])  # fmt: skip
+def test_key_value_and_headers_in_conflict(folder: Path, decode: dict[str, object], said: str) -> None:
+    """What can't be together is told when the spec is read, at its place."""
+    with pytest.raises(SpecError) as refused_spec:
+        parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}}, folder)
+    assert said in refused_spec.value.what
+
+
+def test_a_key_beside_the_value(folder: Path) -> None:
+    """What a spec says of key, value and headers, as it is written; without it a key is only a metadata column."""
+    written = {"schema": "a.b:C", "fields_include": "except_key", "key": {"fields": ["k_a"], "fields_prefix": "k_", "unknown": "dead"}}
+    decode = parse_spec({**GOOD_ATTRIBUTES, "decode": {**written, "headers": {"t": "x-trace"}}}, folder).decode
+    assert (decode.part.without, decode.part.only) == (("k_a", "t"), None)
+    assert decode.key is not None
+    assert (decode.key.format, decode.key.part.only, decode.key.part.prefix) == ("json", ("k_a",), "k_")
+    plain = parse_spec(GOOD_ATTRIBUTES, folder).decode
+    assert (plain.key, plain.headers, plain.part) == (None, {}, WHOLE)

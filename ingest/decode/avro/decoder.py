@@ -12,6 +12,7 @@ from ingest.errors import SpecError
 from ingest.ports.decoder import Decode
 from ingest.schema.columns import Columns
 from ingest.schema.load import built_of_model, model_now
+from ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
 
@@ -21,18 +22,19 @@ class AvroDecoder:
     """Records in Avro's binary encoding to the columns of a pandera model, one row a message.
 
     `writer_schema`: the schema that they were written with: its JSON text, or the name of a file that holds it; `on_null`: what a message
-    without a value becomes.
+    without a value becomes; `part`: which of the model's columns the records hold.
     """
 
     reference: str
     folder: Path
     writer_schema: str
     on_null: OnNull = "dead"
+    part: Part = WHOLE
 
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        columns = Columns.of(model_now(self.reference, self.folder)[1])
+        columns = self.part.of(Columns.of(model_now(self.reference, self.folder)[1]))
         check(self._parsed(self._text()), columns)
         return columns
 
@@ -41,7 +43,9 @@ class AvroDecoder:
         from ingest.decode.avro.machine import avro_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
         text = self._text()
-        machine = built_of_model((self, text), self.reference, self.folder, lambda model: avro_machine(self._parsed(text), model))
+        machine = built_of_model(
+            (self, text), self.reference, self.folder, lambda model: avro_machine(self._parsed(text), self.part.of(Columns.of(model)))
+        )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     @property

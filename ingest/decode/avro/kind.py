@@ -57,7 +57,7 @@ class _Avro:
     def decoder(self, section: AvroSection, folder: Path) -> Decoder:
         from ingest.decode.avro.decoder import AvroDecoder
 
-        return AvroDecoder(section.schema_, folder, section.writer_schema, on_null=section.on_null)
+        return AvroDecoder(section.schema_, folder, section.writer_schema, on_null=section.on_null, part=section.part)
 
 
 AVRO: FormatKind[AvroSection] = _Avro()

@@ -9,7 +9,6 @@ from ingest.decode.shared.machine import Machine
 from ingest.schema.columns import Columns
 
 
-def avro_machine(schema: AvroSchema, model: type) -> Machine:
-    """The machine for the columns of a model."""
-    columns = Columns.of(model)
+def avro_machine(schema: AvroSchema, columns: Columns) -> Machine:
+    """The machine for some columns."""
     return Machine(columns.arrow_schema, AvroPass(schema, columns), StrictAvro(schema, columns))

@@ -7,15 +7,18 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from ingest.compiled.calling import Compiled
 from ingest.decode.avro.fit import FREE, SHARE
 from ingest.decode.avro.program import program_of
-from ingest.decode.avro.scan import ENTRIES, ITEMS, SPACES, room_for_keys, scan
 from ingest.decode.avro.schema import AvroSchema
-from ingest.decode.avro.texts import copy_texts
+from ingest.decode.avro.state import ENTRIES, ITEMS, SPACES, room_for_keys
+from ingest.decode.shared.buffers import octets_of
 from ingest.decode.shared.gather import Gathered
 from ingest.decode.shared.machine import Taken
-from ingest.decode.shared.octets import octets_of
 from ingest.schema.columns import Columns
+
+PASS, TEXTS = Compiled("ingest.decode.avro.scan"), Compiled("ingest.decode.avro.texts")
+"""The compiled functions."""
 
 _KEPT = 1 << 20
 """Entries of the tape, and of the table of keys, whose memory stays for the next batch; what a large message takes is given back."""
@@ -38,9 +41,9 @@ class AvroPass:
         mask = np.zeros(len(messages), np.uint8)
         program, state = self._program, self._state
         state[ENTRIES], state[ITEMS : ITEMS + program.spaces] = 0, 0
-        scan(data, begins, ends, program.begin, FREE, SHARE, program.numbers, state, self._tape, self._keys, mask)
+        PASS.scan(data, begins, ends, program.begin, FREE, SHARE, program.numbers, state, self._tape, self._keys, mask)
         counts, entries = state[ITEMS : ITEMS + program.spaces].copy(), int(state[ENTRIES])
-        gathered = Gathered.of(program.nodes, counts, self._tape, entries, partial(copy_texts, data, self._symbols))
+        gathered = Gathered.of(program.nodes, counts, self._tape, entries, partial(TEXTS.copy_texts, data, self._symbols))
         if entries > _KEPT:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import part
+from ingest.compiled.making import part
 from ingest.decode.json.numbers import is_digit
 from ingest.decode.json.text import QUOTE
 from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
@@ -45,9 +45,13 @@ def day_text(data, at, end):
 
 
 @part
-def instant_text(data, at, end):
-    """Of an RFC 3339 timestamp whose first character is at `at`: behind its closing quote, and its microseconds since 1970."""
-    if at + 20 >= end or byte(data, at + 10) | 32 != ord("t") or byte(data, at + 13) != 58 or byte(data, at + 16) != 58:
+def instant_text(data, at, end, sql):
+    """Of a timestamp whose first character is at `at`: behind its closing quote, and its microseconds since 1970.
+
+    It is of RFC 3339, or as in SQL: with a blank between date and time, and in UTC where there is no offset.
+    """
+    between = byte(data, at + 10) if at + 19 < end else 0
+    if (between != 32 if sql else between | 32 != ord("t")) or byte(data, at + 13) != 58 or byte(data, at + 16) != 58:
         return -1, 0
     days, hours, minutes, seconds = civil(data, at), two(data, at + 11), two(data, at + 14), two(data, at + 17)
     if days <= 10 * _NONE or not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 59):
@@ -57,7 +61,9 @@ def instant_text(data, at, end):
     if byte(data, at) == 46:
         at, fraction = fraction_end(data, at + 1, end)
         micros += fraction
-    at, shift = offset_end(data, at, end)
+    shift = 0
+    if not sql or at < 0 or at >= end or byte(data, at) != QUOTE:
+        at, shift = offset_end(data, at, end)
     micros -= shift * 60_000_000
     if at < 0 or at >= end or byte(data, at) != QUOTE or micros < MIN_MICROS or micros > MAX_MICROS:
         return -1, 0

@@ -7,13 +7,31 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.decode.options import TimestampOptions
 
 if TYPE_CHECKING:
+    from ingest.decode.json.values import Reading
+    from ingest.decode.timestamps import TimestampForm
     from ingest.ports.decoder import Decoder
 
 
-class JsonSection(FormatSection):
+class JsonOptions(TimestampOptions):
+    """What keys and values may say alike."""
+
+    unknown: Literal["ignore", "dead"] = Field(
+        default="ignore",
+        description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
+    )
+    coerce: Literal["strict", "lenient"] = Field(
+        default="strict",
+        description="Whether a value of another kind will do where it says the very same: a number in a string, a whole number with a "
+        "fraction of zeros, a number or a boolean for a String, `true` and `false` in strings for a Boolean.",
+    )
+
+
+class JsonSection(JsonOptions, FormatSection):
     """JSON documents, one a message."""
 
     format: Literal["json"] = Field(default="json", description="What the messages are; the other settings of `decode` are the format's.")
@@ -23,10 +41,12 @@ class JsonSection(FormatSection):
     on_null: Literal["dead", "drop"] = Field(
         default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
     )
-    unknown: Literal["ignore", "dead"] = Field(
-        default="ignore",
-        description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
-    )
+
+
+class JsonKeySection(JsonOptions, KeySection):
+    """JSON documents as keys."""
+
+    format: Literal["json"] = Field(default="json", description="What the keys are; the other settings of `decode.key` are the format's.")
 
 
 class _Json:
@@ -35,7 +55,24 @@ class _Json:
     def decoder(self, section: JsonSection, folder: Path) -> Decoder:
         from ingest.decode.json.decoder import JsonDecoder
 
-        return JsonDecoder(section.schema_, folder, on_null=section.on_null, unknown=section.unknown)
+        reading = _reading(section.timestamps, section.coerce)
+        return JsonDecoder(section.schema_, folder, section.on_null, section.unknown, section.part, reading)
+
+
+class _JsonKey:
+    section = JsonKeySection
+
+    def decoder(self, key: JsonKeySection, reference: str, folder: Path) -> Decoder:
+        from ingest.decode.json.decoder import JsonDecoder
+
+        return JsonDecoder(reference, folder, unknown=key.unknown, part=key.part, reading=_reading(key.timestamps, key.coerce))
+
+
+def _reading(timestamps: TimestampForm, coerce: str) -> Reading:
+    from ingest.decode.json.values import Reading
+
+    return Reading(timestamps, lenient=coerce == "lenient")
 
 
 JSON: FormatKind[JsonSection] = _Json()
+JSON_KEY: KeyKind[JsonKeySection] = _JsonKey()

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import int64
 
-from ingest.compiled import compiled, memory
-from ingest.decode.json.text import hashed
+from ingest.compiled.calling import Compiled
 from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
-from ingest.decode.shared.nodes import DECIMAL, INTEGER, STRUCT, WIDE, Node
-from ingest.decode.shared.octets import OCTETS
+from ingest.decode.shared.nodes import DECIMAL, INSTANT, INTEGER, STRUCT, WIDE, Node
 from ingest.schema.dtypes import EPOCH_UNITS
+
+PASS = Compiled("ingest.decode.json.scan")
+"""The compiled functions."""
 
 WIDTH = 16
 (
@@ -23,7 +23,8 @@ WIDTH = 16
 """What stands at which place of a node's row in `Tables.numbers`.
 
 - `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first child, which the others follow.
-- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with.
+- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with. Of an instant
+  `LOW` is 1 where it is written as in SQL.
 - `REQUIRED`: 1 where neither null nor nothing will do.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if these bytes may stand in JSON as they are.
 - `LOOKUP`, `MASK`: where a struct's lookup begins in `Tables.numbers`, and how it is indexed: pairs of a child, or -1, and its name's hash.
@@ -43,15 +44,15 @@ class Tables:
     names: bytes
 
 
-def tables_of(nodes: list[Node]) -> Tables:
-    """What the compiled pass goes by."""
+def tables_of(nodes: list[Node], *, sql: bool = False) -> Tables:
+    """What the compiled pass goes by. `sql`: whether timestamps are written as in SQL."""
     rows = np.zeros((len(nodes), WIDTH), np.int64)
     names = b"".join(node.name.encode() for node in nodes)
     at = 0
     for node, row in zip(nodes, rows, strict=True):
         length = len(node.name.encode())
         row[[KIND, SPACE, INNER, REQUIRED, NAME, LENGTH]] = node.kind, node.space, node.inner, node.required, at, length
-        row[[LOW, HIGH, FACTOR]] = _bounds(node)
+        row[[LOW, HIGH, FACTOR]] = _bounds(node, sql)
         row[PLAIN] = not any(c in '"\\' or ord(c) < 32 for c in node.name)
         row[[FIRST, START]] = node.children[0].number if node.children else 0
         for child, after in zip(node.children, [*node.children[1:], *node.children[:1]], strict=True):
@@ -66,13 +67,15 @@ def tables_of(nodes: list[Node]) -> Tables:
     return Tables(np.concatenate([rows.ravel(), *lookups]), names)
 
 
-def _bounds(node: Node) -> tuple[int, int, int]:
+def _bounds(node: Node, sql: bool) -> tuple[int, int, int]:
     if node.kind == INTEGER and pa.types.is_timestamp(node.type):
         factor = EPOCH_UNITS[str(node.epoch)]
         return -(-MIN_MICROS // factor), MAX_MICROS // factor, factor
     if node.kind == INTEGER:
         half = 1 << node.type.bit_width - 1
         return -half, half - 1, 1
+    if node.kind == INSTANT:
+        return int(sql), 0, 0
     return (node.type.precision, node.type.scale, 0) if node.kind in {DECIMAL, WIDE} else (0, 0, 0)
 
 
@@ -82,15 +85,9 @@ def _lookup(node: Node) -> npt.NDArray[np.int64]:
     lookup = np.full((places, 2), -1, np.int64)
     for child in node.children:
         name = np.frombuffer(child.name.encode(), np.uint8)
-        hashed = hash_of(name, 0, len(name))
+        hashed = PASS.hash_of(name, 0, len(name))
         place = hashed & places - 1
         while lookup[place, 0] >= 0:
             place = (place + 1) & places - 1
         lookup[place] = child.number, hashed
     return lookup.ravel()
-
-
-@compiled((OCTETS, int64, int64))
-def hash_of(octets, at, n):
-    """The hash of n bytes, as the pass makes it."""
-    return hashed(memory(octets), at, at + n, n)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import inlined, part
+from ingest.compiled.making import inlined, part
 from ingest.decode.shared.octets import byte
 from ingest.decode.shared.words import leading_zeros
 

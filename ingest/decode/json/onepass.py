@@ -8,16 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.decode.json.layout import tables_of
-from ingest.decode.json.scan import room_for_keys, scan
-from ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state
+from ingest.compiled.calling import Compiled
+from ingest.decode.json.layout import PASS, tables_of
+from ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state, room_for_keys
 from ingest.decode.json.strict import Unknown
-from ingest.decode.json.texts import copy_texts
+from ingest.decode.json.values import EXACT, Reading
+from ingest.decode.shared.buffers import octets_of
 from ingest.decode.shared.gather import Gathered
 from ingest.decode.shared.machine import Taken
 from ingest.decode.shared.nodes import WIDE, nodes_of
-from ingest.decode.shared.octets import octets_of
 from ingest.schema.columns import Columns
+
+TEXTS = Compiled("ingest.decode.json.texts")
+"""The compiled functions that copy strings."""
 
 _KEPT = 1 << 20
 """Entries of the tape, and of the table of keys, whose memory stays for the next batch; what a large message takes is given back."""
@@ -26,9 +29,9 @@ _KEPT = 1 << 20
 class OnePass:
     """The pass for some columns. Not for several threads at once."""
 
-    def __init__(self, columns: Columns, unknown: Unknown) -> None:
-        self._nodes = nodes_of(columns)
-        self._tables = tables_of(self._nodes)
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
+        self._nodes = nodes_of(columns, reading.unit(None))
+        self._tables = tables_of(self._nodes, sql=reading.timestamps == "sql")
         self._spaces = 1 + max(node.inner for node in self._nodes)
         self._others = unknown == "ignore"
         self._required = sum(node.required for node in self._nodes)
@@ -45,9 +48,9 @@ class OnePass:
         mask = np.zeros(len(messages), np.uint8)
         tables, state, tape = self._tables.numbers, self._state, self._tape
         state[ENTRIES], state[SPARE], state[ITEMS : ITEMS + self._spaces] = 0, len(self._tables.names), 0
-        scan(data, begins, ends, names, room, self._others, self._required, tables, state, tape, self._keys, mask)
+        PASS.scan(data, begins, ends, names, room, self._others, self._required, tables, state, tape, self._keys, mask)
         counts = state[ITEMS : ITEMS + self._spaces].copy()
-        gathered = Gathered.of(self._nodes, counts, tape, int(state[ENTRIES]), partial(copy_texts, data))
+        gathered = Gathered.of(self._nodes, counts, tape, int(state[ENTRIES]), partial(TEXTS.copy_texts, data))
         if state[ENTRIES] > _KEPT:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import inlined, part
+from ingest.compiled.making import inlined, part
 from ingest.decode.json.instants import day_text, instant_text
 from ingest.decode.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
 from ingest.decode.json.numbers import FRACTION, LONG, WHOLE, decimal, double, number
@@ -65,7 +65,7 @@ def scalar(data, at, end, tables, tape, state, node, index):
     if kind > DAY or c != QUOTE:
         return -1
     if kind == INSTANT:
-        at, value = instant_text(data, at + 1, end)
+        at, value = instant_text(data, at + 1, end, tables[np.uintp(row + LOW)] == 1)
     else:
         at, value = day_text(data, at + 1, end)
     put(tape, state, node, index, value)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int64, uint8
 
-from ingest.compiled import compiled, inlined, memory, part
+from ingest.compiled.making import OCTETS, compiled, inlined, memory, part
 from ingest.decode.json.layout import (
     AFTER,
     FIRST,
@@ -54,10 +54,11 @@ from ingest.decode.json.state import (
     SPACES,
     SPARE,
     UNKNOWN,
+    room_for_keys,
 )  # fmt: skip
 from ingest.decode.json.text import QUOTE, blank, hashed, same, text_end, unescape
 from ingest.decode.shared.nodes import LIST, STRUCT
-from ingest.decode.shared.octets import EDGES, OCTETS, byte
+from ingest.decode.shared.octets import EDGES, byte
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
@@ -65,14 +66,6 @@ _HASH_STEP = np.uint64(0x9FB21C651E98DF25)
 
 MOST_PROBES = 100
 """Steps of the search for an equal key. By chance it never takes so many: the table is kept more than half empty."""
-
-
-def room_for_keys(length: int) -> int:
-    """Places for the hashes of keys in so many bytes: a power of two, at least twice as many as keys. One with its value has five bytes."""
-    room = 64
-    while room < length // 2:
-        room *= 2
-    return room
 
 
 _room_for_keys = part(room_for_keys)
@@ -302,3 +295,9 @@ def scan(data, begins, ends, names, room, others, required, tables, state, tape,
         taken_at[i] = message_or_nothing(
             data_at, np.int64(begin_at[i]), np.int64(end_at[i]), names_at, room_at, others, required, tables_at, state_at, tape_at, keys_at
         )
+
+
+@compiled((OCTETS, int64, int64))
+def hash_of(octets, at, n):
+    """The hash of n bytes, as the pass makes it."""
+    return hashed(memory(octets), at, at + n, n)

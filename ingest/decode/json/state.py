@@ -35,3 +35,11 @@ def fresh_state(spaces: int) -> npt.NDArray[np.int64]:
     state = np.zeros(ITEMS + 2 * spaces, np.int64)
     state[SPACES] = spaces
     return state
+
+
+def room_for_keys(length: int) -> int:
+    """Places for the hashes of keys in so many bytes: a power of two, at least twice as many as keys. One with its value has five bytes."""
+    room = 64
+    while room < length // 2:
+        room *= 2
+    return room

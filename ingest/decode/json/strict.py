@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from ingest.decode.json.values import Convert, converter, integer, wrong_type
+from ingest.decode.json.values import EXACT, Convert, Reading, converter, integer, wrong_type
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.schema.columns import Column, Columns
 
@@ -34,8 +34,8 @@ _BOM = "\ufeff"
 class Strict:
     """Decodes one message at a time."""
 
-    def __init__(self, columns: Columns, unknown: Unknown) -> None:
-        self._fields: list[tuple[Column, Convert]] = [(c, converter(c.type, c.epoch)) for c in columns.columns]
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
+        self._fields: list[tuple[Column, Convert]] = [(c, converter(c.type, c.epoch, reading)) for c in columns.columns]
         self._kind = pa.struct([pa.field(c.name, c.type) for c in columns.columns])
         self._unknown = unknown
         self._names = _names(self._kind)

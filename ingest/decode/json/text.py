@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled import inlined, part, word_at
+from ingest.compiled.making import below, inlined, part, word_at
 from ingest.decode.shared.octets import byte, character_end
-from ingest.decode.shared.words import below, first_special
+from ingest.decode.shared.words import first_special
 
 QUOTE = ord('"')
 _BACKSLASH = ord("\\")

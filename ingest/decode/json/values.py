@@ -1,5 +1,9 @@
 """One JSON value -> one value of a column, exactly or not at all. No digit of a number is lost before it is judged.
 
+Where a spec says so, timestamps are of another form (`Reading.timestamps`), and a value of another kind is taken where it says the very
+same (`Reading.lenient`): a number in a string, a whole number that is written with a fraction, a number or a boolean for a string. What
+would lose something, or need a guess, is refused all the same.
+
 An integer comes as an int if its literal is short, else as a `LongInteger`; a number with a fraction or an exponent comes as its literal in
 bytes, which JSON has none of. A message may hold millions of numbers, so they are of the smallest types that say it.
 """
@@ -10,6 +14,7 @@ import math
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -18,6 +23,7 @@ import pyarrow as pa
 
 from ingest.decode.shared.calendar import EPOCH, MAX_MICROS, MIN_MICROS
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.timestamps import TimestampForm
 from ingest.schema.dtypes import EPOCH_UNITS
 
 
@@ -31,6 +37,20 @@ def integer(literal: str) -> int | LongInteger:
     """An integer, as it comes from JSON."""
     return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
 
+
+@dataclass(frozen=True)
+class Reading:
+    """How values are read. `timestamps`: of columns whose model doesn't say it itself; `lenient`: whether other kinds will do."""
+
+    timestamps: TimestampForm = "iso-8601"
+    lenient: bool = False
+
+    def unit(self, epoch: str | None) -> str | None:
+        """The unit of a column's timestamps, where they are whole numbers. `epoch`: what the model says of the column."""
+        return epoch or (self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None)
+
+
+EXACT = Reading()
 
 Convert = Callable[[Any, str], Any]
 """(JSON value that is not null, its path) -> what pyarrow takes for the column's type; raises RefusedValueError."""
@@ -46,9 +66,12 @@ _KINDS: dict[type, str] = {
     type(None): "null",
 }
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _INSTANT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
+_SQL = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MICROSECOND = timedelta(microseconds=1)
+_WHOLE_DIGITS = 19  # of any integer of 64 bits
 _LONGEST_INT = 20  # a sign and the 19 digits of 2**63
 _LONGEST_DECIMAL = 1_000  # characters; far more than any column holds, and short enough to compute with
 _MICROS_DIGITS = 6
@@ -59,23 +82,51 @@ def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
     return RefusedValueError("wrong_type", f"Expected {expected}, got {_KINDS[type(value)]}", path)
 
 
-def converter(kind: pa.DataType, epoch: str | None = None) -> Convert:
+def converter(kind: pa.DataType, epoch: str | None = None, reading: Reading = EXACT) -> Convert:
     """The conversion to a column's type."""
+    if pa.types.is_struct(kind):
+        return _to_struct(kind, reading)
+    if pa.types.is_map(kind):
+        return _to_map(kind, reading)
+    if pa.types.is_list(kind):
+        return _to_list(kind, reading)
+    if pa.types.is_timestamp(kind):
+        unit = reading.unit(epoch)
+        convert = _to_instant(reading.timestamps) if unit is None else _to_epoch(EPOCH_UNITS[unit])
+        return _whole_first(convert) if reading.lenient and unit is not None else convert
     if pa.types.is_integer(kind):
-        return _to_int(kind.bit_width)
+        return _whole_first(_to_int(kind.bit_width)) if reading.lenient else _to_int(kind.bit_width)
     if pa.types.is_floating(kind):
-        return _to_float(kind.bit_width)
+        return _number_first(_to_float(kind.bit_width)) if reading.lenient else _to_float(kind.bit_width)
     if pa.types.is_decimal(kind):
         return _to_decimal(kind.precision, kind.scale)
-    if pa.types.is_timestamp(kind):
-        return _to_instant if epoch is None else _to_epoch(EPOCH_UNITS[epoch])
-    if pa.types.is_struct(kind):
-        return _to_struct(kind)
-    if pa.types.is_map(kind):
-        return _to_map(kind)
-    if pa.types.is_list(kind):
-        return _to_list(kind)
+    if reading.lenient and kind in _LENIENT:
+        return _LENIENT[kind]
     return {pa.string(): _to_str, pa.bool_(): _to_bool, pa.date32(): _to_day}[kind]
+
+
+def number_in(text: str, path: str) -> int | LongInteger | bytes:
+    """The number that a text is, by JSON's grammar and as JSON's parser hands it over."""
+    if _WHOLE.fullmatch(text):
+        return integer(text)
+    if _NUMBER.fullmatch(text):
+        return text.encode()
+    raise RefusedValueError("wrong_format", "Expected a number", path)
+
+
+def _number_first(convert: Convert) -> Convert:
+    """The same for numbers in strings, too."""
+    return lambda value, path: convert(number_in(value, path) if type(value) is str else value, path)
+
+
+def _whole_first(convert: Convert) -> Convert:
+    """The same for numbers in strings, too, and for those with a fraction or an exponent that are whole all the same."""
+    what = "Expected a whole number of 64 bits"
+
+    def whole(value: Any, path: str) -> Any:
+        return convert(int(_fitting(value.decode(), _WHOLE_DIGITS, 0, what, path)) if type(value) is bytes else value, path)
+
+    return _number_first(whole)
 
 
 def nested(convert: Convert) -> Convert:
@@ -93,6 +144,27 @@ def _to_bool(value: Any, path: str) -> bool:
     if type(value) is not bool:
         raise wrong_type("bool", value, path)
     return value
+
+
+def _to_text(value: Any, path: str) -> str:
+    """A string; or a number as it stands in the message, or a boolean as JSON writes it."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) is bytes:
+        return value.decode()
+    if type(value) in (int, LongInteger):
+        return str(value)
+    return _to_str(value, path)
+
+
+def _to_switch(value: Any, path: str) -> bool:
+    """A boolean; or its word in a string, whatever the case of its letters."""
+    if type(value) is str and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return _to_bool(value, path)
+
+
+_LENIENT: dict[pa.DataType, Convert] = {pa.string(): _to_text, pa.bool_(): _to_switch}
 
 
 def _integer(value: Any, path: str) -> int:
@@ -172,23 +244,30 @@ def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Dec
     return Decimal((int(mantissa.startswith("-")), tuple(map(int, significant)), power))
 
 
-def _to_instant(value: Any, path: str) -> int:
-    """RFC 3339 with an offset -> microseconds since 1970."""
-    if type(value) is not str:
-        raise wrong_type("str", value, path)
-    match = _INSTANT.fullmatch(value)
-    if match is None:
-        raise RefusedValueError("wrong_format", "Expected an RFC 3339 timestamp with an offset", path)
-    day, clock, fraction, sign, hours, minutes = match.groups(default="")
-    if fraction[_MICROS_DIGITS:].strip("0"):
-        raise RefusedValueError("out_of_range", "Expected a timestamp of at most 6 digits after the second", path)
-    try:
-        local = datetime.fromisoformat(f"{day}T{clock}.{fraction[:_MICROS_DIGITS]:0<6}")
-        shift = timedelta() if not sign else _offset(int(hours), int(minutes))
-    except ValueError:
-        raise RefusedValueError("out_of_range", "Expected a timestamp that the calendar has", path) from None
-    micros = (local - EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
-    return _in_calendar(micros, path)
+def _to_instant(form: TimestampForm) -> Convert:
+    """A text with a date and a time of day -> microseconds since 1970."""
+    pattern, what = (
+        (_SQL, "Expected a timestamp as in SQL") if form == "sql" else (_INSTANT, "Expected an RFC 3339 timestamp with an offset")
+    )
+
+    def convert(value: Any, path: str) -> int:
+        if type(value) is not str:
+            raise wrong_type("str", value, path)
+        match = pattern.fullmatch(value)
+        if match is None:
+            raise RefusedValueError("wrong_format", what, path)
+        day, clock, fraction, sign, hours, minutes = match.groups(default="")
+        if fraction[_MICROS_DIGITS:].strip("0"):
+            raise RefusedValueError("out_of_range", "Expected a timestamp of at most 6 digits after the second", path)
+        try:
+            local = datetime.fromisoformat(f"{day}T{clock}.{fraction[:_MICROS_DIGITS]:0<6}")
+            shift = timedelta() if not sign else _offset(int(hours), int(minutes))
+        except ValueError:
+            raise RefusedValueError("out_of_range", "Expected a timestamp that the calendar has", path) from None
+        micros = (local - EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
+        return _in_calendar(micros, path)
+
+    return convert
 
 
 def _offset(hours: int, minutes: int) -> timedelta:
@@ -221,8 +300,8 @@ def _to_day(value: Any, path: str) -> date:
         raise RefusedValueError("out_of_range", "Expected a date that the calendar has", path) from None
 
 
-def _to_struct(kind: pa.DataType) -> Convert:
-    fields = [(f.name, nested(converter(f.type))) for f in kind]
+def _to_struct(kind: pa.DataType, reading: Reading) -> Convert:
+    fields = [(f.name, nested(converter(f.type, None, reading))) for f in kind]
 
     def convert(value: Any, path: str) -> dict[str, Any]:
         if type(value) is not dict:
@@ -232,8 +311,8 @@ def _to_struct(kind: pa.DataType) -> Convert:
     return convert
 
 
-def _to_list(kind: pa.DataType) -> Convert:
-    to = nested(converter(kind.value_type))
+def _to_list(kind: pa.DataType, reading: Reading) -> Convert:
+    to = nested(converter(kind.value_type, None, reading))
 
     def convert(value: Any, path: str) -> list[Any]:
         if type(value) is not list:
@@ -243,8 +322,8 @@ def _to_list(kind: pa.DataType) -> Convert:
     return convert
 
 
-def _to_map(kind: pa.DataType) -> Convert:
-    to = nested(converter(kind.item_type))
+def _to_map(kind: pa.DataType, reading: Reading) -> Convert:
+    to = nested(converter(kind.item_type, None, reading))
 
     def convert(value: Any, path: str) -> list[tuple[str, Any]]:
         if type(value) is not dict:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import int32, int64, uint8
 
-from ingest.compiled import compiled, inlined, memory, word_at
+from ingest.compiled.calling import Compiled
 from ingest.decode.shared.nodes import BOOL, DECIMAL, FLOAT32, LIST, MAP, STRUCT, TEXT, WIDE, Node
-from ingest.decode.shared.words import put_word
+
+SPREADING = Compiled("ingest.decode.shared.spread")
+"""The compiled functions."""
+
 
 _NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.date32(): np.int32}
-_LENGTH = 0xFFFF_FFFF
-"""The bits of a string's, list's or map's value that hold its length, times two."""
 _SPARE = 8
 """Bytes behind the last string, so that strings are copied in words."""
 
@@ -50,7 +50,7 @@ class Gathered:
         behind = np.array([int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes])
         bases = np.cumsum([0, *(int(counts[node.space]) + int(more) for node, more in zip(nodes, behind, strict=True))])
         values, present = np.zeros(bases[-1], np.int64), np.zeros(bases[-1], np.uint8)
-        spread(tape, entries, behind, bases, values, present)
+        SPREADING.spread(tape, entries, behind, bases, values, present)
         return cls(copy_texts, counts, bases[:-1], values, present)
 
     def array(self, node: Node) -> pa.Array:
@@ -71,7 +71,7 @@ class Gathered:
     ) -> pa.Array:
         """Strings, lists or maps."""
         offsets = np.empty(len(values) + 1, np.int32)
-        add_lengths(values, present, offsets)
+        SPREADING.add_lengths(values, present, offsets)
         buffers = [valid, pa.py_buffer(offsets)]
         if node.kind == TEXT:
             letters = np.empty(int(offsets[-1]) + _SPARE, np.uint8)
@@ -93,40 +93,3 @@ def _stored(node: Node, values: npt.NDArray[np.int64], behind: npt.NDArray[np.in
     if node.kind == FLOAT32:
         return values.view(np.float64).astype(np.float32)
     return values.astype(_NUMPY.get(node.type, np.int64), copy=False)
-
-
-@compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))
-def spread(tape, entries, behind, bases, values, present):
-    """Bring the tape's entries to the stretches of their nodes. `behind`: how far behind a low half of a node the high one is, or 0."""
-    tape_at, behind_at, bases_at, values_at, present_at = memory(tape), memory(behind), memory(bases), memory(values), memory(present)
-    entry = 0
-    while entry < entries:
-        node, index = tape_at[2 * entry] >> 32, tape_at[2 * entry] & 0xFFFF_FFFF
-        at = bases_at[node] + index
-        values_at[at] = tape_at[2 * entry + 1]
-        present_at[at] = 1
-        entry += 1
-        if behind_at[node]:
-            values_at[at + behind_at[node]] = tape_at[2 * entry + 1]
-            entry += 1
-
-
-@compiled((int64[::1], uint8[::1], int32[::1]))
-def add_lengths(values, present, offsets):
-    """Where each string, list or map begins, and the last one ends."""
-    values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
-    end = offsets_at[0] = 0
-    for i in range(len(values)):
-        end += (values_at[i] & _LENGTH) >> 1 if present_at[i] else 0
-        offsets_at[i + 1] = end
-
-
-@inlined
-def copy_octets(source, at, size, target, begin, end):
-    """Bytes from `at` on to those from `begin` to `end`, eight at a time. `size`: of the source; the target has eight bytes more."""
-    while begin < end and at + 8 <= size:
-        put_word(target, begin, word_at(source, at))
-        at, begin = at + 8, begin + 8
-    while begin < end:
-        target[begin] = source[at]
-        at, begin = at + 1, begin + 1

@@ -44,8 +44,11 @@ class Node:
         return INSTANT if pa.types.is_timestamp(self.type) and self.epoch is None else INTEGER
 
 
-def nodes_of(columns: Columns) -> list[Node]:
-    """All nodes, first the document itself, whose children the columns are; the children of each stand beside each other."""
+def nodes_of(columns: Columns, epoch: str | None = None) -> list[Node]:
+    """All nodes, first the document itself, whose children the columns are; the children of each stand beside each other.
+
+    `epoch`: the unit of timestamps whose column doesn't say it; None: these are text.
+    """
     nodes, spaces = [Node(0, "", pa.struct(list(columns.arrow_schema)))], 1
     for node in nodes:  # it grows
         if node.number == 0:
@@ -59,6 +62,6 @@ def nodes_of(columns: Columns) -> list[Node]:
         if node.kind in {LIST, MAP}:
             node.inner, spaces = spaces, spaces + 1
         for child in node.children:
-            child.number, child.space = len(nodes), node.inner or node.space
+            child.number, child.space, child.epoch = len(nodes), node.inner or node.space, child.epoch or epoch
             nodes.append(child)
     return nodes

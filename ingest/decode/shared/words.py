@@ -8,7 +8,7 @@ import numpy as np
 from numba import int64, none, uint64
 from numba.core.cgutils import true_bit
 
-from ingest.compiled import CHECKED, inlined, intrinsic, part
+from ingest.compiled.making import CHECKED, inlined, intrinsic, part
 
 _U = np.uint64
 _ONES = _U(0x0101_0101_0101_0101)
@@ -66,9 +66,3 @@ def first_special(word):
     found = (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes | (word - _SPACES) & ~word | word
     found &= _TOPS
     return 8 if found == _U(0) else np.int64(trailing_zeros(found) >> _U(3))
-
-
-@inlined
-def below(n):
-    """A mask of the first n bytes, 1 to 8."""
-    return ~_U(0) >> _U(64 - 8 * n)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version as version_of
 from typing import Any
 from urllib.parse import quote
@@ -75,10 +76,15 @@ def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | Remov
         what = f"the log was cleaned up, or the table made anew, while version {number} was written"
         raise OSError(what)
     if (number + 1) % int(table.metadata().configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
-        newest = DeltaTable(table.table_uri)
-        newest.create_checkpoint()
-        if newest.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
-            newest.cleanup_metadata()
+        table.update_incremental()
+        table.create_checkpoint()
+        if table.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+            table.cleanup_metadata()
+
+
+@cache
+def _engine() -> str:
+    return f"windrow:{version_of('windrow')}"
 
 
 def _lines(table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> Iterator[Mapping[str, Any]]:
@@ -87,7 +93,7 @@ def _lines(table: DeltaTable, actions: Sequence[AddAction | RemoveAction], prope
     told = {
         "timestamp": time.time_ns() // 1_000_000, "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": msgspec.json.encode(partitions).decode()},
-        "engineInfo": f"windrow:{version_of('windrow')}",
+        "engineInfo": _engine(),
     }  # fmt: skip
     yield {"commitInfo": {**told, **(properties.custom_metadata or {})}}
     for action in actions:

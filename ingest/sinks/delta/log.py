@@ -91,5 +91,6 @@ def entry_in(content: bytes) -> LogEntry:
 
 
 def _checkpoint(content: bytes) -> dict[str, int]:
-    column = pq.read_table(io.BytesIO(content), columns=["txn"])["txn"]
-    return {t["appId"]: t["version"] for t in column.drop_null().to_pylist() if t["appId"] is not None}
+    read = pq.ParquetFile(io.BytesIO(content)).read(columns=["txn.appId", "txn.version"])["txn"].combine_chunks()
+    apps, versions = (read.flatten()[read.type.get_field_index(name)].to_pylist() for name in ("appId", "version"))
+    return {app: version for app, version in zip(apps, versions, strict=True) if app is not None}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from ingest.model.window import Window
 
-AppKind = Literal["window", "receipt", "version", "commits", "dead", "swept"]
+AppKind = Literal["window", "receipt", "version", "commits", "dead", "swept", "ranges"]
 
 RECEIPTS = "_windrow/receipts"
 """Receipt files, in the table's own directory: Delta's vacuum never enters a directory whose name begins with an underscore."""
+
+RANGES = "_windrow/ranges"
+"""Files of committed ranges, worked out from receipts."""
 
 STAGED = "data"
 """Staged Parquet files; the ones that a commit names are the table's data."""
@@ -28,20 +32,20 @@ def app_id(kind: AppKind, *parts: str) -> str:
     return "windrow:" + msgspec.json.encode([kind, *parts]).decode()
 
 
-def parse_app_id(app: str) -> list[str] | None:
-    """The kind and the parts of an application id; None if it is not windrow's."""
-    try:
-        return msgspec.json.decode(app.removeprefix("windrow:"), type=list[str]) if app.startswith("windrow:") else None
-    except msgspec.DecodeError:
-        return None
-
-
 def window_app(key: str, pipeline: str) -> str:
     """Of a window (its key) and pipeline, whose version is generation + 1.
 
     The generation is never in the id: two stale writers would both commit.
     """
     return app_id("window", key, pipeline)
+
+
+def receipts_among(apps: Mapping[str, int], pipeline: str) -> dict[str, int]:
+    """Of all application versions: each committed window's key, and the fingerprint of its receipt."""
+    begin, end = 'windrow:["receipt",', f",{msgspec.json.encode(pipeline).decode()}]"
+    found = ((app[len(begin) : -len(end)], version) for app, version in apps.items() if app.startswith(begin) and app.endswith(end))
+    # A window's key has nothing in it that JSON would escape: what has, is of no window, or has another part in the middle.
+    return {key[1:-1]: version for key, version in found if key.count('"') == 2 and "\\" not in key}
 
 
 def receipt_app(key: str, pipeline: str) -> str:
@@ -60,6 +64,10 @@ COMMITS_APP = app_id("commits")
 
 SWEPT_APP = app_id("swept")
 """One for the whole table, whose version is an instant in epoch milliseconds: staged files last written until then were given up."""
+
+
+RANGES_APP = app_id("ranges")
+"""One for the whole table, whose version is the fingerprint of the newest file of ranges."""
 
 
 def dead_app(window: Window, attempt: str) -> str:
@@ -93,7 +101,25 @@ class ReceiptName(msgspec.Struct, frozen=True):
 def receipt_name(window: Window, generation: int, content: bytes) -> str:
     """Window, generation, pipeline and content, as a file name."""
     digits = hashlib.sha256(content).hexdigest()[:_HEX]
-    return f"{window.key.replace(':', '_')}.{generation}.{safe(window.pipeline)}.{digits}.json"
+    return f"{name_prefix(window.key)}{generation}.{safe(window.pipeline)}.{digits}.json"
+
+
+def name_prefix(key: str) -> str:
+    """How the names of a window's receipts begin, and those of no other window."""
+    return f"{key.replace(':', '_')}."
+
+
+def fingerprint_in(name: str) -> int | None:
+    """The fingerprint in the name of a receipt file; None if it has none."""
+    try:
+        return _shorten(name[-_HEX - 5 : -5]) if name.endswith(".json") else None
+    except ValueError:
+        return None
+
+
+def ranges_name(content: int) -> str:
+    """A file of ranges, by the fingerprint of its content."""
+    return f"{content:016x}.ranges"
 
 
 def parse_receipt_name(name: str) -> ReceiptName | None:

@@ -11,6 +11,7 @@ of the version tells: there is an instant in each, and in each of windrow's a re
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +26,9 @@ from ingest.sinks.delta.log import entry_in, entry_name, transactions
 from ingest.sinks.delta.names import COMMITS_APP
 from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.receipts import VersionOf
+
+_FEW = 1_000
+"""So many application versions are copied at each look; beyond that they are put to the many others."""
 
 
 class WindowsHeld:
@@ -45,6 +49,14 @@ class WindowsHeld:
     def _loaded(self) -> frozenset[str]:
         column = tables.window_column(self._table)
         return frozenset(partition[column] for partition in self._table.partitions())
+
+
+def _with(every: Mapping[str, int], new: Mapping[str, int]) -> Mapping[str, int]:
+    """All application versions, and newer ones. Who still has those of before sees none of this; and what is copied is little."""
+    newer, older = every.maps if isinstance(every, ChainMap) else ({}, every)
+    if len(newer) < _FEW:
+        return ChainMap({**newer, **new}, older)  # type: ignore[arg-type]
+    return ChainMap({**new}, {**older, **newer})
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,7 @@ class Newest:
             new |= read.transactions
             kept.filled.add({key for values in read.added for key in values.values() if key is not None})
             version, entry = version + 1, following
-        every = {**kept.every, **new} if new else kept.every  # another dictionary: who still has the state before sees none of this
+        every = _with(kept.every, new) if new else kept.every
         return replace(kept, version=version, entry=entry, version_of=every.get, every=every, new=new)
 
     def _entry(self, version: int) -> bytes | None:

@@ -7,23 +7,29 @@ nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from ingest.errors import DamagedError, RefusedError
+from ingest.errors import DamagedError, RefusedError, UnreachableError
 from ingest.model.codec import from_json, to_json
 from ingest.model.plan import covered
 from ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
 from ingest.model.window import Window
 from ingest.ports.sink import Unreadable
 from ingest.sinks.delta.names import (
+    RANGES,
+    RANGES_APP,
     RECEIPTS,
     ReceiptName,
     fingerprint,
+    fingerprint_in,
+    name_prefix,
     parse_receipt_name,
+    ranges_name,
     receipt_app,
     receipt_name,
     safe,
@@ -31,6 +37,7 @@ from ingest.sinks.delta.names import (
     window_app,
 )
 from ingest.sinks.delta.place import Place
+from ingest.sinks.delta.ranges import Ranges, read, written
 
 LATER = ("was written by a later windrow than this one", "Upgrade windrow; nothing is wrong with the table.")
 
@@ -45,17 +52,17 @@ _RESTORE = (
 class TableSnapshot:
     """What one loaded state of a table says of its receipts.
 
-    `version`: its version of an application id. `pipeline`: whose windows it holds. `names`: the receipt files, listed after it was
-    loaded; for a question about one window that window's own suffice, and about overlaps those that weren't asked about before.
+    `version`: its version of an application id. `pipeline`: whose windows it holds. `names`: the receipt files of the windows that are
+    asked about, listed after it was loaded.
     """
 
     version: VersionOf
     pipeline: str
-    names: Sequence[ReceiptName]
+    names: Sequence[ReceiptName] = ()
 
 
-_Range = tuple[int, int, ReceiptName, Receipt]
-"""Start, stop (exclusive), and whose: plain numbers, for thousands of them are compared per commit."""
+_EACH = 32
+"""So many receipts, or a hundredth of what they stand for, may be in no file of ranges: all that a first commit has to read."""
 
 
 class ReceiptFiles:
@@ -65,18 +72,20 @@ class ReceiptFiles:
         self._place = place
         self._read: dict[str, Receipt] = {}
         self._texts: dict[tuple[Window, int, str], str] = {}  # two attempts may have left a receipt of one generation
-        self._ranges: dict[tuple[str, int], list[_Range]] = defaultdict(list)
-        self._indexed: set[str] = set()
-        self._listed: dict[str, dict[str, ReceiptName]] = defaultdict(dict)  # by window
-        self._unread: dict[str, ReceiptName] = {}  # listed, and not indexed
-        self._prints: set[int] = set()  # of the files that are listed
+        self._listed: list[str] = []  # names of files, sorted
+        self._prints: set[int] = set()  # in these names
+        self._held = Ranges()  # at least all offsets of the receipts with these fingerprints:
+        self._taken: set[int] = set()
+        self._kept: dict[int, int] = {}  # files of ranges that are among them, by fingerprint: how many receipts each stands for
 
     def write(self, receipt: Receipt) -> int:
         """Put the file there, whole or not at all; its fingerprint. Before the commit that names it."""
         content = to_json(receipt).encode()
         name = receipt_name(receipt.window, receipt.generation, content)
         self._place.put(f"{RECEIPTS}/{name}", content)
-        self._list([name])
+        if fingerprint(content) not in self._prints:
+            insort(self._listed, name)
+        self._prints.add(fingerprint(content))
         return fingerprint(content)
 
     def text(self, receipt: Receipt) -> str:
@@ -110,22 +119,17 @@ class ReceiptFiles:
             named: the fingerprint of each window's receipt that has come since the look before; None if that isn't known.
         """
         if named is None or not self._prints or not self._prints.issuperset(named.values()):
-            self._list(sorted(self._place.names(RECEIPTS)))
-
-    def _list(self, names: Iterable[str]) -> None:
-        for name in names:
-            parsed = None if name in self._unread or name in self._indexed else parse_receipt_name(name)
-            if parsed is not None:
-                self._listed[parsed.key][name] = self._unread[name] = parsed
-                self._prints.add(parsed.fingerprint)
+            self._listed = sorted(self._place.names(RECEIPTS))
+            self._prints = {said for said in map(fingerprint_in, self._listed) if said is not None}
 
     def names_of(self, key: str) -> list[ReceiptName]:
         """The listed files of a window."""
-        return list(self._listed[key].values()) if key in self._listed else []
-
-    def unread(self) -> list[ReceiptName]:
-        """The listed files whose ranges aren't known yet."""
-        return list(self._unread.values())
+        begin, found = name_prefix(key), list[str]()
+        for at in range(bisect_left(self._listed, begin), len(self._listed)):
+            if not self._listed[at].startswith(begin):
+                break
+            found.append(self._listed[at])
+        return [name for name in map(parse_receipt_name, found) if name is not None and name.key == key]
 
     def by_window(self) -> dict[str, list[ReceiptName]]:
         """The same by window key: for who asks of all windows, each with its own names."""
@@ -161,62 +165,100 @@ class ReceiptFiles:
             return Unreadable(key, f"{what} is {'damaged' if mine else 'missing'}", _RESTORE)
         return Committed(receipt, version(version_app(key, pipeline)))
 
-    def overlapping(self, snapshot: TableSnapshot, receipt: Receipt, named: Mapping[str, int] | None = None) -> list[Receipt]:
+    def overlapping(
+        self, snapshot: TableSnapshot, receipt: Receipt, named: Mapping[str, int] | None = None, own: Receipt | None = None
+    ) -> list[Receipt]:
         """The committed receipts of other windows that share an offset with this one.
 
-        Most files share none; only for those that do is the table asked whether they count.
+        Nearly always there are none, which the ranges of all together tell. Where they tell otherwise, the receipts themselves do.
 
         Args:
-            snapshot: of the table, with all receipt files.
+            snapshot: of the table.
             receipt: what is to be committed.
-            named: the snapshot's fingerprint of each window's receipt, to notice those whose file isn't there at all; of those that have
-                come since the commit before, that suffices.
+            named: the snapshot's fingerprint of each window's receipt; of those that have come since the commit before, that suffices.
+                None if they aren't known: then the files that are listed are read, whether they count or not.
+            own: what is committed of the window. What that covers was held against all others when it was committed.
 
         Raises:
-            DamagedError: a receipt that counts can't be read.
+            DamagedError: a receipt that counts can't be read, and no file of ranges stands for it; or its file isn't there at all.
         """
-        self._index(snapshot.names)
-        self._refuse_damaged(snapshot, receipt)
-        self._refuse_missing(receipt, named or {})
-        hits = {
-            name.name: (name, other)
-            for mine in covered(receipt.plan)
-            for start, stop, name, other in self._ranges.get((mine.topic_id, mine.partition), ())
-            if start < mine.stop and mine.start < stop and name.key != receipt.window.key
-        }
-        return [
-            other
-            for _, (name, other) in sorted(hits.items())
-            if snapshot.version(receipt_app(other.window.key, other.window.pipeline)) == name.fingerprint
-        ]
+        if named is None:
+            self.list_named(None)
+            self._take([name for name in self._listed if fingerprint_in(name) not in self._taken], snapshot, receipt.window.key)
+        else:
+            self._refuse_missing(receipt, named)
+            self._take_kept(snapshot.version(RANGES_APP))
+            wanted = [(key, said) for key, said in named.items() if said not in self._taken]
+            self._take([n.name for key, said in wanted for n in self.names_of(key) if n.fingerprint == said], snapshot, receipt.window.key)
+        mine = covered(receipt.plan)
+        if (own is not None and set(mine) <= set(covered(own.plan))) or not self._held.meets(mine):
+            return []
+        return self._sharing(snapshot, receipt)
 
-    def _refuse_damaged(self, snapshot: TableSnapshot, receipt: Receipt) -> None:
-        """A receipt that counts and can't be read might hold any range: nothing can be committed beside it."""
-        for name in snapshot.names:
-            if name.name in self._indexed or name.key == receipt.window.key:
+    def keep_ranges(self, snapshot: TableSnapshot) -> int | None:
+        """Where too many receipts are in no file of ranges: write one, for the commit at hand to name; its fingerprint.
+
+        After `overlapping`, which has told all receipts that the snapshot names.
+        """
+        stood_for = self._kept.get(snapshot.version(RANGES_APP) or 0, 0)
+        if len(self._taken) - stood_for < max(_EACH, stood_for // 100):
+            return None
+        content = written(self._held, self._taken)
+        said = fingerprint(content)
+        self._place.put(f"{RANGES}/{ranges_name(said)}", content)
+        self._kept[said] = len(self._taken)
+        return said
+
+    def _take_kept(self, said: int | None) -> None:
+        """The newest file of ranges that a commit names, once. One that can't be had only leaves more to be read."""
+        if said is None or said in self._kept:
+            return
+        try:
+            content = self._place.get(f"{RANGES}/{ranges_name(said)}")
+        except (FileNotFoundError, UnreachableError):
+            content = b""
+        receipts, ranges = (read(content) if fingerprint(content) == said else None) or ((), ())
+        self._held.add(ranges)
+        self._taken.update(receipts)
+        self._kept[said] = len(receipts)
+
+    def _take(self, names: Iterable[str], snapshot: TableSnapshot, own_key: str) -> None:
+        """Know the ranges of these. One that counts and can't be read might hold any: nothing can be committed beside it."""
+        for name in (parsed for parsed in map(parse_receipt_name, names) if parsed is not None):
+            receipt = self._receipt(name)
+            if receipt is not None:
+                self._held.add(covered(receipt.plan))
+                self._taken.add(name.fingerprint)
+            elif name.key != own_key:
+                self._refuse_damaged(snapshot, name)
+
+    def _sharing(self, snapshot: TableSnapshot, receipt: Receipt) -> list[Receipt]:
+        """What `overlapping` returns, by every receipt itself; of those that share an offset the table is asked whether they count."""
+        mine, found = covered(receipt.plan), []
+        for name in map(parse_receipt_name, self._listed):
+            if name is None or name.key == receipt.window.key:
                 continue
-            if snapshot.version(receipt_app(name.key, receipt.window.pipeline)) == name.fingerprint:
-                if self._later(name):
-                    raise DamagedError(f"the receipt of the committed window {name.key} {LATER[0]}", "commit", LATER[1])
-                raise _unknown_ranges(name.key, "damaged")
+            other = self._receipt(name)
+            if other is None:
+                self._refuse_damaged(snapshot, name)
+                continue
+            shares = any(one.overlaps(theirs) for theirs in covered(other.plan) for one in mine)
+            if shares and snapshot.version(receipt_app(other.window.key, other.window.pipeline)) == name.fingerprint:
+                found.append(other)
+        return found
+
+    def _refuse_damaged(self, snapshot: TableSnapshot, name: ReceiptName) -> None:
+        if snapshot.version(receipt_app(name.key, snapshot.pipeline)) == name.fingerprint:
+            if self._later(name):
+                raise DamagedError(f"the receipt of the committed window {name.key} {LATER[0]}", "commit", LATER[1])
+            raise _unknown_ranges(name.key, "damaged")
 
     def _refuse_missing(self, receipt: Receipt, named: Mapping[str, int]) -> None:
         """The same for one whose file is gone, and with it its name."""
-        missing = next((key for key, said in sorted(named.items()) if key != receipt.window.key and said not in self._prints), None)
-        if missing is not None:
-            raise _unknown_ranges(missing, "missing")
-
-    def _index(self, names: Sequence[ReceiptName]) -> None:
-        """Each file's ranges by topic-partition, once: a commit asks for its own only, not for every other of every window."""
-        for name in names:
-            receipt = None if name.name in self._indexed else self._receipt(name)
-            if receipt is None:
-                continue
-            self._indexed.add(name.name)
-            self._unread.pop(name.name, None)
-            self._prints.add(name.fingerprint)
-            for theirs in covered(receipt.plan):
-                self._ranges[theirs.topic_id, theirs.partition].append((theirs.start, theirs.stop, name, receipt))
+        self.list_named(named)
+        missing = {key for key, said in named.items() if said not in self._prints} - {receipt.window.key}
+        if missing:
+            raise _unknown_ranges(min(missing), "missing")
 
     def _receipt(self, name: ReceiptName) -> Receipt | None:
         """The content; None if it is not what the name says: damaged, or left behind by a crash in the middle of writing."""

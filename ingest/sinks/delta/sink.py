@@ -42,7 +42,7 @@ from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import check_rows, table_schema
 from ingest.sinks.delta.entry import Tip
 from ingest.sinks.delta.janitor import refuse_gone, sweep
-from ingest.sinks.delta.names import COMMITS_APP, SWEPT_APP, parse_app_id, receipt_app, version_app, window_app
+from ingest.sinks.delta.names import COMMITS_APP, RANGES_APP, SWEPT_APP, receipt_app, receipts_among, version_app, window_app
 from ingest.sinks.delta.newest import Newest, State
 from ingest.sinks.delta.place import Place, dead_place, is_same, normal
 from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
@@ -202,13 +202,14 @@ class DeltaSink:
         self._list_named(state, pipeline)
         committed = self._committed(state, pipeline, receipt.window.key)
         before, after = (None if key is None else self._committed(state, pipeline, key) for key in adjacent(receipt))
-        others = self._receipts.overlapping(TableSnapshot(state.version_of, pipeline, self._receipts.unread()), receipt, self._named)
+        named, own = None if state.every is None else self._named, None if committed is None else committed.receipt
+        others = self._receipts.overlapping(TableSnapshot(state.version_of, pipeline), receipt, named, own)
         self._named = {}
         return state, Seen(self.uri, binding, committed, before, after, others)
 
     def _list_named(self, state: State, pipeline: str) -> None:
         """Know the files of the receipts that have come since the look before."""
-        named = _named(state.new, pipeline)
+        named = None if state.new is None else receipts_among(state.new, pipeline)
         self._receipts.list_named(named)
         self._named |= named or {}
 
@@ -239,7 +240,8 @@ class DeltaSink:
             version_app(key, pipeline): state.version + 1,
             COMMITS_APP: (state.version_of(COMMITS_APP) or 0) + 1,
         }
-        properties = tables.once(apps, _note(receipt))
+        ranges = None if state.every is None else self._receipts.keep_ranges(TableSnapshot(state.version_of, pipeline))
+        properties = tables.once(apps | ({} if ranges is None else {RANGES_APP: ranges}), _note(receipt))
         actions = tables.add_actions(state.table, files, key)
         crash_point("commit.before")
         why = tables.attempt(lambda: self._write(state, receipt, actions, properties))
@@ -273,7 +275,7 @@ class DeltaSink:
         pipeline = tables.binding(self.uri, state.table, self._window).pipeline
         names = files.by_window()
         filled = {p[self._window] for p in state.table.partitions()}
-        for key in sorted(filled | names.keys() | (_named(state.every, pipeline) or {}).keys()):
+        for key in sorted(filled | names.keys() | receipts_among(state.every or {}, pipeline).keys()):
             receipt = files.receipt_or_damage(TableSnapshot(state.version_of, pipeline, names.get(key, [])), key)
             if receipt is not None or key in filled:
                 yield key, receipt
@@ -295,14 +297,6 @@ class _Unanswered(msgspec.Struct, frozen=True):
 
     version: int
     why: str
-
-
-def _named(apps: Mapping[str, int] | None, pipeline: str) -> dict[str, int] | None:
-    """Of application versions: each committed window's key, and the fingerprint of its receipt. None if they aren't known."""
-    if apps is None:
-        return None
-    parsed = ((parse_app_id(app), version) for app, version in apps.items())
-    return {app[1]: version for app, version in parsed if app is not None and app[0] == "receipt" and app[2:] == [pipeline]}
 
 
 def _note(receipt: Receipt) -> dict[str, str]:

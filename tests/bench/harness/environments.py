@@ -6,6 +6,7 @@ An environment is called by a digest of those files, so that another pin is anot
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -77,6 +78,13 @@ def librdkafka(files: Path, folder: Path) -> None:
     _run("make", "-C", "examples", "rdkafka_performance", cwd=source)
     shutil.copy(source / "examples/rdkafka_performance", folder)
     shutil.rmtree(folder / "node_modules")
+
+
+def debian(files: Path, folder: Path) -> None:
+    """Debian's packages, which its package manager downloads and holds against its keys; unpacked, not installed."""
+    _run("apt-get", "download", *json.loads((files / "package.json").read_text(encoding="utf-8"))["debian"], cwd=folder)
+    for package in folder.glob("*.deb"):
+        _run("dpkg-deb", "-x", package, folder)
 
 
 def _run(*command: str | Path, cwd: Path = ROOT) -> None:

@@ -15,7 +15,8 @@ This page is written by `make bench`; every figure on it is one that the command
 **What is compared.** A side is a program that reads a whole topic of four topic-partitions
 and does something with it, with two tasks. All sides of a table read the same topic of the
 same broker, which runs beside them on the same cores. They take turns: a round is one run
-of each, one after the other, so that what else the machine does hits all of them.
+of each, one after the other, so that what else the machine does hits all of them; a side
+that takes more than 20 seconds a run is in the first round alone.
 Each run counts the messages that it has read, and the rows of the Parquet files that it
 has written: a side that has fewer is shown as failed, never as fast.
 
@@ -25,8 +26,9 @@ of the largest process of each kind since it began (resident), and what all of a
 processes hold together (PSS, looked at once a second). Start-up is apart: *start* is from
 nothing until the side can take its first job (Java, a session, a cluster in it), *first
 run* how much longer its first run takes than the median of the later ones, on which all
-other columns stand. librdkafka's program begins anew each time, and its seconds are those
-that it prints itself, from the first message to the last. *Ratio* is windrow's time
+other columns stand. librdkafka's program and kcat begin anew each time; the seconds of
+the first are those that it prints itself, from the first message to the last, and it looks
+at none of their bytes. *Ratio* is windrow's time
 divided by the side's, of the same round: below 1 windrow is faster.
 """
 

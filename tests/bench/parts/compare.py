@@ -10,6 +10,9 @@ from tests.bench.harness.shapes import Shape
 from tests.bench.harness.side import FailedError, Program
 from tests.bench.parts.sides import COMPARISONS, Job, Side
 
+SLOW_SECONDS = 20.0
+"""A side whose run takes longer is measured in the first round alone: it would take most of the time, and isn't near."""
+
 
 class _Turn:
     """A side in one comparison: its process, and what it brought."""
@@ -25,8 +28,8 @@ class _Turn:
             self._give_up(failed)
 
     def run(self) -> None:
-        """Once more, unless it failed before."""
-        if self.failed:
+        """Once more, unless it failed before, or is slow and was measured."""
+        if self.failed or (len(self.runs) > 1 and self.runs[-1].seconds > SLOW_SECONDS):
             return
         try:
             self.runs.append(self._program.run(self.side.told(self._job), self._job.messages, table=self.side.table))
@@ -69,7 +72,7 @@ def compare(
         for number in range(rounds + 1):
             for turn in turns:
                 turn.run()
-            ran = ", ".join(f"{turn.side.name} {turn.runs[-1].seconds:.2f} s" for turn in turns if turn.runs and not turn.failed)
+            ran = ", ".join(f"{turn.side.name} {turn.runs[number].seconds:.2f} s" for turn in turns if len(turn.runs) > number)
             print(f"  {'warm-up' if number == 0 else f'round {number}'}: {ran}", flush=True)
     measured = [turn.measured() for turn in turns]
     for other in measured[1:]:

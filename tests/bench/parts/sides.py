@@ -182,9 +182,20 @@ def librdkafka() -> Side:
     )
 
 
+def _kcat_command(bootstrap: str) -> Command:
+    return [sys.executable, PEERS / "kcat/program.py", bootstrap, made("kcat", PEERS / "kcat", environments.debian)]
+
+
+def kcat() -> Side:
+    """kcat, as the system's package manager has it."""
+    return Side("kcat", "to nowhere", "of the system's packages", _kcat_command, lambda job: {"topic": job.topic})
+
+
 # The first side of a comparison is what the others are held against.
 COMPARISONS: dict[str, tuple[Side, ...]] = {
-    "raw": (windrow("raw", "read"), librdkafka(), spark("raw", "noop"), flink("raw", "blackhole"), daft("raw", "sum of bytes")),
+    "raw": (
+        windrow("raw", "read"), kcat(), librdkafka(), spark("raw", "noop"), flink("raw", "blackhole"), daft("raw", "sum of bytes"),
+    ),
     "decoded": (
         windrow("rules", "strict JSON, pandera"), windrow("decoded", "strict JSON"), spark("parsed", "from_json, noop"),
         flink("parsed", "json, blackhole"),

@@ -54,7 +54,7 @@ def test_bad_ones_are_refused_with_their_reason(fast: AvroPass, payload: bytes, 
 def test_all_of_them_together() -> None:
     """In one batch, bad between good: each has its own verdict, and no row is another's."""
     pairs = list(zip((payload for payload, _ in GOOD.values()), (payload for payload, _ in BAD.values()), strict=False))
-    found = avro_machine(SCHEMA, Order).decode(pa.array([each for pair in pairs for each in pair], pa.binary()), "dead")
+    found = avro_machine(SCHEMA, COLUMNS).decode(pa.array([each for pair in pairs for each in pair], pa.binary()), "dead")
     assert found.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))
     assert found.dead_reason.to_pylist() == [reason for _, reason in BAD.values()][: len(pairs)]
     rows = [as_row([(dict(ROW) | dict(row))[c.name] for c in COLUMNS.columns]) for _, row in GOOD.values()]

@@ -112,7 +112,7 @@ def main(size: int) -> None:
     """The reason of each family, or null for a row: the strict way's for a message of `size`, the decoder's for one that both ways see."""
     found = {}
     for model, unknown in ((Scalars, "ignore"), (Nested, "dead")):
-        strict, machine = Strict(Columns.of(model), unknown), json_machine(model, unknown)
+        strict, machine = Strict(Columns.of(model), unknown), json_machine(Columns.of(model), unknown)
         for name, family in FAMILIES.items():
             decoded = machine.decode(pa.array([family(size // 5)], pa.binary()), "dead")
             found[f"{name}: {model.__name__}"] = [_refusal(strict, family(size)), next(iter(decoded.dead_reason.to_pylist()), None)]
@@ -122,7 +122,7 @@ def main(size: int) -> None:
 def peak(size: int, count: int, family: str) -> None:
     """Rows and peak in MB, as the kernel saw it. Not `ru_maxrss`, which a process takes over from the one that started it."""
     model = Nested if family in LISTS else Scalars
-    decoded = json_machine(model, "ignore").decode(pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead")
+    decoded = json_machine(Columns.of(model), "ignore").decode(pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead")
     (seen,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     print(json.dumps([decoded.rows.num_rows, int(seen.split()[1]) / 1024]))
 

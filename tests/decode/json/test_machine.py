@@ -16,6 +16,7 @@ from ingest.decode.json.machine import json_machine
 from ingest.decode.json.onepass import _KEPT, OnePass
 from ingest.decode.shared.machine import Machine, Taken
 from ingest.ports.decoder import Decoded
+from ingest.schema.columns import Columns
 from tests.decode.json.documents import documents
 from tests.decode.json.models import Nested, Scalars
 
@@ -83,7 +84,7 @@ def test_large_messages_of_small_values_are_rows_within_a_bound_of_memory(megaby
 def test_where_the_pass_fails_the_strict_way_judges_alone(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """Same rows, same dead letters; a warning says why it takes longer, and nothing of a message."""
     messages = documents(300, 1)
-    machine = json_machine(Scalars, "ignore")
+    machine = json_machine(Columns.of(Scalars), "ignore")
     both = verdicts(decoded(machine, messages))
     failing(machine, error)
     assert verdicts(decoded(machine, messages)) == both
@@ -94,7 +95,7 @@ def test_where_the_pass_fails_the_strict_way_judges_alone(error: Exception, capl
 
 def test_memory_for_a_large_message_is_given_back() -> None:
     """What millions of small values took of the pass's own memory doesn't stay for the next batches; what any batch takes does."""
-    machine = json_machine(Nested, "ignore")
+    machine = json_machine(Columns.of(Nested), "ignore")
     decoded(machine, [b'{"id":1,"tags":[' + b'"",' * (_KEPT + 1) + b'""],"more":"' + b"x" * 3 * _KEPT + b'"}'])
     assert (machine._pass._tape.nbytes, machine._pass._keys.nbytes) == (0, 0)
     decoded(machine, [b'{"id":1,"tags":["a"]}'] * 100)
@@ -112,7 +113,7 @@ def test_memory_for_a_large_message_is_given_back() -> None:
 )  # fmt: skip
 def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str) -> None:
     """With the type of what was raised and no text of it; its neighbours are rows."""
-    machine = json_machine(Nested, "ignore")
+    machine = json_machine(Columns.of(Nested), "ignore")
     failing(machine, MemoryError())
     decode = machine._strict.decode
     monkeypatch.setattr(machine._strict, "decode", lambda message: decode(message) if message != b"bad" else (_ for _ in ()).throw(error))
@@ -123,7 +124,7 @@ def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(monkeypatch: py
 
 def test_a_value_that_its_column_can_not_hold_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where only the table's type shows it, after the strict way has passed it."""
-    machine = json_machine(Nested, "ignore")
+    machine = json_machine(Columns.of(Nested), "ignore")
     failing(machine, MemoryError())
     decode = machine._strict.decode
     monkeypatch.setattr(machine._strict, "decode", lambda message: ["x", *decode(message)[1:]] if b"9" in message else decode(message))

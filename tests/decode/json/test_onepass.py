@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -16,12 +17,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.json.layout import hash_of
+from ingest.decode.json.layout import PASS
 from ingest.decode.json.onepass import OnePass
-from ingest.decode.json.scan import _HASH_STEP, MOST_PROBES, room_for_keys
+from ingest.decode.json.scan import _HASH_STEP, MOST_PROBES
+from ingest.decode.json.state import room_for_keys
 from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
+from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.timestamps import TimestampForm
 from ingest.schema.columns import Column, Columns
+from ingest.schema.dtypes import TIMESTAMP
 from tests.decode.json import schemas
 from tests.decode.json.documents import FITTING, KEYS, LITERALS, documents
 from tests.decode.json.models import Nested, Scalars
@@ -36,10 +41,10 @@ DOCUMENTS = 2_000
 class Both:
     """The pass and the truth, for some columns."""
 
-    def __init__(self, columns: Columns, unknown: Unknown) -> None:
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self.columns = columns
-        self.fast = OnePass(columns, unknown)
-        self.strict = Strict(columns, unknown)
+        self.fast = OnePass(columns, unknown, reading)
+        self.strict = Strict(columns, unknown, reading)
 
     def compare(self, messages: list[bytes]) -> tuple[int, int]:
         """Prove the promise for each message; how many the pass took, and how many are rows."""
@@ -100,6 +105,42 @@ def test_no_byte_outside_its_memory_is_looked_at() -> None:
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "checked"), done.stderr
+
+
+SPELT: dict[TimestampForm, str] = {
+    "iso-8601": r'"2026-0[1-9]-[012][1-8]T[01]\d:[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0[0-9]:[0-5]\d)"',
+    "sql": r'"2026-0[1-9]-[012][1-8] [01]\d:[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0[0-9]:[0-5]\d)?"',
+    "epoch_s": r"-?[1-9]\d{0,9}", "epoch_ms": r"-?[1-9]\d{0,12}", "epoch_us": r"-?[1-9]\d{0,15}",
+}  # fmt: skip
+"""What timestamps of each form look like."""
+
+
+@pytest.mark.parametrize("form", SPELT)
+@settings(max_examples=examples(300))
+@given(data=st.data())
+def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> None:
+    """Whole ones are taken, wherever they stand, with the strict way's value; others are not, where it doesn't take them."""
+    kinds = {"a": TIMESTAMP, "b": pa.struct([("x", TIMESTAMP)]), "c": pa.list_(TIMESTAMP)}
+    both = Both(Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())), "ignore", Reading(form))
+    own = st.from_regex(re.compile(SPELT[form], re.ASCII), fullmatch=True)
+    others = [st.from_regex(re.compile(spelt, re.ASCII), fullmatch=True) for spelt in SPELT.values()]
+    broken = ['"2026-01-05"', '"2026-01-05 24:00:00"', '"2026-01-05 09:00:00 Z"', '"2026-01-05 09:00:00', "1.0"]
+    odd = st.one_of(*others, st.sampled_from(broken))
+
+    def written(of: st.SearchStrategy[str]) -> bytes:
+        return f'{{"a":{data.draw(of)},"b":{{"x":{data.draw(of)}}},"c":[{data.draw(of)},null]}}'.encode()
+
+    assert both.compare([written(own) for _ in range(3)]) == (3, 3)
+    fast, rows = both.compare([written(odd | own) for _ in range(3)])
+    assert fast == rows
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_lenient_documents(seed: int) -> None:
+    """What is taken strictly is the same row where values of other kinds will do; these are left to the strict way."""
+    both = Both(COLUMNS, "ignore", Reading(lenient=True))
+    fast, rows = both.compare(documents(3_000, seed))
+    assert rows > fast > 0.8 * rows
 
 
 @pytest.mark.parametrize("kind", schemas.SCALARS, ids=str)
@@ -260,7 +301,7 @@ def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
     room, unknown_object = 4_096, 2  # the second object of the first message
 
     def place(key: bytes) -> int:
-        mixed = (hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(_HASH_STEP) & (1 << 64) - 1
+        mixed = (PASS.hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(_HASH_STEP) & (1 << 64) - 1
         return (mixed ^ mixed >> 32) & room - 1
 
     meeting = [key for i in range(600_000) if place(key := b"%d" % i) == 7]

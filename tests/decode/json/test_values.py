@@ -5,25 +5,26 @@ from __future__ import annotations
 import pickle
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from ingest.decode.json.values import LongInteger, converter, integer
+from ingest.decode.json.values import EXACT, LongInteger, Reading, converter, integer, number_in
 from ingest.decode.shared.refusal import RefusedValueError
 
 BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 
 
-def taken(kind: pa.DataType, value: object, epoch: str | None = None) -> object:
+def taken(kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT) -> object:
     """What a column of this type gets."""
-    return converter(kind, epoch)(value, "$.a")
+    return converter(kind, epoch, reading)(value, "$.a")
 
 
-def refused(kind: pa.DataType, value: object, epoch: str | None = None) -> tuple[str, str]:
+def refused(kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT) -> tuple[str, str]:
     """Reason and detail."""
     with pytest.raises(RefusedValueError) as told:
-        taken(kind, value, epoch)
+        taken(kind, value, epoch, reading)
     return told.value.reason, told.value.detail
 
 
@@ -191,3 +192,84 @@ def test_the_path_leads_into_structs_lists_and_maps() -> None:
     assert refused(kind, [])[1] == "Expected object, got array - at $.a"
     assert refused(kind, {"l": {}})[1] == "Expected array, got object - at $.a.l"
     assert refused(kind, {"m": 5})[1] == "Expected object, got int - at $.a.m"
+
+
+LENIENT = Reading(lenient=True)
+MICROS = 1_767_603_600_000_000
+
+
+@pytest.mark.parametrize(("kind", "value", "wanted"), [
+    (pa.int8(), "127", 127), (pa.int8(), "-128", -128), (pa.int64(), "-0", 0), (pa.int64(), b"1.0", 1), (pa.int64(), b"-1e3", -1000),
+    (pa.int64(), "12.50e1", 125), (pa.int64(), b"0.0e999999", 0), (pa.int64(), b"9223372036854775807.0", 2**63 - 1),
+    (pa.int64(), b"-9223372036854775808.000", -(2**63)), (pa.int64(), 5, 5),
+    (pa.float64(), "1.5", 1.5), (pa.float64(), "7", 7.0), (pa.float64(), b"1.5", 1.5), (pa.float64(), "-0.0", -0.0),
+    (pa.float64(), "-0", 0.0),
+    (pa.bool_(), "true", True), (pa.bool_(), "False", False), (pa.bool_(), "TRUE", True), (pa.bool_(), False, False),
+    (pa.string(), 12, "12"), (pa.string(), b"1.50", "1.50"), (pa.string(), b"1E5", "1E5"), (pa.string(), True, "true"),
+    (pa.string(), False, "false"), (pa.string(), LongInteger("9" * 30), "9" * 30), (pa.string(), "x", "x"),
+    (pa.decimal128(9, 2), "1.5", Decimal("1.5")), (pa.decimal128(9, 2), b"1.5", Decimal("1.5")),
+])  # fmt: skip
+def test_a_value_of_another_kind_that_says_the_same(kind: pa.DataType, value: object, wanted: object) -> None:
+    """Where a spec is lenient: numbers in strings, whole numbers however written, and for strings what stands in the message."""
+    assert repr(taken(kind, value, reading=LENIENT)) == repr(wanted)
+
+
+@pytest.mark.parametrize(("kind", "value", "reason"), [
+    (pa.int8(), "128", "out_of_range"), (pa.int64(), b"1.5", "out_of_range"), (pa.int64(), "1.5", "out_of_range"),
+    (pa.int64(), b"1e-1", "out_of_range"), (pa.int64(), b"9223372036854775808.0", "out_of_range"), (pa.int64(), "9" * 30, "out_of_range"),
+    (pa.int64(), b"1e99999999999999999999999", "out_of_range"), (pa.int64(), True, "wrong_type"), (pa.int64(), [], "wrong_type"),
+    (pa.int64(), "", "wrong_format"), (pa.int64(), " 1", "wrong_format"), (pa.int64(), "+1", "wrong_format"),
+    (pa.int64(), "01", "wrong_format"),
+    (pa.int64(), "0x1", "wrong_format"), (pa.int64(), "1_0", "wrong_format"), (pa.int64(), "\u0661", "wrong_format"),
+    (pa.int64(), "1\n", "wrong_format"),
+    (pa.float64(), "1e400", "out_of_range"), (pa.float64(), "nan", "wrong_format"), (pa.float64(), "9007199254740993", "out_of_range"),
+    (pa.float32(), "3.5e38", "out_of_range"), (pa.float64(), True, "wrong_type"),
+    (pa.bool_(), 1, "wrong_type"), (pa.bool_(), "1", "wrong_type"), (pa.bool_(), "yes", "wrong_type"), (pa.bool_(), "", "wrong_type"),
+    (pa.string(), [], "wrong_type"), (pa.string(), {}, "wrong_type"), (pa.date32(), 1, "wrong_type"),
+    (pa.timestamp("us", "UTC"), 1, "wrong_type"), (pa.decimal128(9, 2), True, "wrong_type"),
+])  # fmt: skip
+def test_what_would_lose_something_is_refused_all_the_same(kind: pa.DataType, value: object, reason: str) -> None:
+    """A fraction, what is too large, and whatever would need a guess."""
+    assert refused(kind, value, reading=LENIENT)[0] == reason
+
+
+def test_leniency_reaches_into_structs_lists_and_maps() -> None:
+    """As strictness does."""
+    kind = pa.struct([("a", pa.list_(pa.int8())), ("b", pa.map_(pa.string(), pa.string()))])
+    assert taken(kind, {"a": ["1"], "b": {"x": 2}}, reading=LENIENT) == {"a": [1], "b": [("x", "2")]}
+    assert refused(kind, {"a": ["1"]})[0] == "wrong_type"
+    assert taken(pa.timestamp("us", "UTC"), "7", "ms", LENIENT) == 7000
+    assert refused(pa.timestamp("us", "UTC"), "7", "ms")[0] == "wrong_type"
+
+
+@pytest.mark.parametrize(("form", "value", "micros"), [
+    ("sql", "2026-01-05 09:00:00", MICROS), ("sql", "2026-01-05 09:00:00.5", MICROS + 500_000),
+    ("sql", "2026-01-05 10:00:00+01:00", MICROS),
+    ("sql", "2026-01-05 09:00:00Z", MICROS), ("sql", "2026-01-05 09:00:00.100000000", MICROS + 100_000),
+    ("epoch_s", MICROS // 10**6, MICROS), ("epoch_ms", MICROS // 1000, MICROS), ("epoch_us", MICROS, MICROS),
+])  # fmt: skip
+def test_timestamps_of_other_forms(form: Any, value: object, micros: int) -> None:
+    """As SQL writes them, in UTC unless they say another offset; and as whole numbers, in lists as well. The model's own unit wins."""
+    kind, reading = pa.timestamp("us", "UTC"), Reading(form)
+    assert taken(kind, value, reading=reading) == micros
+    assert taken(pa.list_(kind), [value, None], reading=reading) == [micros, None]
+    assert taken(kind, 7, "s", reading) == 7_000_000
+
+
+@pytest.mark.parametrize(("form", "value", "reason"), [
+    ("sql", "2026-01-05T09:00:00Z", "wrong_format"), ("sql", "2026-01-05", "wrong_format"), ("sql", "2026-01-05  09:00:00", "wrong_format"),
+    ("sql", "2026-02-30 09:00:00", "out_of_range"), ("sql", "2026-01-05 09:00:00.1234567", "out_of_range"), ("sql", 7, "wrong_type"),
+    ("iso-8601", "2026-01-05 09:00:00Z", "wrong_format"), ("epoch_ms", "2026-01-05T09:00:00Z", "wrong_type"),
+    ("epoch_ms", b"1.0", "wrong_type"),
+    ("epoch_s", 253_402_300_800, "out_of_range"),
+])  # fmt: skip
+def test_a_timestamp_is_of_the_one_form(form: Any, value: object, reason: str) -> None:
+    """Nothing is tried in turn: what isn't as the spec says is refused."""
+    assert refused(pa.timestamp("us", "UTC"), value, reading=Reading(form))[0] == reason
+
+
+@pytest.mark.parametrize(("text", "number"), [("12", 12), ("-0", 0), ("1.0", b"1.0"), ("1e5", b"1e5"), ("9" * 25, LongInteger("9" * 25))])
+def test_a_number_in_a_text_is_what_the_parser_makes_of_it(text: str, number: object) -> None:
+    """Of the same type, so that it is judged the same."""
+    found = number_in(text, "$.a")
+    assert (found, type(found)) == (number, type(number))

@@ -62,8 +62,8 @@ def test_a_receipt_that_came_later_counts(files: tuple[ReceiptFiles, dict[str, i
     assert receipts.overlapping(at(receipts, versions.get), asked) == [late]
 
 
-def test_a_commit_asks_its_own_partitions(files: tuple[ReceiptFiles, dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the files are known, a commit works out its own ranges only, and looks at no other partition's."""
+def test_a_receipt_is_read_once(files: tuple[ReceiptFiles, dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the ranges are known, a commit that meets none works out its own only, and reads nothing."""
     receipts, versions = files
     mine = receipt(plan(FakeSink(), 9), [], 0, "a1")  # type: ignore[arg-type]
     receipts.overlapping(at(receipts, versions.get), mine)
@@ -74,9 +74,10 @@ def test_a_commit_asks_its_own_partitions(files: tuple[ReceiptFiles, dict[str, i
         return covered(asked)
 
     monkeypatch.setattr("ingest.sinks.delta.receipts.covered", working_out)
+    monkeypatch.setattr(receipts._place, "get", None)
     receipts.overlapping(at(receipts, versions.get), mine)
     assert plans == [mine.plan]
-    assert {where: len(ranges) for where, ranges in receipts._ranges.items()} == {(TOPIC.topic_id, p): 6 for p in range(PARTITIONS)}
+    assert list(receipts._held.every()) == [Covered(TOPIC.topic_id, p, 0, 60) for p in range(PARTITIONS)]
 
 
 LATER = "written by a later windrow"

@@ -1,0 +1,109 @@
+"""Compiled functions as others call them: loaded from where they are kept, without numba, which has to be there only to make them.
+
+numba with LLVM takes a hundred megabytes and half a second to load, in every worker; the machine code that it has made takes neither.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import sys
+import tempfile
+import threading
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+from ingest.compiled.image import DamagedCodeError, Function, Image, loaded, unpacked
+from ingest.compiled.linking import Unlinkable
+from ingest.compiled.places import folders, sources
+
+_LOG = logging.getLogger("windrow.compiled")
+_SOURCES: set[str] = set()
+
+
+class Compiled:
+    """The compiled functions of a module, by their names. Asked for the first one, it loads all of them, or makes them first.
+
+    They are kept in a folder of their sources: so nothing stale is ever loaded, and two processes that begin at once write the same, each
+    in one step. What lies there damaged is made anew; if there is no such place, they are made for this process alone. Where machine code
+    can't be loaded like this (another system than Linux on x86-64, or one that forbids it), numba itself calls the functions.
+    """
+
+    def __init__(self, module: str) -> None:
+        """`module`: its name. It is imported only to make code."""
+        self._module = module
+        self._loading = threading.Lock()
+
+    def __getattr__(self, name: str) -> Function:
+        """A function."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        with self._loading:
+            functions = self._functions
+        if name not in functions:
+            msg = f"{self._module} has no compiled function {name}"
+            raise AttributeError(msg)
+        self.__dict__[name] = functions[name]
+        return functions[name]
+
+    @cached_property
+    def _functions(self) -> dict[str, Function]:
+        if sys.platform == "linux" and platform.machine() == "x86_64":
+            try:
+                return loaded(self._image())
+            except (OSError, Unlinkable) as why:
+                _LOG.warning("machine code of %s can't be loaded by itself: %s", self._module, why)
+        from ingest.compiled.making import functions_of  # noqa: PLC0415  # numba is loaded only where code is made
+
+        return functions_of(self._module)
+
+    def _image(self) -> Image:
+        """What is kept, or is made and kept."""
+        spec = find_spec(self._module)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(self._module)
+        source, file = Path(spec.origin), self._module.rpartition(".")[2] + ".code"
+        made = None
+        _SOURCES.update(map(str, sources(source)))
+        for folder in folders(source):
+            try:
+                return unpacked((folder / file).read_bytes())
+            except DamagedCodeError:
+                _LOG.warning("compiled code in %s is damaged, and made anew", folder)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                _LOG.warning("compiled code can't be read in %s: %s", folder, type(error).__name__)
+                continue
+            made = made or self._made()
+            try:
+                _keep(folder / file, made.packed())
+            except OSError as error:
+                _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
+            else:
+                return made
+        return made or self._made()
+
+    def _made(self) -> Image:
+        from ingest.compiled.making import image_of  # noqa: PLC0415  # as above
+
+        return image_of(self._module)
+
+
+def loaded_sources() -> set[str]:
+    """The files of which this process has compiled code, whether it has imported them or not."""
+    return set(_SOURCES)
+
+
+def _keep(file: Path, data: bytes) -> None:
+    """Under its name only when it is whole."""
+    handle, name = tempfile.mkstemp(dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,216 @@
+"""Rows whose columns come from several parts of their messages: from the value, the key and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.text import as_text
+from ingest.errors import BugError, SpecError
+from ingest.ports.decoder import Decode, Decoded, Decoder, Refusal
+from ingest.schema.columns import Columns
+from ingest.schema.load import model_now
+from ingest.schema.messages import MESSAGES
+
+KEY, HEADER = "key", "header"
+"""The stages that refuse what these parts of a message can't be."""
+
+_VALUE = MESSAGES.get_field_index("value")
+
+
+@dataclass(frozen=True)
+class ComposedDecoder:
+    """All columns of a model, each from its part of the message.
+
+    What becomes of a message is asked of the key, the headers and the value, in this order, and the first that refuses it says why. `key`
+    is given messages whose values are their keys, and makes at most one row of each; its columns are those that `fields` names in the
+    model, in order. Where the value has one of them too, both must be equal. `headers`: pairs of a column and the header it comes from.
+    """
+
+    reference: str
+    folder: Path
+    value: Decoder
+    key: Decoder | None = None
+    fields: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def columns(self) -> Columns:
+        """See `ports.decoder.Decoder.columns`: the model's.
+
+        Raises:
+            SpecError: a column comes from nowhere, or from key and value with types that can't be compared, or a header's is no text and no
+                bytes.
+            BugError: the key's format doesn't do what it was told.
+        """
+        whole = Columns.of(model_now(self.reference, self.folder)[1])
+        kinds = {column.name: column.type for column in whole.columns}
+        of_value = {column.name: column.type for column in self.value.columns.columns}
+        if self.key is not None and [column.type for column in self.key.columns.columns] != [kinds[name] for name in self.fields]:
+            raise BugError("The key's format gives other columns than it was asked for", "spec", "Report a bug in the format.")
+        wrong = [
+            *(f"{name}: comes neither from the value nor from key and headers" for name in kinds if not self._has(name, of_value)),
+            *(f"{name}: {what}" for name, kind in of_value.items() if (what := _misfit(kind, kinds.get(name)))),
+            *(
+                f"{name}: comes from the header {header}, so it must be String or Binary, not {kinds[name]}"
+                for name, header in self.headers
+                if kinds[name] not in {pa.string(), pa.binary()}
+            ),
+            *(
+                f"{name}: comes from key and value, which must agree, but {kinds[name]} can't be compared: fields_include: except_key"
+                for name in self.fields
+                if name in of_value and pa.types.is_nested(kinds[name])
+            ),
+        ]
+        if wrong:
+            what = f"The columns of the schema {self.reference} can't be put together: " + "; ".join(wrong)
+            raise SpecError(what, "spec", "Mend the schema, or what decode says of key and headers; nothing was read.")
+        return whole
+
+    def open(self) -> Decode:
+        """See `ports.decoder.Decoder.open`."""
+        schema = self.columns.arrow_schema
+        of_value = self.value.columns.arrow_schema.names
+        key = None if self.key is None else _Keys(self.key.open(), self.fields)
+        return _Composer(schema, self.value.open(), of_value, key, self.headers).decode
+
+    def _has(self, name: str, of_value: Collection[str]) -> bool:
+        return name in of_value or name in self.fields or name in dict(self.headers)
+
+
+def _misfit(kind: pa.DataType, wanted: pa.DataType | None) -> str:
+    """What is wrong with a column of the value; an empty text, if nothing is."""
+    if wanted is None:
+        return "comes from the value, and is none of the schema's"
+    return "" if kind == wanted else f"comes from the value as {kind}, by the schema it is {wanted}"
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """What decodes keys. `fields`: what the model calls its columns."""
+
+    decode: Decode
+    fields: tuple[str, ...]
+
+    def decoded(self, messages: pa.RecordBatch) -> Decoded:
+        """The verdict on each message by its key alone."""
+        found = self.decode(messages.set_column(_VALUE, MESSAGES.field(_VALUE), messages.column("key")))
+        if found.dropped or found.filtered or found.rows.num_rows != found.valid:
+            raise BugError("A key became no row, or several", "decode", "Nothing was committed. Report a bug in the key's format.")
+        missing = messages.column("key").is_null().take(found.dead_index)
+        deeper = pc.replace_substring(found.dead_detail, " - at ", " - at the key's ")
+        whole = pc.binary_join_element_wise(found.dead_detail, " - at the key", "", null_handling="skip")
+        detail = pc.if_else(pc.match_substring(found.dead_detail, " - at "), deeper, whole)
+        return replace(
+            found,
+            rows=pa.RecordBatch.from_arrays(found.rows.columns, list(self.fields)),
+            dead_stage=pa.repeat(KEY, len(missing)),
+            dead_reason=pc.if_else(missing, "key:null", pc.binary_join_element_wise("key:", found.dead_reason, "")),
+            dead_detail=pc.if_else(missing, "Expected a value, got none - at the key", detail),
+        )
+
+
+class _Composer:
+    """What the recipe builds. `of_value`: the columns that the value has."""
+
+    def __init__(
+        self, schema: pa.Schema, value: Decode, of_value: Sequence[str], key: _Keys | None, headers: Sequence[tuple[str, str]]
+    ) -> None:  # fmt: skip
+        self._schema = schema
+        self._value = value
+        self._of_value = of_value
+        self._key = key
+        self._headers = headers
+
+    def decode(self, messages: pa.RecordBatch) -> Decoded:
+        """The verdict on each message."""
+        before = _every(messages.num_rows) if self._key is None else self._key.decoded(messages)
+        before = self._with_headers(before, messages)
+        every = len(before.row_index) == messages.num_rows
+        after = self._value(messages if every else messages.take(before.row_index))
+        made_from = after.row_index.to_numpy()
+        beside = before.rows if _is_range(made_from, before.rows.num_rows) else before.rows.take(after.row_index)
+        columns = {
+            **dict(zip(beside.schema.names, beside.columns, strict=True)),
+            **dict(zip(self._of_value, after.rows.columns, strict=True)),
+        }
+        rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+        refused = after if every else _numbered(after, before.row_index)
+        whole = replace(_joined(refused, before), rows=rows)
+        return whole.refused(KEY, list(self._disagreeing(beside, after.rows)))
+
+    def _with_headers(self, before: Decoded, messages: pa.RecordBatch) -> Decoded:
+        """With a column for each header; without the messages that have none, or one that is no text, where that won't do."""
+        columns, refusals = list(before.rows.columns), []
+        headers = messages.column("headers")
+        for name, header in self._headers:
+            field = self._schema.field(name)
+            values = last_values(headers, header).take(before.row_index)
+            column, wrong = as_text(values) if field.type == pa.string() else (values, np.zeros(len(values), np.bool_))
+            refusals.append(Refusal(np.flatnonzero(wrong), "header:invalid_utf8", f"Expected UTF-8 - at the header {header}"))
+            if not field.nullable:
+                missing = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+                refusals.append(Refusal(missing, "header:missing", f"Expected a value, got none - at the header {header}"))
+            columns.append(column)
+        if not self._headers:
+            return before
+        names = [*before.rows.schema.names, *(name for name, _ in self._headers)]
+        return replace(before, rows=pa.RecordBatch.from_arrays(columns, names)).refused(HEADER, refusals)
+
+    def _disagreeing(self, beside: pa.RecordBatch, of_value: pa.RecordBatch) -> list[Refusal]:
+        """The rows whose key says something else than their value, by the columns that both have."""
+        both = [] if self._key is None else [name for name in self._key.fields if name in self._of_value]
+        return [
+            Refusal(_different(beside.column(name), of_value.column(self._of_value.index(name))), "key:differs",
+                    f"Expected the same as in the value - at the key's $.{name}")
+            for name in both
+        ]  # fmt: skip
+
+
+def last_values(headers: pa.ListArray, name: str) -> pa.BinaryArray:
+    """Of each message the value of its last header of a name; null where it has none."""
+    entries, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
+    places = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
+    last = np.full(len(headers), -1, np.int64)
+    last[messages[places]] = places  # of several the last one is written last
+    return entries.field("value").take(pa.array(last, mask=last < 0))
+
+
+def _every(count: int) -> Decoded:
+    """So many messages without anything wrong, of which nothing is known yet."""
+    none = pa.array([], pa.string())
+    rows = pa.RecordBatch.from_arrays([], [])
+    return Decoded(rows, pa.array(np.arange(count, dtype=np.int64)), pa.array([], pa.int64()), none, none, none)
+
+
+def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
+    """Whether a row was made from each of so many, in order."""
+    return len(index) == count and (not count or bool((index[1:] == index[:-1] + 1).all() and index[0] == 0))
+
+
+def _numbered(decoded: Decoded, numbers: pa.Int64Array) -> Decoded:
+    """The same with other numbers for the messages."""
+    return replace(decoded, row_index=numbers.take(decoded.row_index), dead_index=numbers.take(decoded.dead_index))
+
+
+def _joined(decoded: Decoded, before: Decoded) -> Decoded:
+    """With what was refused before, in the order of the messages."""
+    index = pa.concat_arrays([before.dead_index, decoded.dead_index])
+    order = pa.array(np.argsort(index.to_numpy(), kind="stable"))
+    stages = pa.concat_arrays([before.dead_stage, decoded.dead_stage]).take(order)
+    reasons = pa.concat_arrays([before.dead_reason, decoded.dead_reason]).take(order)
+    details = pa.concat_arrays([before.dead_detail, decoded.dead_detail]).take(order)
+    return replace(decoded, dead_index=index.take(order), dead_stage=stages, dead_reason=reasons, dead_detail=details)
+
+
+def _different(one: pa.Array, other: pa.Array) -> npt.NDArray[np.intp]:
+    """Where two columns differ; null is like null alone."""
+    unlike = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)  # Arrow's own word
+    one_null = pc.not_equal(one.is_null(), other.is_null()).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(unlike | one_null)

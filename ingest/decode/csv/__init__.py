@@ -1,0 +1,1 @@
+"""CSV: one line a message, its fields the columns in their order."""

@@ -1,0 +1,59 @@
+"""CSV messages -> rows and dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from ingest.decode.csv.lines import COMMAS, Dialect
+from ingest.decode.json.values import EXACT, Reading
+from ingest.errors import SpecError
+from ingest.ports.decoder import Decode
+from ingest.schema.columns import Columns
+from ingest.schema.load import built_of_model, model_now
+from ingest.schema.part import WHOLE, Part
+
+
+@dataclass(frozen=True)
+class CsvDecoder:
+    """Lines to the columns of a pandera model, one row a message: the fields are the columns, in their order.
+
+    `on_null`: what a message without a value becomes; `part`: which of the model's columns the lines hold; `reading`: how timestamps are
+    written.
+    """
+
+    reference: str
+    folder: Path
+    on_null: Literal["dead", "drop"] = "dead"
+    part: Part = WHOLE
+    dialect: Dialect = COMMAS
+    reading: Reading = EXACT
+
+    @property
+    def columns(self) -> Columns:
+        """See `ports.decoder.Decoder.columns`."""
+        return self._columns(model_now(self.reference, self.folder)[1])
+
+    def open(self) -> Decode:
+        """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
+        from ingest.decode.csv.machine import csv_machine  # noqa: PLC0415  # loaded where messages are decoded
+
+        machine = built_of_model(
+            self, self.reference, self.folder, lambda model: csv_machine(self._columns(model), self.dialect, self.reading)
+        )
+        return lambda messages: machine.decode(messages.column("value"), self.on_null)
+
+    def _columns(self, model: type[Any]) -> Columns:
+        columns = self.part.of(Columns.of(model))
+        wrong = [f"{column.name} is {column.type}" for column in columns.columns if not _fits_a_field(column.type)]
+        if wrong:
+            what = f"The schema {self.reference} can't be used for CSV, whose fields are single values and no bytes: {', '.join(wrong)}"
+            raise SpecError(what, "spec", "Take String, and take it apart after the table; nothing was read.")
+        return columns
+
+
+def _fits_a_field(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind) and not pa.types.is_binary(kind)

@@ -1,0 +1,88 @@
+"""What a spec's `decode.key` section is, and the formats that a key may have: one line each, loaded when a spec names the format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+from pydantic import Field
+
+from ingest.config.document import Place
+from ingest.config.kinds import OfItsKind
+from ingest.config.values import Section, Text, Values
+from ingest.schema.part import Part
+
+if TYPE_CHECKING:
+    from ingest.ports.decoder import Decoder
+
+KEY_FORMATS = {
+    "json": "ingest.decode.json.kind:JSON_KEY",
+    "csv": "ingest.decode.csv.kind:CSV_KEY",
+    "string": "ingest.decode.plain.kind:STRING_KEY",
+    "raw": "ingest.decode.plain.kind:RAW_KEY",
+}
+
+
+class KeySection(Section):
+    """What the `decode.key` section of every format has; each format says its own name, as a `Literal`, and its own options."""
+
+    format: str = Field(description="What the keys are; the other settings of `decode.key` are the format's.")
+    fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
+        description="The columns of the schema that come from the key; in a format without names in this order."
+    )
+    fields_prefix: Annotated[Text | None, Values("a text")] = Field(
+        default=None,
+        description="What the names under `fields` begin with in the schema and not in the key, so that key and value may have a field of "
+        "one name. Goes with `fields_include: except_key`.",
+    )
+
+    @property
+    def part(self) -> Part:
+        """The columns of the schema that come from the key."""
+        return Part(only=self.fields, prefix=self.fields_prefix or "", place="decode.key.fields")
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """The names under `fields` differ, and all begin with the prefix."""
+        fields, prefix = names_in(written.get("fields")), written.get("fields_prefix")
+        twice = [name for name, count in Counter(fields).items() if count > 1]
+        if twice:
+            yield ("fields",), f"names {', '.join(twice)} twice"
+        if isinstance(prefix, str):
+            without = [name for name in fields if not name.startswith(prefix) or name == prefix]
+            if without:
+                yield ("fields",), f"{', '.join(without)}: every name must begin with fields_prefix, {prefix}, and go on behind it"
+
+
+def names_in(written: object) -> list[str]:
+    """The names in a list as it was written; what else is wrong with it, its own type says."""
+    return [name for name in written if isinstance(name, str)] if isinstance(written, list | tuple) else []
+
+
+S_contra = TypeVar("S_contra", bound=KeySection, contravariant=True)
+
+
+class KeyKind(Protocol[S_contra]):
+    """One format of keys. Described without loading what decodes it."""
+
+    @property
+    def section(self) -> type[Any]:
+        """The model of its `decode.key` section, a `KeySection`."""
+
+    def decoder(self, key: S_contra, reference: str, folder: Path) -> Decoder:
+        """A decoder of the section's part of a schema, to be given messages whose values are their keys. It makes at most one row of each.
+
+        Args:
+            key: the section.
+            reference: the schema.
+            folder: what files are relative to.
+
+        Raises:
+            SpecError: no decoder can be made of it.
+        """
+
+
+OptionalKey = Annotated[KeySection | None, OfItsKind("format", "json", KEY_FORMATS)]
+"""A spec's `decode.key` section."""

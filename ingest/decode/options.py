@@ -1,0 +1,18 @@
+"""Options that several formats have, so that they are written and described alike."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ingest.config.values import Section
+from ingest.decode.timestamps import TimestampForm
+
+
+class TimestampOptions(Section):
+    """Of formats whose timestamps are written as text or numbers."""
+
+    timestamps: TimestampForm = Field(
+        default="iso-8601",
+        description="How timestamps are written, where the schema's field doesn't say `epoch` itself: RFC 3339 with an offset; "
+        "`2026-01-05 09:00:00.5`, in UTC unless an offset stands behind it; or whole seconds, milliseconds or microseconds since 1970.",
+    )

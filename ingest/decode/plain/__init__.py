@@ -1,0 +1,1 @@
+"""Messages that are one value each: text, or bytes as they are."""

@@ -1,0 +1,94 @@
+"""docs/formats.md does what it says: each of its messages, decoded by the example that it stands under, becomes what stands beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.assemble import table_columns
+from ingest.decode.formats import FORMATS, make_decoder
+from ingest.decode.keys import KEY_FORMATS
+from ingest.ports.decoder import Decoded
+from ingest.spec.load import load_spec
+from ingest.transform.chain import Chain
+from ingest.transform.validate import Validate
+from tests.contracts.values import valued
+
+PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```yaml\n(.*?)^```\n+(?:^```python\n(.*?)^```\n+)?((?:^\|[^\n]*\n)+)", re.DOTALL | re.MULTILINE)
+SPEC = """\
+id: examples
+source: {bootstrap_servers: "127.0.0.1:9", topic: examples}
+window: {grid: hourly, start: 2026-01-05T00:00:00Z}
+sink: {path: table}
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a spec says, the schema (that of the example before, if none stands there), and messages: cells by their heads."""
+
+    decode: str
+    schema: str
+    messages: list[dict[str, str]]
+
+
+def examples() -> Iterator[Example]:
+    """In the order of the page."""
+    schema = ""
+    for decode, model, table in BLOCK.findall(PAGE):
+        schema = model or schema
+        heads, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in table.splitlines()]
+        yield Example(decode, schema, [dict(zip([head.strip() for head in heads], row, strict=True)) for row in rows])
+
+
+EXAMPLES = list(examples())
+
+
+def octets(cell: str) -> bytes | None:
+    """A cell's bytes: what stands in code formatting, with Python's escapes; `none` is null."""
+    return None if cell == "none" else cell.strip("`").encode("latin-1", "backslashreplace").decode("unicode_escape").encode("latin-1")
+
+
+def headers(cell: str) -> list[tuple[str, bytes | None]]:
+    """`name: value` pairs."""
+    return [(name, octets(value)) for name, value in re.findall(r"`([\w-]+): ([^`]*)`", cell)]
+
+
+def became(decoded: Decoded) -> str:
+    """As the page writes it."""
+    if decoded.rows.num_rows:
+        return f"`{json.dumps(decoded.rows.to_pylist()[0], default=_text)}`"
+    return f"dead letter, {decoded.dead_stage[0]}: `{decoded.dead_reason[0]}`" if len(decoded.dead_index) else "counted only"
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: re.sub(r"\W+", " ", example.decode).strip())
+def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: Path) -> None:
+    """The spec loads, and each message is the row or the dead letter that the page says."""
+    (tmp_path / "schema.py").write_text(example.schema)
+    (tmp_path / "defs.yaml").write_text(SPEC + example.decode)
+    spec = load_spec(tmp_path / "defs.yaml")
+    assert table_columns(spec).columns
+    decode = make_decoder(spec.decode, tmp_path).open()
+    rules = Chain(() if spec.decode.schema_ is None else (Validate(spec.decode.schema_, tmp_path),)).open()
+    for message in example.messages:
+        key, value = octets(message.get("key", "none")), octets(message["value"])
+        found = rules(decode(valued([value], [key], [headers(message.get("headers", ""))])))
+        assert became(found) == message["becomes"], message
+
+
+def test_every_format_has_an_example() -> None:
+    """Whatever a value or a key may be is shown."""
+    said = [re.findall(r"format: (\w+)", example.decode) or ["json"] for example in EXAMPLES]
+    assert {formats[0] for formats in said} == set(FORMATS)
+    assert set(KEY_FORMATS) <= set(FORMATS)

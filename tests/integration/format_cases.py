@@ -1,0 +1,116 @@
+"""What every format is tried with from real Kafka to a real table: messages, and the rows and dead letters that they become."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from tests.integration.harness import HERE, millis
+from tests.integration.user import User
+from tests.kafka.produce import Headers, Put, create_topic, produce
+
+HOUR = "2026-01-05T01:00:00Z"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a spec says under `decode`; messages as (key, value, headers); the rows, and the dead letters by (stage, reason), to come."""
+
+    decode: dict[str, Any]
+    messages: Sequence[tuple[bytes | None, bytes | None, Headers]]
+    rows: Sequence[dict[str, Any]]
+    dead: Sequence[tuple[str, str]]
+
+
+NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
+TRACED = [("x-trace", b"old"), ("x-trace", b"t1")]
+CASES = {
+    "json": Case(
+        {
+            "schema": "formats.py:Sale", "key": {"fields": ["shop", "number"]}, "fields_include": "except_key",
+            "headers": {"trace": "x-trace"},
+        },
+        [
+            (b'{"shop":"a","number":1}', b'{"amount":"1.50","note":"x"}', TRACED),
+            (b'{"shop":"a"}', b'{"amount":1}', ()),
+            (None, b'{"amount":1}', ()),
+            (b'{"shop":"b","number":2}', b'{"amount":-1}', ()),
+            (b'{"shop":"b","number":3}', b"{", ()),
+            (b'{"shop":"b","number":4}', b'{"amount":2}', [("x-trace", b"\xff")]),
+        ],
+        [{"shop": "a", "number": 1, "amount": "1.50", "note": "x", "trace": "t1"}],
+        [
+            ("decode", "not_json"), ("header", "header:invalid_utf8"), ("key", "key:missing"), ("key", "key:null"),
+            ("validate", "check:amount:greater_than_or_equal_to"),
+        ],
+    ),
+    "csv": Case(
+        {
+            "format": "csv", "delimiter": ";", "null_literal": "", "schema": "formats.py:Sale",
+            "key": {"format": "csv", "fields": ["number", "shop"]}, "fields_include": "except_key", "headers": {"trace": "x-trace"},
+        },
+        [
+            (b'1,"a,b"', b"1.50;x", TRACED), (b"2,c", b'"0";"y""z"', ()), (b"3,c", b"1;", ()), (b"4", b"1;x", ()), (b"5,c", b'1;"x', ()),
+            (b"6,c", b"1,5;x", ()), (b"7,c", b"-1;x", ()),
+        ],
+        [
+            {"shop": "a,b", "number": 1, "amount": "1.50", "note": "x", "trace": "t1"},
+            {"shop": "c", "number": 2, "amount": "0.00", "note": 'y"z', "trace": None},
+            {"shop": "c", "number": 3, "amount": "1.00", "note": None, "trace": None},
+        ],
+        [
+            ("decode", "not_csv"), ("decode", "wrong_format"), ("key", "key:field_count"),
+            ("validate", "check:amount:greater_than_or_equal_to"),
+        ],
+    ),
+    "json by choice": Case(
+        {"schema": "formats.py:Reading", "coerce": "lenient", "timestamps": "sql"},
+        [
+            (None, b'{"id":"1","at":"2026-01-05 09:00:00","name":1.50}', ()), (None, b'{"id":2,"at":"2026-01-05 10:00:00+01:00"}', ()),
+            (None, b'{"id":"1.5","at":"2026-01-05 09:00:00"}', ()), (None, b'{"id":1,"at":"2026-01-05T09:00:00Z"}', ()),
+        ],
+        [{"id": 1, "at": NINE, "name": "1.50"}, {"id": 2, "at": NINE, "name": None}],
+        [("decode", "out_of_range"), ("decode", "wrong_format")],
+    ),
+    "string": Case(
+        {"format": "string", "schema": "formats.py:Line", "key": {"format": "string", "fields": ["host"]}, "fields_include": "except_key"},
+        [(b"h1", "grün".encode(), ()), (b"\xff", b"a", ()), (b"h2", b"\xff", ())],
+        [{"host": "h1", "line": "grün"}],
+        [("decode", "invalid_utf8"), ("key", "key:invalid_utf8")],
+    ),
+    "raw": Case(
+        {
+            "format": "raw", "on_null": "keep", "schema": "formats.py:Kept", "key": {"format": "raw", "fields": ["id"]},
+            "fields_include": "except_key",
+        },
+        [(b"\xff", b"\x00", ()), (b"k", None, ()), (None, b"a", ())],
+        [{"id": b"\xff", "body": b"\x00"}, {"id": b"k", "body": None}],
+        [("key", "key:null")],
+    ),
+    "messages kept as they are": Case({"format": "raw"}, [(None, b"\xff", ())], [{"value": b"\xff"}], []),
+}  # fmt: skip
+
+
+def somebody(case: Case, kafka: str, folder: Path) -> User:
+    """Whose topic has the messages, with a spec that says how to decode them."""
+    topic = create_topic(kafka)
+    produce(kafka, topic, [Put(value, millis(1, i), 0, key, headers) for i, (key, value, headers) in enumerate(case.messages)])
+    made = User(kafka, topic, folder)
+    (folder / "formats.py").write_text((HERE / "formats.py").read_text())
+    spec = folder / "things.yaml"
+    decoded = spec.read_text().replace("{schema: 'things.py:Thing'}", json.dumps(case.decode))
+    spec.write_text(decoded.replace("max_dead_ratio: 0.1", "max_dead_ratio: null"))
+    return made
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The table's own columns, in the order of the messages; a decimal as its digits."""
+    table = DeltaTable(str(folder / "things")).to_pyarrow_table().sort_by("_offset")
+    own = table.select([name for name in table.column_names if not name.startswith("_")])
+    return [{name: str(v) if name == "amount" else v for name, v in row.items()} for row in own.to_pylist()]

@@ -1,0 +1,23 @@
+"""Every format from real Kafka to a real table by the command, on Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.format_cases import CASES, HOUR, rows, somebody
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_from_a_topic_to_a_table(name: str, kafka: str, tmp_path: Path) -> None:
+    """Each message is a row or a dead letter that says its part and why; the table verifies, to its last byte."""
+    case = CASES[name]
+    user = somebody(case, kafka, tmp_path)
+    user.types("run", "--window", HOUR)
+    assert rows(user.folder) == case.rows
+    dead = user.types("show", "--dead")["dead"]
+    assert sorted((d["stage"], d["reason"]) for d in dead) == case.dead
+    assert user.types("verify", "--deep")["findings"] == []
