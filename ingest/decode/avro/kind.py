@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -19,12 +19,19 @@ def _text(value: object) -> object:
     """A schema in YAML is a mapping, kept as its JSON text; a name of a file stays."""
     if isinstance(value, dict | list):
         try:
-            return json.dumps(value)
+            return json.dumps(_named(value))
         except (TypeError, ValueError):
             raise ValueError("must be a schema of texts, numbers, lists and mappings") from None
     if not isinstance(value, str) or not value.strip():
         raise ValueError("must be the name of an .avsc file, or the schema itself")
     return value
+
+
+def _named(value: Any) -> Any:
+    """The same where the type null, which YAML reads as nothing, is its name."""
+    if isinstance(value, dict):
+        return {key: "null" if key in {"type", "items", "values"} and of is None else _named(of) for key, of in value.items()}
+    return ["null" if of is None else _named(of) for of in value] if isinstance(value, list) else value
 
 
 WriterSchema = Annotated[
