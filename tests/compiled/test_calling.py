@@ -272,7 +272,7 @@ def test_a_worker_loads_no_numba() -> None:
     script = """
 import sys
 import pyarrow as pa
-from ingest.decode.json.gather import SPREADING
+from ingest.decode.shared.gather import SPREADING
 from ingest.decode.json.layout import PASS
 from ingest.read.choice import load_compiled
 from ingest.schema.checksum import checksum

@@ -20,6 +20,7 @@ from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.janitor import refuse_gone, sweep
 from ingest.sinks.delta.names import SWEPT_APP, dead_app
+from ingest.sinks.delta.newest import Newest, append_on
 from ingest.sinks.delta.place import Place, dead_place, normal
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import DeltaStagerFactory, staged_files
@@ -37,6 +38,8 @@ class DeltaDeadLetters:
 
     def __init__(self, uri: str) -> None:
         self.uri = normal(uri)
+        self._place = Place(self.uri)
+        self._newest = Newest(self.uri, self._place)
 
     @classmethod
     def beside(cls, table: str) -> DeltaDeadLetters:
@@ -49,7 +52,9 @@ class DeltaDeadLetters:
 
     def prepare(self, binding: Binding) -> None:
         """See `ports.dead_letters.DeadLetters.prepare`."""
-        tables.ensure(self.uri, DEAD_FILE, _WINDOW, binding)
+        state = self._newest.look()
+        if state is None or not tables.is_as_wanted(self.uri, state.table, DEAD_FILE, _WINDOW, binding):
+            tables.ensure(self.uri, DEAD_FILE, _WINDOW, binding)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
         """See `ports.dead_letters.DeadLetters.stager`."""
@@ -66,24 +71,24 @@ class DeltaDeadLetters:
         waits, why = list(tables.WAITS), ""
         while files:
             try:
-                table = tables.load(self.uri)
+                state = self._newest.look()
             except UnreachableError as error:
                 raise (tables.unknown(self.uri, str(error)) if why else error) from error
-            if table is None:
+            if state is None:
                 what = f"the table {self.uri} isn't there any more"
                 raise RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")
-            version = tables.versions(self.uri, table)
-            if version(app) is not None:
+            if state.version_of(app) is not None:
                 return
-            refuse_gone(Place(self.uri), files, version(SWEPT_APP))
-            actions = tables.add_actions(table, files, plan.window.key)
-            properties = tables.once({app: 1}, {"windrow": app})
-            failed = tables.attempt(partial(tables.append, table, actions, properties))
+            refuse_gone(self._place, files, state.version_of(SWEPT_APP))
+            actions = tables.add_actions(state.table, files, plan.window.key)
+            failed = tables.attempt(partial(append_on, state, actions, tables.once({app: 1}, {"windrow": app})))
             if failed is None:
                 return
             why = failed
-            if not tables.again(self.uri, table.version(), waits):
-                tables.refuse_full(self.uri, table.version(), why)
+            if not tables.is_conflict(why):
+                self._newest.forget()
+            if not tables.again(self.uri, state.version, waits):
+                tables.refuse_full(self.uri, state.version, why)
                 raise tables.unknown(self.uri, why)
 
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:

@@ -8,6 +8,7 @@ and every checkpoint.
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-from ingest.sinks.delta.log import entry_name
+from ingest.sinks.delta.log import checkpoint_name, entry_name, newest_checkpoint
 from ingest.sinks.delta.place import Place
 
 _SETTINGS = frozenset({
@@ -29,6 +30,9 @@ _SETTINGS = frozenset({
     "delta.logRetentionDuration",
 })  # fmt: skip
 """Properties that ask nothing of who only adds files. windrow's own ask nothing either; any other may."""
+
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
+"""How a disk says that it makes no hard link here, whatever the name; deltalake may know another way."""
 
 _INTERVAL = 100
 """Commits between two checkpoints, where the table says nothing: deltalake's own number."""
@@ -41,7 +45,14 @@ def is_plain(place: Place, table: DeltaTable) -> bool:
         protocol.reader_features or protocol.writer_features
     )
     known = all(name in _SETTINGS or name.startswith("windrow.") for name in settings)
-    return place.is_local and plain and known and not any(field.metadata for field in table.schema().fields)
+    return place.is_local and plain and known and not _has_metadata(msgspec.json.decode(table.schema().to_json()))
+
+
+def _has_metadata(schema: object) -> bool:
+    """Whether a field of a schema in Delta's JSON, however deep, says more than its type: an invariant for one."""
+    if isinstance(schema, dict):
+        return bool(schema.get("metadata")) or any(map(_has_metadata, schema.values()))
+    return isinstance(schema, list) and any(map(_has_metadata, schema))
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ class Tip:
     entry: bytes
 
 
-def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> None:
+def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> bool:
     """Add files on exactly this version of a plain table, and have deltalake make the checkpoint that is due.
 
     Args:
@@ -61,6 +72,9 @@ def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | Remov
         table: the table at this version or an earlier one.
         actions: the files.
         properties: transactions, and a note for people.
+
+    Returns:
+        False if this disk knows no hard links: nothing was written.
 
     Raises:
         CommitFailedError: another commit came first.
@@ -72,14 +86,33 @@ def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | Remov
     except FileExistsError:
         what = f"version {number} was committed by another one"
         raise CommitFailedError(what) from None
-    if tip.place.get(entry_name(tip.version)) != tip.entry:  # a clean-up took it and, with it perhaps, another one under our own number
-        what = f"the log was cleaned up, or the table made anew, while version {number} was written"
-        raise OSError(what)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return False
+        raise
+    _refuse_unread(tip, number)
     if (number + 1) % int(table.metadata().configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
         table.update_incremental()
         table.create_checkpoint()
+        tip.place.fsync(checkpoint_name(table.version()))
         if table.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
             table.cleanup_metadata()
+    return True
+
+
+def _refuse_unread(tip: Tip, number: int) -> None:
+    """After the link: the entry must stand at the log's end, and not where a clean-up had made room.
+
+        1 A looks at version 7 and sleeps.  2 Others go on to 200, and a clean-up takes the entries before the checkpoint, in any order.
+        3 A writes entry 8 while 7 is still there. Readers begin at the checkpoint, and never see it.
+
+    Whoever cleans up has written the checkpoint, and its name, before. One that somebody made behind ours gives the same doubt: a look
+    ends it.
+    """
+    newest = newest_checkpoint(tip.place)
+    if newest is None or newest >= number or tip.place.get(entry_name(tip.version)) != tip.entry:
+        what = f"the log was cleaned up, or the table made anew, while version {number} was written"
+        raise OSError(what)
 
 
 @cache

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ingest.errors import UnreachableError
 from ingest.sinks.delta.place import Place
 
 _LOG = "_delta_log"
@@ -42,6 +43,10 @@ class _PlainAction(msgspec.Struct, forbid_unknown_fields=True):
     commitInfo: msgspec.Raw = msgspec.Raw()  # noqa: N815  # Delta's name
 
 
+class _LastCheckpoint(msgspec.Struct):
+    version: int
+
+
 class LogEntry(msgspec.Struct, frozen=True):
     """What is read of an entry: its application transactions, and of each file that it adds the values of the partition columns."""
 
@@ -61,7 +66,7 @@ def transactions(place: Place, version: int) -> dict[str, int] | None:
     latest: dict[str, int] = {}
     try:
         if start >= 0:
-            latest |= _checkpoint(place.get(f"{_LOG}/{start:020d}.checkpoint.parquet"))
+            latest |= _checkpoint(place.get(checkpoint_name(start)))
         for number in range(start + 1, version + 1):
             for line in place.get(entry_name(number)).splitlines():
                 action = _DECODER.decode(line)
@@ -75,6 +80,21 @@ def transactions(place: Place, version: int) -> dict[str, int] | None:
 def entry_name(version: int) -> str:
     """Where the log's entry of a version lies, under the table."""
     return f"{_LOG}/{version:020d}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    """Where the checkpoint of a version lies, where it is a single file."""
+    return f"{_LOG}/{version:020d}.checkpoint.parquet"
+
+
+def newest_checkpoint(place: Place) -> int | None:
+    """The version of the checkpoint that was written last; -1 if there is none, None if that can't be told."""
+    try:
+        return msgspec.json.decode(place.get(f"{_LOG}/_last_checkpoint"), type=_LastCheckpoint).version
+    except FileNotFoundError:
+        return -1
+    except (UnreachableError, msgspec.DecodeError):
+        return None
 
 
 def entry_in(content: bytes) -> LogEntry:

@@ -18,11 +18,12 @@ from functools import cached_property
 
 import msgspec
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from ingest.errors import UnreachableError
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.entry import is_plain
-from ingest.sinks.delta.log import entry_in, entry_name, transactions
+from ingest.sinks.delta.entry import Tip, is_plain
+from ingest.sinks.delta.log import entry_in, entry_name, newest_checkpoint, transactions
 from ingest.sinks.delta.names import COMMITS_APP
 from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.receipts import VersionOf
@@ -61,7 +62,7 @@ def _with(every: Mapping[str, int], new: Mapping[str, int]) -> Mapping[str, int]
 
 @dataclass(frozen=True)
 class State:
-    """A table as it was looked at.
+    """A table, at a place, as it was looked at.
 
     `table` is deltalake's handle, loaded at this version or an earlier one: what it says of columns, properties and protocol still holds.
     `entry`: that of the version, where it can be read and the table is a plain one (`entry.is_plain`). `every`: all application versions;
@@ -69,6 +70,7 @@ class State:
     wasn't kept.
     """
 
+    place: Place
     table: DeltaTable
     version: int
     entry: bytes | None
@@ -76,6 +78,14 @@ class State:
     every: Mapping[str, int] | None
     new: Mapping[str, int] | None
     filled: WindowsHeld
+
+
+def append_on(state: State, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
+    """Add files on exactly this state; see `table.append`."""
+    if state.entry is None:
+        tables.append(tables.brought_to(state.table, state.version), actions, properties)
+    else:
+        tables.append(state.table, actions, properties, Tip(state.place, state.version, state.entry))
 
 
 class Newest:
@@ -109,8 +119,8 @@ class Newest:
         version, ask = table.version(), tables.versions(self._uri, table)
         every, entry = transactions(self._place, version), self._entry(version) if is_plain(self._place, table) else None
         if every is None or every.get(COMMITS_APP) != ask(COMMITS_APP):
-            return State(table, version, entry, ask, None, None, WindowsHeld(table))
-        return State(table, version, entry, every.get, every, every, WindowsHeld(table))
+            return State(self._place, table, version, entry, ask, None, None, WindowsHeld(table))
+        return State(self._place, table, version, entry, every.get, every, every, WindowsHeld(table))
 
     def _followed(self, kept: State) -> State | None:
         """The kept state with what has come since; None if it can't be followed."""
@@ -127,6 +137,9 @@ class Newest:
             new |= read.transactions
             kept.filled.add({key for values in read.added for key in values.values() if key is not None})
             version, entry = version + 1, following
+        checkpoint = newest_checkpoint(self._place)
+        if checkpoint is None or checkpoint > version:  # the log goes on behind a gap that a clean-up made
+            return None
         every = _with(kept.every, new) if new else kept.every
         return replace(kept, version=version, entry=entry, version_of=every.get, every=every, new=new)
 

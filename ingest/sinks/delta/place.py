@@ -120,7 +120,7 @@ class Place:
                 self._write(path, content)
 
     def put_new(self, path: str, content: bytes) -> None:
-        """A small file on a local disk, whole and synced, under a name that nobody else has taken.
+        """A small file on a local disk, whole and synced, under a name that nobody else has taken, which is synced, too.
 
         Raises:
             FileExistsError: somebody has.
@@ -134,7 +134,9 @@ class Place:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-            Path(self._full(path)).hardlink_to(draft)
+            full = self._full(path)
+            Path(full).hardlink_to(draft)
+            _sync(full.rpartition("/")[0])
         finally:
             draft.unlink(missing_ok=True)
 

@@ -23,8 +23,6 @@ from functools import cached_property
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from ingest.crashpoints import crash_point
@@ -40,10 +38,9 @@ from ingest.sinks.columns import file_schema
 from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import check_rows, table_schema
-from ingest.sinks.delta.entry import Tip
 from ingest.sinks.delta.janitor import refuse_gone, sweep
 from ingest.sinks.delta.names import COMMITS_APP, RANGES_APP, SWEPT_APP, receipt_app, receipts_among, version_app, window_app
-from ingest.sinks.delta.newest import Newest, State
+from ingest.sinks.delta.newest import Newest, State, append_on
 from ingest.sinks.delta.place import Place, dead_place, is_same, normal
 from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
 from ingest.sinks.delta.rights import refuse_unwritable
@@ -106,12 +103,14 @@ class DeltaSink:
 
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
-        table = tables.load(self.uri)
-        return None if table is None else tables.binding(self.uri, table, self._window)
+        state = self._newest.look()
+        return None if state is None else tables.binding(self.uri, state.table, self._window)
 
     def prepare(self, binding: Binding) -> None:
         """See `ports.sink.Sink.prepare`."""
-        tables.ensure(self.uri, self._file, self._window, binding)
+        state = self._newest.look()
+        if state is None or not tables.is_as_wanted(self.uri, state.table, self._file, self._window, binding):
+            tables.ensure(self.uri, self._file, self._window, binding)
 
     def look(self, window: Window) -> Committed | None:
         """See `ports.sink.Sink.look`."""
@@ -162,6 +161,8 @@ class DeltaSink:
             if not isinstance(outcome, _Unanswered):
                 return outcome
             sent = True
+            if not tables.is_conflict(outcome.why):  # what others committed in between is followed like any other commit
+                self._newest.forget()
             if not tables.again(self.uri, outcome.version, waits):
                 tables.refuse_full(self.uri, outcome.version, outcome.why)
                 return Unknown(outcome.why)
@@ -180,8 +181,6 @@ class DeltaSink:
 
     def _single_try(self, receipt: Receipt, files: Sequence[StagedFile], *, sent: bool) -> Outcome | _Unanswered:
         """Look, decide, write: each once, on one snapshot. `sent`: whether an earlier try may have arrived."""
-        if sent:
-            self._newest.forget()
         try:
             state, seen = self._look_for(receipt)
         except UnreachableError as error:
@@ -250,20 +249,9 @@ class DeltaSink:
 
     def _write(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
         if receipt.generation > 0:
-            tables.replace(self._handle(state), actions, receipt.window.key, properties)
-        elif state.entry is None:
-            tables.append(self._handle(state), actions, properties)
+            tables.replace(tables.brought_to(state.table, state.version), actions, receipt.window.key, properties)
         else:
-            tables.append(state.table, actions, properties, Tip(self._place, state.version, state.entry))
-
-    def _handle(self, state: State) -> DeltaTable:
-        """deltalake's of this very state, which the kept one may be behind."""
-        if state.table.version() < state.version:
-            state.table.update_incremental()
-        if state.table.version() != state.version:
-            what = f"version {state.version + 1} was committed by another one"
-            raise CommitFailedError(what)
-        return state.table
+            append_on(state, actions, properties)
 
     # ------------------------------------------------------------------------------------------------------------------------ receipts
 

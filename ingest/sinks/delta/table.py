@@ -24,6 +24,7 @@ from ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError,
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.delta.columns import difference, table_schema
 from ingest.sinks.delta.entry import Tip, write_entry
+from ingest.sinks.delta.log import entry_name
 from ingest.sinks.delta.place import Place, normal
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import StagedFile
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
 
+_CONFLICT = "conflict"
 _RETENTION = "delta.setTransactionRetentionDuration"
 
 
@@ -180,11 +182,17 @@ def ensure(uri: str, in_file: pa.Schema, window: str, mine: Binding) -> None:
             return
         why = attempt(change)
         if why is None:
+            _sync_entry(uri, seen + 1)
             continue
         refuse_unwritable(uri)
         if not again(uri, seen, waits):
             what = f"the table {uri} can't be set up: {why}"
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
+
+
+def is_as_wanted(uri: str, table: DeltaTable, in_file: pa.Schema, window: str, mine: Binding) -> bool:
+    """Whether `ensure` has nothing to do. Raises as it does."""
+    return _missing(uri, table, in_file, window, mine) is None
 
 
 def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str, mine: Binding) -> Callable[[], None] | None:
@@ -240,9 +248,11 @@ def add_actions(table: DeltaTable, files: Sequence[StagedFile], window_key: str)
 def append(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties, tip: Tip | None = None) -> None:
     """Add files on exactly this snapshot; on the tip of the log, where the table is known to be a plain one."""
     if tip is not None:
-        write_entry(tip, table, actions, properties)
-        return
+        if write_entry(tip, table, actions, properties):
+            return
+        table = brought_to(table, tip.version)
     table.create_write_transaction(actions, "append", table.schema(), [window_column(table)], commit_properties=properties)
+    _sync_entry(table.table_uri, table.version() + 1)
 
 
 def replace(table: DeltaTable, actions: list[AddAction | RemoveAction], window_key: str, properties: CommitProperties) -> None:
@@ -251,6 +261,28 @@ def replace(table: DeltaTable, actions: list[AddAction | RemoveAction], window_k
     table.create_write_transaction(
         actions, "overwrite", table.schema(), [window], partition_filters=[(window, "=", window_key)], commit_properties=properties
     )
+    _sync_entry(table.table_uri, table.version() + 1)
+
+
+def brought_to(table: DeltaTable, version: int) -> DeltaTable:
+    """The handle at a version that was looked at, which it may be behind.
+
+    Raises:
+        CommitFailedError: there is a newer one.
+    """
+    if table.version() < version:
+        table.update_incremental()
+    if table.version() != version:
+        what = f"version {version + 1} was committed by another one"
+        raise CommitFailedError(what)
+    return table
+
+
+def _sync_entry(uri: str, version: int) -> None:
+    """Have a commit of deltalake's outlive a loss of power, where that is ours to do: it syncs none."""
+    place = Place(normal(uri))
+    if place.is_local:
+        place.fsync(entry_name(version))
 
 
 def once(transactions: Mapping[str, int], note: Mapping[str, str]) -> CommitProperties:
@@ -269,9 +301,14 @@ def attempt(write: Callable[[], None]) -> str | None:
     try:
         write()
     except Exception as error:  # noqa: BLE001 - not swallowed: every caller looks again, and gives the reason if it still can't tell
-        kind = "conflict" if isinstance(error, CommitFailedError) else type(error).__name__
+        kind = _CONFLICT if isinstance(error, CommitFailedError) else type(error).__name__
         return f"{kind}: {reason(error)}"
     return None
+
+
+def is_conflict(why: str) -> bool:
+    """Whether what `attempt` says is that another commit came first."""
+    return why.startswith(_CONFLICT)
 
 
 def again(uri: str, version: int, waits: list[float]) -> bool:
@@ -280,7 +317,10 @@ def again(uri: str, version: int, waits: list[float]) -> bool:
     At once if the table has moved on: then somebody's commit arrived, perhaps our own, and others' commits never count against our
     tries. Else after the next wait; no, if there is none left.
     """
+    next_entry = entry_name(version + 1)
     try:
+        if Place(normal(uri)).seen([next_entry])[next_entry] is not None:
+            return True
         table = load(uri)
     except UnreachableError:  # the look that follows says so, with the reason
         table = None

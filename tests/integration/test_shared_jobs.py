@@ -1,0 +1,67 @@
+"""Workers die in a Spark job that several windows share, on real Kafka: each window exactly once, with its own messages only."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ingest.assemble import assemble
+from ingest.engine.spark import SparkEngine
+from ingest.run.context import Pipeline, Request
+from ingest.run.pipeline import run_windows
+from tests.integration.deadly import Deadly
+from tests.integration.harness import Place, judge, millis, visible
+from tests.kafka.produce import Put, create_topic, produce
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+HOURS, PARTITIONS, EACH = 8, 3, 60
+"""Windows, topic-partitions, and messages of each window in each topic-partition."""
+
+
+@pytest.fixture
+def place(kafka: str, tmp_path: Path) -> Place:
+    """Eight hours in three topic-partitions, with a poison in each hour."""
+    topic = create_topic(kafka, partitions=PARTITIONS)
+    for n in range(HOURS):
+        puts = [Put(thing(n, i), millis(n, i // PARTITIONS), i % PARTITIONS) for i in range(EACH * PARTITIONS - PARTITIONS)]
+        produce(kafka, topic, [*puts, *(Put(b"poison", millis(n, 59), p) for p in range(PARTITIONS))])
+    produce(kafka, topic, [Put(thing(HOURS, p), millis(HOURS), p) for p in range(PARTITIONS)])
+    return Place(kafka, topic, tmp_path)
+
+
+def thing(n: int, i: int) -> bytes:
+    return json.dumps({"id": n * 1000 + i, "name": None}).encode()
+
+
+def backfill(place: Place, pipeline: Pipeline) -> list[bool]:
+    """Run all hours together; of each, whether it was there before."""
+    return [result.recovered for result in run_windows(pipeline, [place.window(n) for n in range(HOURS)], Request("test"))]
+
+
+@pytest.mark.parametrize(("splits", "deaths"), [(3, 1), (1, 4)], ids=["many", "again and again"])
+def test_workers_die_in_a_shared_job(place: Place, spark: SparkSession, dice: random.Random, splits: int, deaths: int) -> None:
+    """Random splits kill their worker, one of them until Spark gives the job up: each window is committed once, with its own rows."""
+    folder = place.folder / "deaths"
+    folder.mkdir()
+    chosen = dice.sample([(n, p) for n in range(HOURS) for p in range(PARTITIONS)], splits)
+    deadly = {n * 1000 + p + PARTITIONS * dice.randrange(EACH - 1): deaths for n, p in chosen}
+    pipeline = assemble(place.spec(), SparkEngine(lambda: spark), Deadly(folder, deadly))
+    assert backfill(place, pipeline) == [False] * HOURS
+    assert len(list(folder.iterdir())) == splits * deaths
+    counts = {c.receipt.window: c.receipt.counts for c in pipeline.sink.receipts()}
+    assert [(counts[place.window(n)].read, counts[place.window(n)].dead) for n in range(HOURS)] == [(EACH * PARTITIONS, PARTITIONS)] * HOURS
+    expected = {tp: dict(sorted(held.items())[:-1]) for tp, held in visible(place.bootstrap, place.topic).items()}
+    report = judge(place, expected)
+    assert report.ok, report
+    staged = {path.name for path in (place.folder / "things" / "data").rglob("*.parquet")}
+    assert len(staged) > HOURS * PARTITIONS, "no worker died beside what it had staged"
+    assert backfill(place, pipeline) == [True] * HOURS
