@@ -49,7 +49,9 @@ def _compiled(path: Path, _digest: str) -> bytes:
         command = [sys.executable, "-m", "grpc_tools.protoc", *places, "--include_imports", f"--descriptor_set_out={out}", path.name]
         done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
         if done.returncode:
-            raise SpecError(f"The Protobuf file {path} can't be compiled: {done.stderr.strip()}", "spec", _DO)
+            lines = done.stderr.splitlines()  # the compiler's own log among them
+            said = [line for line in lines if ".proto:" in line] or lines[-1:]
+            raise SpecError(f"The Protobuf file {path} can't be compiled: {'; '.join(said)}", "spec", _DO)
         return out.read_bytes()
 
 

@@ -6,12 +6,12 @@ A column takes from a field what it can hold of it exactly; the few values that 
   column says its `epoch`; a float a Float32 or a Float64, a double a Float64; a bool a Boolean;
 - a string and bytes become a String (`invalid_utf8`) or a Binary; an enum a String, its name (`out_of_range`: it names no such number), or
   an integer, its number;
-- a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: finer than microseconds, or not in the years 1 to 9999), a wrapper what its
-  value becomes; any other message, and a group, a Struct of some of its fields;
+- a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: finer than microseconds, or not in the years 1 to 9999), a wrapper what
+  its value becomes; any other message, and a group, a Struct of some of its fields;
 - a repeated field becomes a List, a map with text keys a List of key and value with `map`.
 
-A field that isn't there is null where Protobuf can tell (`optional`, members of a oneof, messages, all of proto2), which a column that isn't
-nullable refuses (`missing`), and its default where that is stated; elsewhere it is the zero of its type.
+A field that isn't there is null where Protobuf can tell (`optional`, members of a oneof, messages, all of proto2), which a column that
+isn't nullable refuses (`missing`), and its default where that is stated; elsewhere it is the zero of its type.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ GOOD: dict[str, tuple[bytes, Mapping[str, Any]]] = {
     "a timestamp in two parts": (ID + text(6, number(1, 1)) + text(6, number(2, 5_000)), {"at": datetime(1970, 1, 1, 0, 0, 1, 5, UTC)}),
     "numbers packed": (ID + text(7, varint(1) + varint(2)), {"tags": [1, 2]}),
     "numbers one by one": (ID + number(7, 1) + number(7, 2), {"tags": [1, 2]}),
-    "numbers both ways, with others between": (ID + number(7, 1) + number(4, 1) + text(7, varint(2) + varint(3)), {"tags": [1, 2, 3], "paid": True}),
+    "numbers both ways, with others between": (
+        ID + number(7, 1) + number(4, 1) + text(7, varint(2) + varint(3)), {"tags": [1, 2, 3], "paid": True},
+    ),
     "numbers packed, none of them": (ID + text(7, b""), {}),
     "a map": (ID + stock("y", 2) + stock("x", 1), {"stock": [("x", 1), ("y", 2)]}),
     "the last one of two entries": (ID + stock("x", 1) + stock("x", 2), {"stock": [("x", 2)]}),
@@ -66,7 +68,9 @@ GOOD: dict[str, tuple[bytes, Mapping[str, Any]]] = {
     "a message inside": (ID + text(9, text(1, "x") + double(2, 1.5)), {"place": PLACE}),
     "a message of nothing inside": (ID + text(9, b""), {"place": {"city": "", "lat": 0.0}}),
     "a message inside in two parts": (ID + text(9, text(1, "x")) + text(9, double(2, 1.5)), {"place": PLACE}),
-    "messages, again and again": (ID + text(10, text(1, "x") + double(2, 1.5)) + text(10, b""), {"places": [PLACE, {"city": "", "lat": 0.0}]}),
+    "messages, again and again": (
+        ID + text(10, text(1, "x") + double(2, 1.5)) + text(10, b""), {"places": [PLACE, {"city": "", "lat": 0.0}]},
+    ),
     "one of several": (ID + text(11, "a"), {"road": "a"}),
     "the last one of several": (ID + text(11, "a") + number(12, 3), {"rail": 3}),
     "one of several that is zero": (ID + number(12, 0), {"rail": 0}),
