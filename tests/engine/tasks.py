@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -40,6 +41,14 @@ class Name:
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
         return staged(split, str(os.getpid()))
+
+
+class Collects:
+    """Says how many objects Python's collector would look at here."""
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        return staged(split, str(len(gc.get_objects())))
 
 
 class Counts:
