@@ -127,6 +127,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 OLDER: dict[str, tuple[bytes, Mapping[str, Any] | str]] = {
     "defaults": (ID, {}),
     "a required field that is missing": (text(2, "a"), "missing"),
+    "one that is missing where no column is": (ID + text(8, text(2, "a")), "missing"),
     "a default that is written": (ID + text(2, "nobody"), {}),
     "a text": (ID + text(2, ""), {"name": ""}),
     "a text that is no UTF-8": (ID + text(2, b"\xff"), "invalid_utf8"),
