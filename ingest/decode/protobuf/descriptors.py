@@ -34,7 +34,7 @@ def descriptor_set(path: Path) -> bytes:
             digest.update(repr((str(other), hashlib.sha256(other.read_bytes()).hexdigest())).encode())
     except OSError as error:
         raise SpecError(f"The Protobuf file {path} can't be read: {error.strerror}", "spec", _DO) from error
-    return _compiled(path, digest.hexdigest())
+    return _compiled(path.resolve(), digest.hexdigest())
 
 
 @lru_cache(maxsize=16)

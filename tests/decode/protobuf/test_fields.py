@@ -95,6 +95,12 @@ def test_files_that_have_no_such_type(tmp_path: Path, file: str, message: str, s
         _ = ProtobufDecoder("models.py:Order", tmp_path, file, message).columns
 
 
+def test_a_file_in_a_folder_that_is_told_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spec's folder may be a relative one; the compiler runs in the file's own."""
+    monkeypatch.chdir(HERE.parent)
+    assert descriptor_set(Path(HERE.name) / "things.proto") == descriptor_set(HERE / "things.proto")
+
+
 def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra that brings it is named."""
     descriptors._compiled.cache_clear()
