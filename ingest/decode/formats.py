@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "json": "ingest.decode.json.kind:JSON",
+    "avro": "ingest.decode.avro.kind:AVRO",
+    "protobuf": "ingest.decode.protobuf.kind:PROTOBUF",
     "csv": "ingest.decode.csv.kind:CSV",
     "string": "ingest.decode.plain.kind:STRING",
     "raw": "ingest.decode.plain.kind:RAW",

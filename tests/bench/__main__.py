@@ -34,7 +34,7 @@ from tests.bench.parts.compare import compare
 from tests.bench.parts.growth import KINDS, grow
 from tests.bench.parts.sides import COMPARISONS
 
-STEPS = ("planning", "windows", "reading", "decode", "startup")
+STEPS = ("planning", "windows", "reading", "decode", "startup", "avro")
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
 PARTS = (*COMPARED, *GROWN, *STEPS)

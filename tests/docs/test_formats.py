@@ -21,7 +21,9 @@ from ingest.transform.validate import Validate
 from tests.contracts.values import valued
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```yaml\n(.*?)^```\n+(?:^```python\n(.*?)^```\n+)?((?:^\|[^\n]*\n)+)", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^```yaml\n(.*?)^```\n+(?:^```proto\n(.*?)^```\n+)?(?:^```python\n(.*?)^```\n+)?((?:^\|[^\n]*\n)+)", re.DOTALL | re.MULTILINE
+)
 SPEC = """\
 id: examples
 source: {bootstrap_servers: "127.0.0.1:9", topic: examples}
@@ -32,9 +34,13 @@ sink: {path: table}
 
 @dataclass(frozen=True)
 class Example:
-    """What a spec says, the schema (that of the example before, if none stands there), and messages: cells by their heads."""
+    """What a spec says, the schema (that of the example before, if none stands there), and messages: cells by their heads.
+
+    `proto`: the file beside the spec, where its format wants one.
+    """
 
     decode: str
+    proto: str
     schema: str
     messages: list[dict[str, str]]
 
@@ -42,10 +48,10 @@ class Example:
 def examples() -> Iterator[Example]:
     """In the order of the page."""
     schema = ""
-    for decode, model, table in BLOCK.findall(PAGE):
+    for decode, proto, model, table in BLOCK.findall(PAGE):
         schema = model or schema
         heads, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in table.splitlines()]
-        yield Example(decode, schema, [dict(zip([head.strip() for head in heads], row, strict=True)) for row in rows])
+        yield Example(decode, proto, schema, [dict(zip([head.strip() for head in heads], row, strict=True)) for row in rows])
 
 
 EXAMPLES = list(examples())
@@ -76,6 +82,7 @@ def _text(value: Any) -> str:
 def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: Path) -> None:
     """The spec loads, and each message is the row or the dead letter that the page says."""
     (tmp_path / "schema.py").write_text(example.schema)
+    (tmp_path / "visit.proto").write_text(example.proto)
     (tmp_path / "defs.yaml").write_text(SPEC + example.decode)
     spec = load_spec(tmp_path / "defs.yaml")
     assert table_columns(spec).columns

@@ -1,0 +1,70 @@
+"""Avro as a format of specs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from ingest.config.values import Values
+from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+
+if TYPE_CHECKING:
+    from ingest.ports.decoder import Decoder
+
+
+def _text(value: object) -> object:
+    """A schema in YAML is a mapping, kept as its JSON text; a name of a file stays."""
+    if isinstance(value, dict | list):
+        try:
+            return json.dumps(_named(value))
+        except (TypeError, ValueError):
+            raise ValueError("must be a schema of texts, numbers, lists and mappings") from None
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be the name of an .avsc file, or the schema itself")
+    return value
+
+
+def _named(value: Any) -> Any:
+    """The same where the type null, which YAML reads as nothing, is its name."""
+    if isinstance(value, dict):
+        return {key: "null" if key in {"type", "items", "values"} and of is None else _named(of) for key, of in value.items()}
+    return ["null" if of is None else _named(of) for of in value] if isinstance(value, list) else value
+
+
+WriterSchema = Annotated[
+    str,
+    BeforeValidator(_text),
+    Values("the name of an `.avsc` file, or the schema itself as a mapping or as its JSON text"),
+    WithJsonSchema({"type": ["string", "object", "array"]}),
+]
+
+
+class AvroSection(FormatSection):
+    """Records in Avro's binary encoding, one a message, without a file's header."""
+
+    format: Literal["avro"] = Field(default="avro", description="What the messages are; the other settings of `decode` are the format's.")
+    schema_: SchemaReference = Field(
+        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+    )
+    writer_schema: WriterSchema = Field(
+        description="The Avro schema that the messages were written with, a record whose fields the columns are named after; a file is "
+        "relative to the spec."
+    )
+    on_null: Literal["dead", "drop"] = Field(
+        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+    )
+
+
+class _Avro:
+    section = AvroSection
+
+    def decoder(self, section: AvroSection, folder: Path) -> Decoder:
+        from ingest.decode.avro.decoder import AvroDecoder
+
+        return AvroDecoder(section.schema_, folder, section.writer_schema, on_null=section.on_null, part=section.part)
+
+
+AVRO: FormatKind[AvroSection] = _Avro()

@@ -1,0 +1,14 @@
+"""What a recipe for Avro builds: the compiled pass first, then the strict way for what it didn't take."""
+
+from __future__ import annotations
+
+from ingest.decode.avro.onepass import AvroPass
+from ingest.decode.avro.schema import AvroSchema
+from ingest.decode.avro.strict import StrictAvro
+from ingest.decode.shared.machine import Machine
+from ingest.schema.columns import Columns
+
+
+def avro_machine(schema: AvroSchema, columns: Columns) -> Machine:
+    """The machine for some columns."""
+    return Machine(columns.arrow_schema, AvroPass(schema, columns), StrictAvro(schema, columns))

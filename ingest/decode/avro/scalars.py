@@ -1,0 +1,166 @@
+"""One value that is no array and no map, from its bytes to the tape. Compiled; -1 says: not taken."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingest.compiled.making import inlined, part, word_at
+from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
+from ingest.decode.avro.program import BOOLEAN, COUNT, DIVISOR, DOUBLE, FACTOR, FIRST, FLOAT, HIGH, KEYED, LOW, VARINT_FLOAT
+from ingest.decode.shared.octets import byte, character_end
+
+_U = np.uint64
+_TOPS = _U(0x8080_8080_8080_8080)
+_WIDEST = 16
+"""Bytes of the widest decimal."""
+
+
+@inlined
+def varint(data, at, end, most):
+    """Behind the number at `at`, or -1; and the number."""
+    if at < end and byte(data, at) < 128:
+        first = byte(data, at)
+        return at + 1, (first >> 1) ^ -(first & 1)
+    return long_varint(data, at, end, most)
+
+
+@part
+def long_varint(data, at, end, most):
+    """The same for a number of any length."""
+    number = _U(0)
+    for i in range(most):
+        if at >= end:
+            return -1, 0
+        piece = byte(data, at)
+        number |= _U(piece & 127) << _U(7 * i)
+        at += 1
+        if piece < 128:
+            if i == LONG_BYTES - 1 and piece > 1:
+                return -1, 0
+            if most == INT_BYTES and number >> _U(32):
+                return -1, 0
+            return at, np.int64(number >> _U(1)) ^ -np.int64(number & _U(1))
+    return -1, 0
+
+
+@part
+def is_utf8(data, at, end):
+    """Whether these bytes are."""
+    while at < end:
+        if at + 8 <= end and word_at(data, at) & _TOPS == _U(0):
+            at += 8
+        elif byte(data, at) < 128:
+            at += 1
+        else:
+            at = character_end(data, at, end)
+            if at < 0:
+                return False
+    return True
+
+
+@inlined
+def put(tape, entry, node, index, value):
+    """Write one value down, and where the next entry goes."""
+    tape[np.uintp(2 * entry)] = node << 32 | index
+    tape[np.uintp(2 * entry + 1)] = value
+    return entry + 1
+
+
+@inlined
+def octets(data, at, end):
+    """Where so many bytes begin as the length at `at` says, or -1; and how many."""
+    at, n = varint(data, at, end, LONG_BYTES)
+    return (-1, 0) if at < 0 or n < 0 or n > end - at else (at, n)
+
+
+@inlined
+def integer(data, at, end, row, op, node, index, numbers, tape, entry):
+    """Of a number: behind it, or -1; and where the next entry goes."""
+    at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
+    if at < 0 or value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]:
+        return -1, entry
+    if node < 0:
+        return at, entry
+    if op == VARINT_FLOAT:
+        return at, put(tape, entry, node, index, np.float64(value).view(np.int64))
+    divisor = numbers[np.uintp(row + DIVISOR)]
+    if divisor != 1:
+        if value % divisor:
+            return -1, entry
+        value //= divisor
+    return at, put(tape, entry, node, index, value * numbers[np.uintp(row + FACTOR)])
+
+
+@inlined
+def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
+    """The same of what always has so many bytes."""
+    n = 8 if op == DOUBLE else 1 if op == BOOLEAN else 4 if op == FLOAT else numbers[np.uintp(row + COUNT)]
+    if end - at < n or (op == BOOLEAN and byte(data, at) > 1):
+        return -1, entry
+    if node >= 0:
+        if op == DOUBLE:
+            value = np.int64(word_at(data, at))
+        elif op == BOOLEAN:
+            value = byte(data, at)
+        elif op == FLOAT:
+            value = single(data, at)
+        else:
+            value = at << 32 | n << 1
+        entry = put(tape, entry, node, index, value)
+    return at + n, entry
+
+
+@inlined
+def single(data, at):
+    """A float of four bytes as a double, whose bits are a number."""
+    bits = np.uint32(0)
+    for i in range(4):
+        bits |= np.uint32(byte(data, at + i)) << np.uint32(8 * i)
+    return np.float64(np.uint32(bits).view(np.float32)).view(np.int64)
+
+
+@part
+def decimal(data, at, n, low, high):
+    """Whether it is certain, and the high and low half of the number in n bytes, the highest first, that is at most (high, low)."""
+    if n < 1:
+        return False, _U(0), _U(0)
+    sign = _U(0) - _U(byte(data, at) >> 7)
+    upper = lower = sign
+    for i in range(n - _WIDEST + 1):  # 128 bits are more than any column has: what stands before them are signs, and their first is one
+        piece = byte(data, at + i) ^ np.int64(sign & _U(255))
+        if piece >= 128 or (piece and i < n - _WIDEST):
+            return False, _U(0), _U(0)
+    for i in range(max(n - _WIDEST, 0), n):
+        upper = upper << _U(8) | lower >> _U(56)
+        lower = lower << _U(8) | _U(byte(data, at + i))
+    size_low = (lower ^ sign) - sign
+    size_high = (upper ^ sign) + _U(sign != 0 and size_low == 0)
+    return size_high < _U(high) or (size_high == _U(high) and size_low <= _U(low)), upper, lower
+
+
+@part
+def wide(data, at, end, row, node, index, numbers, tape, entry):
+    """The same of a decimal."""
+    n = numbers[np.uintp(row + COUNT)]
+    if n == 0:
+        at, n = octets(data, at, end)
+    if at < 0 or n > end - at:
+        return -1, entry
+    sure, upper, lower = decimal(data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)])
+    if not sure:
+        return -1, entry
+    entry = put(tape, entry, node, index, np.int64(lower))
+    if numbers[np.uintp(row + KEYED)]:
+        entry = put(tape, entry, node, index, np.int64(upper))
+    return at + n, entry
+
+
+@inlined
+def enum(data, at, end, row, node, index, numbers, tape, entry):
+    """The same of an enum."""
+    at, symbol = varint(data, at, end, INT_BYTES)
+    if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
+        return -1, entry
+    if node >= 0:
+        entry = put(tape, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)])
+    return at, entry

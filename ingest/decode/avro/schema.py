@@ -1,0 +1,283 @@
+"""An Avro schema, read from its JSON: the types that the writer of the messages had."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ingest.errors import SpecError
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+MOST_NESTED = 50
+"""Types written in one another; deeper ones take names."""
+MOST_BYTES = 1 << 20
+"""Of a schema's text."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DO = "Mend the Avro schema; nothing was read."
+
+
+@dataclass(frozen=True)
+class Logical:
+    """What a type stands for beyond its bytes. `precision`, `scale`: of a decimal."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True)
+class PrimitiveType:
+    """One of `PRIMITIVES`."""
+
+    name: str
+    logical: Logical | None = None
+
+
+@dataclass(frozen=True)
+class FixedType:
+    """Always so many bytes."""
+
+    name: str
+    size: int
+    logical: Logical | None = None
+
+
+@dataclass(frozen=True)
+class EnumType:
+    """One of some symbols, by its number."""
+
+    name: str
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """Any number of items."""
+
+    items: AvroType
+
+
+@dataclass(frozen=True)
+class MapType:
+    """Any number of values, each with a text as its key."""
+
+    values: AvroType
+
+
+@dataclass(frozen=True)
+class UnionType:
+    """One of some types, by its number."""
+
+    branches: tuple[AvroType, ...]
+
+
+@dataclass(frozen=True)
+class NamedReference:
+    """A record, by its name: the only type that may hold itself."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class RecordType:
+    """Fields, one behind the other."""
+
+    name: str
+    fields: tuple[tuple[str, AvroType], ...]
+
+
+AvroType = PrimitiveType | FixedType | EnumType | ArrayType | MapType | UnionType | NamedReference
+"""Records are told by name, and lie in `AvroSchema.records`."""
+
+
+@dataclass(frozen=True)
+class AvroSchema:
+    """A whole schema. `root`: the record that each message is; `empty`: the records that never have a byte."""
+
+    root: str
+    records: Mapping[str, RecordType]
+    empty: frozenset[str]
+
+    def is_empty(self, kind: AvroType) -> bool:
+        """Whether values of a type have no bytes: then a block may claim any number of them, and nothing can be read of any."""
+        return _is_empty(kind, self.empty)
+
+
+def parse_schema(text: str, place: str) -> AvroSchema:
+    """A schema from its JSON text, by the Avro specification 1.12. `place`: where it stands, for people.
+
+    Raises:
+        SpecError: with what is wrong in it, and where.
+    """
+    if len(text) > MOST_BYTES:
+        raise SpecError(f"The Avro schema in {place} is longer than {MOST_BYTES} bytes", "spec", _DO)
+    try:
+        written = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"The Avro schema in {place} is no JSON: {type(error).__name__}: {error}", "spec", _DO) from None
+    parser = _Parser()
+    try:
+        root = parser.type(written, "", "$", 0)
+    except _SchemaError as error:
+        raise SpecError(f"The Avro schema in {place} can't be used: {error}", "spec", _DO) from None
+    if not isinstance(root, NamedReference):
+        raise SpecError(f"The Avro schema in {place} is no record: the table's columns are the fields of one", "spec", _DO)
+    return AvroSchema(root.name, parser.records, _empty_records(parser.records))
+
+
+def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
+    """The records of nothing but empty types, in one another; one that holds itself has no value without end, and isn't among them."""
+    empty: frozenset[str] = frozenset()
+    while True:
+        more = frozenset(name for name, record in records.items() if all(_is_empty(kind, empty) for _, kind in record.fields))
+        if more == empty:
+            return empty
+        empty = more
+
+
+def _is_empty(kind: AvroType, empty: frozenset[str]) -> bool:
+    if isinstance(kind, NamedReference):
+        return kind.name in empty
+    return (isinstance(kind, PrimitiveType) and kind.name == "null") or (isinstance(kind, FixedType) and kind.size == 0)
+
+
+class _SchemaError(ValueError):
+    """Where, and what is wrong."""
+
+    def __init__(self, what: str, path: str) -> None:
+        super().__init__(f"{path}: {what}")
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self.records: dict[str, RecordType] = {}
+        self._named: dict[str, AvroType] = {}
+
+    def type(self, written: Any, space: str, path: str, depth: int) -> AvroType:
+        """A type where `space` is the namespace around it."""
+        if depth > MOST_NESTED:
+            raise _SchemaError(f"more than {MOST_NESTED} types in one another", path)
+        if isinstance(written, str):
+            return self._by_name(written, space, path)
+        if isinstance(written, list):
+            return self._union(written, space, path, depth)
+        if not isinstance(written, dict):
+            raise _SchemaError("a type is a name, an object or a list", path)
+        kind = written.get("type")
+        if isinstance(kind, dict | list):
+            return self.type(kind, space, f"{path}.type", depth + 1)
+        if kind == "array":
+            return ArrayType(self._below(written, "items", space, path, depth))
+        if kind == "map":
+            return MapType(self._below(written, "values", space, path, depth))
+        if kind in {"record", "error", "enum", "fixed"}:
+            return self._definition(str(kind), written, space, path, depth)
+        if kind in PRIMITIVES:
+            return PrimitiveType(str(kind), _logical(written, str(kind), None))
+        if isinstance(kind, str):
+            return self._by_name(kind, space, path)
+        raise _SchemaError("a type is missing", path)
+
+    def _by_name(self, name: str, space: str, path: str) -> AvroType:
+        if name in PRIMITIVES:
+            return PrimitiveType(name)
+        known = self._named.get(_full(name, space)) or self._named.get(name)
+        if known is None:
+            raise _SchemaError(f"there is no type {name!r} before it", path)
+        return known
+
+    def _below(self, written: dict[str, Any], key: str, space: str, path: str, depth: int) -> AvroType:
+        if key not in written:
+            raise _SchemaError(f"{key} is missing", path)
+        return self.type(written[key], space, f"{path}.{key}", depth + 1)
+
+    def _union(self, written: list[Any], space: str, path: str, depth: int) -> UnionType:
+        branches = tuple(self.type(each, space, f"{path}[{i}]", depth + 1) for i, each in enumerate(written))
+        if not branches:
+            raise _SchemaError("a union of no types has no value", path)
+        if any(isinstance(branch, UnionType) for branch in branches):
+            raise _SchemaError("a union can't hold a union", path)
+        names = [branch.name if hasattr(branch, "name") else type(branch).__name__ for branch in branches]
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        if twice:
+            raise _SchemaError(f"a union can't hold {twice[0].removesuffix('Type').lower()} twice", path)
+        return UnionType(branches)
+
+    def _definition(self, kind: str, written: dict[str, Any], space: str, path: str, depth: int) -> AvroType:
+        name = _name(written, space, path)
+        if name in self._named:
+            raise _SchemaError(f"{name} is defined twice", path)
+        if kind == "fixed":
+            size = written.get("size")
+            if type(size) is not int or not 0 <= size < 1 << 31:
+                raise _SchemaError("a fixed needs a size, a number of bytes", path)
+            made: AvroType = FixedType(name, size, _logical(written, "fixed", size))
+        elif kind == "enum":
+            made = EnumType(name, _symbols(written, path))
+        else:
+            made = NamedReference(name)
+        self._named[name] = made
+        if isinstance(made, NamedReference):
+            self.records[name] = RecordType(name, tuple(self._fields(written, name.rpartition(".")[0], path, depth)))
+        return made
+
+    def _fields(self, written: dict[str, Any], space: str, path: str, depth: int) -> list[tuple[str, AvroType]]:
+        fields = written.get("fields")
+        if not isinstance(fields, list):
+            raise _SchemaError("a record needs a list of fields", path)
+        found: dict[str, AvroType] = {}
+        for i, field in enumerate(fields):
+            if not isinstance(field, dict) or not isinstance(field.get("name"), str) or not _NAME.fullmatch(field["name"]):
+                raise _SchemaError("a field needs a name of letters, digits and _", f"{path}.fields[{i}]")
+            name = field["name"]
+            if name in found:
+                raise _SchemaError(f"the field {name} is there twice", path)
+            found[name] = self._below(field, "type", space, f"{path}.{name}", depth + 1)
+        return list(found.items())
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _name(written: dict[str, Any], space: str, path: str) -> str:
+    name, own = written.get("name"), written.get("namespace", space)
+    if not isinstance(name, str) or not isinstance(own, str):
+        raise _SchemaError("a record, an enum and a fixed need a name", path)
+    full = _full(name, own)
+    if not all(map(_NAME.fullmatch, full.split("."))) or full in PRIMITIVES:
+        raise _SchemaError(f"{full!r} is no name", path)
+    return full
+
+
+def _symbols(written: dict[str, Any], path: str) -> tuple[str, ...]:
+    symbols = written.get("symbols")
+    if not isinstance(symbols, list) or not all(isinstance(s, str) and _NAME.fullmatch(s) for s in symbols):
+        raise _SchemaError("an enum needs a list of symbols, names of letters, digits and _", path)
+    if len(set(symbols)) < len(symbols) or not symbols:
+        raise _SchemaError("an enum's symbols are there once each, and at least one", path)
+    return tuple(symbols)
+
+
+_LOGICAL = {
+    "date": "int", "time-millis": "int", "time-micros": "long", "timestamp-millis": "long", "timestamp-micros": "long",
+    "timestamp-nanos": "long", "local-timestamp-millis": "long", "local-timestamp-micros": "long", "local-timestamp-nanos": "long",
+}  # fmt: skip
+
+
+def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | None:
+    """The logical type; one that is unknown, or doesn't go with its type, is passed over, as the specification has it."""
+    name = written.get("logicalType")
+    if name == "decimal" and kind in {"bytes", "fixed"}:
+        precision, scale = written.get("precision"), written.get("scale", 0)
+        if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
+            return None
+        most = len(str((1 << 8 * size - 1) - 1)) - 1 if size else precision
+        return Logical("decimal", precision, scale) if precision <= most else None
+    if (name == "uuid" and (kind == "string" or size == 16)) or (name == "duration" and size == 12):
+        return Logical(str(name))
+    return Logical(name) if isinstance(name, str) and _LOGICAL.get(name) == kind else None

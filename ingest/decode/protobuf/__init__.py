@@ -1,0 +1,1 @@
+"""Protobuf, a message of a type told in the spec, each judged alone by Protobuf's own library."""

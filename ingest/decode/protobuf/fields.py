@@ -1,0 +1,232 @@
+"""How the fields of a message become columns: what is decided before any message is read, and what reads a message that is parsed.
+
+A column takes from a field what it can hold of it exactly; the few values that it can't hold are dead letters:
+
+- an integer of any kind becomes any integer or a float (`out_of_range` where the column doesn't hold it exactly), or a Datetime whose
+  column says its `epoch`; a float a Float32 or a Float64, a double a Float64; a bool a Boolean;
+- a string and bytes become a String (`invalid_utf8`) or a Binary; an enum a String, its name (`out_of_range`: it names no such number), or
+  an integer, its number;
+- a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: finer than microseconds, or not in the years 1 to 9999), a wrapper what
+  its value becomes; any other message, and a group, a Struct of some of its fields;
+- a repeated field becomes a List, a map with text keys a List of key and value with `map`.
+
+A field that isn't there is null where Protobuf can tell (`optional`, members of a oneof, messages, all of proto2), which a column that
+isn't nullable refuses (`missing`), and its default where that is stated; elsewhere it is the zero of its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
+from ingest.decode.shared.refusal import RefusedValueError
+from ingest.errors import SpecError
+from ingest.schema.columns import Columns
+from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
+
+Read = Callable[[Any, str], Any]
+"""(a field's value, its path) -> the value as pyarrow takes it; raises RefusedValueError."""
+Get = Callable[[Any, str], Any]
+"""(a message, its path) -> the value of one of its fields, or None."""
+
+INTEGERS = ("int64", "uint64", "int32", "fixed64", "fixed32", "uint32", "sfixed32", "sfixed64", "sint32", "sint64")
+TYPES = {
+    1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32", 8: "bool", 9: "string", 10: "group",
+    11: "message", 12: "bytes", 13: "uint32", 14: "enum", 15: "sfixed32", 16: "sfixed64", 17: "sint32", 18: "sint64",
+}  # fmt: skip
+"""Protobuf's numbers of types."""
+_WRAPPERS = {
+    f"google.protobuf.{name}Value" for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+}
+
+
+def readers(kind: Any, columns: Columns) -> list[Get]:
+    """What reads each column from a message of a type.
+
+    Raises:
+        SpecError: with each column that can't come from the type, and why.
+    """
+    wrong = [problem for c in columns.columns for problem in _misfits(kind, c.name, c.type, c.epoch, c.name)]
+    if wrong:
+        what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(wrong)
+        raise SpecError(what, "spec", "Mend the schema or the message type; nothing was read.")
+    return [_required(_field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable) for c in columns.columns]
+
+
+def _required(get: Get, name: str, *, nullable: bool) -> Get:
+    def required(message: Any, path: str) -> Any:
+        value = get(message, path)
+        if value is None:
+            raise RefusedValueError("missing", "Expected a value, got none", f"{path}.{name}")
+        return value
+
+    return get if nullable else required
+
+
+def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
+    """Why a field can't become a column, nowhere or somewhere in it."""
+    field = kind.fields_by_name.get(name)
+    if field is None:
+        yield f"{path}: {kind.full_name} has no such field"
+    elif _is_map(field) and pa.types.is_map(column):
+        entry = field.message_type.fields_by_name
+        if TYPES[entry["key"].type] != "string":
+            yield f"{path}: a map of {TYPES[entry['key'].type]} keys can't become {column}: take a List of Struct"
+        yield from _misfits_of_value(entry["value"], column.item_type, None, f"{path}[...]")
+    elif field.is_repeated and pa.types.is_list(column):
+        yield from _misfits_of_value(field, column.value_type, None, f"{path}[...]")
+    elif field.is_repeated or pa.types.is_list(column) or pa.types.is_map(column):
+        hint = ": say metadata={'map': True}" if _is_map(field) and pa.types.is_list(column) else ""
+        yield f"{path}: {_words(field)} can't become {column}{hint}"
+    else:
+        yield from _misfits_of_value(field, column, epoch, path)
+
+
+def _misfits_of_value(field: Any, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
+    """The same for one value of a field."""
+    inner = field.message_type
+    if inner is not None and pa.types.is_struct(column):
+        for part in column:
+            yield from _misfits(inner, part.name, part.type, None, f"{path}.{part.name}")
+    elif inner is not None and inner.full_name in _WRAPPERS:
+        yield from _misfits_of_value(inner.fields_by_name["value"], column, epoch, path)
+    elif not _scalar_fits(field, column, epoch):
+        yield f"{path}: {_words(field)} can't become {column}"
+
+
+def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
+    kind = TYPES[field.type]
+    if field.message_type is not None:
+        return bool(field.message_type.full_name == "google.protobuf.Timestamp" and column == TIMESTAMP and epoch is None)
+    if kind in INTEGERS:
+        return bool(pa.types.is_integer(column) or pa.types.is_floating(column) or (column == TIMESTAMP and epoch is not None))
+    if kind == "enum":
+        return bool(column == pa.string() or pa.types.is_integer(column))
+    takes = {
+        "bool": (pa.bool_(),), "float": (pa.float32(), pa.float64()), "double": (pa.float64(),), "string": (pa.string(), pa.binary()),
+        "bytes": (pa.binary(), pa.string()),
+    }  # fmt: skip
+    return column in takes.get(kind, ())
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _words(field: Any) -> str:
+    """A field's type, for people."""
+    if _is_map(field):
+        return "a map"
+    kind = TYPES[field.type]
+    named = f"{kind} {field.message_type.full_name}" if field.message_type is not None else kind
+    return f"repeated {named}" if field.is_repeated else str(named)
+
+
+def _field(kind: Any, name: str, column: pa.DataType, epoch: str | None) -> Get:
+    field, step = kind.fields_by_name[name], f".{name}"
+    if _is_map(field):
+        if pa.types.is_map(column):
+            return _entries(name, _value(field.message_type.fields_by_name["value"], column.item_type, None))
+        return _pairs(name, _value(field, column.value_type, None))
+    if field.is_repeated:
+        read = _value(field, column.value_type, None)
+        return lambda message, path: [read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))]
+    read = _value(field, column, epoch)
+    if not field.has_presence or (field.has_default_value and field.message_type is None):
+        return lambda message, path: read(_of(message, name, path), path + step)
+    return lambda message, path: read(_of(message, name, path), path + step) if message.HasField(name) else None
+
+
+def _of(message: Any, name: str, path: str) -> Any:
+    """A field of a message; a string of proto2 is looked at only here."""
+    try:
+        return getattr(message, name)
+    except UnicodeDecodeError as error:
+        raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}") from None
+
+
+def _entries(name: str, read: Read) -> Get:
+    def get(message: Any, path: str) -> list[tuple[str, Any]]:
+        place = f"{path}.{name}[...]"  # a map's keys are data
+        return [(key, read(value, place)) for key, value in sorted(getattr(message, name).items())]
+
+    return get
+
+
+def _pairs(name: str, read: Read) -> Get:
+    """A map as a list of structs of key and value, as it stands on the wire."""
+
+    def get(message: Any, path: str) -> list[Any]:
+        of = getattr(message, name)
+        entry = of.GetEntryClass()
+        whole = (entry(key=key, value=value) for key, value in sorted(of.items()))
+        return [read(pair, f"{path}.{name}[...]") for pair in whole]
+
+    return get
+
+
+def _value(field: Any, column: pa.DataType, epoch: str | None) -> Read:
+    """What reads one value of a field."""
+    inner, kind = field.message_type, TYPES[field.type]
+    if inner is not None and pa.types.is_struct(column):
+        fields = [(part.name, _field(inner, part.name, part.type, None)) for part in column]
+        return lambda value, path: {name: get(value, path) for name, get in fields}
+    if inner is not None:
+        return _timestamp if column == TIMESTAMP and inner.full_name not in _WRAPPERS else _wrapper(inner, column, epoch)
+    if kind == "enum" and column == pa.string():
+        return _enum({number: value.name for number, value in field.enum_type.values_by_number.items()})
+    if kind in INTEGERS or kind == "enum":
+        return _integer(column, epoch)
+    if kind in {"string", "bytes"}:
+        return _text if column == pa.string() else lambda value, _path: value.encode() if isinstance(value, str) else value
+    return lambda value, _path: value
+
+
+def _wrapper(inner: Any, column: pa.DataType, epoch: str | None) -> Read:
+    read = _value(inner.fields_by_name["value"], column, epoch)
+    return lambda value, path: read(value.value, path)
+
+
+def _text(value: Any, path: str) -> str:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError as error:
+        raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", path) from None
+
+
+def _enum(names: dict[int, str]) -> Read:
+    def read(number: int, path: str) -> str:
+        if number not in names:
+            raise RefusedValueError("out_of_range", "Expected a number that the enum names", path)
+        return names[number]
+
+    return read
+
+
+def _integer(column: pa.DataType, epoch: str | None) -> Read:
+    factor = 1 if epoch is None else EPOCH_UNITS[epoch]
+    if column == TIMESTAMP:
+        low, high = MIN_MICROS, MAX_MICROS
+    elif pa.types.is_integer(column):
+        low, high = -(1 << column.bit_width - 1), (1 << column.bit_width - 1) - 1
+    else:
+        high = 1 << (53 if column.bit_width == 64 else 24)
+        low = -high
+
+    def read(number: int, path: str) -> int:
+        if not low <= number * factor <= high:
+            raise RefusedValueError("out_of_range", f"Expected a number that a column of {column} can hold", path)
+        return number * factor
+
+    return read
+
+
+def _timestamp(value: Any, path: str) -> int:
+    micros, finer = divmod(value.nanos, 1_000)
+    whole = value.seconds * 1_000_000 + micros
+    if finer or not 0 <= value.nanos < 1_000_000_000 or not MIN_MICROS <= whole <= MAX_MICROS:
+        raise RefusedValueError("out_of_range", "Expected a timestamp of whole microseconds in the years 1 to 9999", path)
+    return int(whole)

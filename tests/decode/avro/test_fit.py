@@ -1,0 +1,183 @@
+"""Whether a column can come from an Avro type is decided before any message is read, and a column that can't is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.decode.avro.decoder import AvroDecoder
+from ingest.decode.avro.fit import budget, check
+from ingest.decode.avro.onepass import AvroPass
+from ingest.decode.avro.schema import AvroSchema, parse_schema
+from ingest.decode.avro.strict import StrictAvro
+from ingest.decode.shared.machine import Machine
+from ingest.decode.shared.refusal import RefusedValueError
+from ingest.errors import SpecError
+from ingest.schema.columns import Column, Columns
+from ingest.schema.dtypes import TIMESTAMP
+from tests.decode.avro.models import FLAT
+from tests.decode.avro.wire import items, text, varint
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+PLACE = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "string"}]}
+
+
+def logical(kind: str, of: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": of, **more}
+
+
+def schema(kind: Any) -> AvroSchema:
+    return parse_schema(json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}), "here")
+
+
+def columns(kind: pa.DataType, epoch: str | None = None) -> Columns:
+    return Columns((Column("a", kind, nullable=True, epoch=epoch),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "epoch"),
+    [
+        ("int", pa.int8(), None), ("int", pa.int64(), None), ("long", pa.int16(), None), ("long", pa.float32(), None),
+        ("int", TIMESTAMP, "s"),
+        (logical("int", "time-millis"), pa.int32(), None), (logical("long", "time-micros"), pa.int64(), None),
+        (logical("long", "local-timestamp-micros"), pa.int64(), None), (logical("long", "timestamp-nanos"), TIMESTAMP, None),
+        (logical("long", "timestamp-millis"), TIMESTAMP, "ms"), (logical("long", "timestamp-millis"), pa.int64(), None),
+        (DECIMAL, pa.decimal128(5, 2), None), (DECIMAL, pa.decimal128(38, 2), None), (DECIMAL, pa.binary(), None),
+        (logical("fixed", "uuid", name="U", size=16), pa.binary(), None),
+        (logical("fixed", "duration", name="D", size=12), pa.binary(), None),
+        ("bytes", pa.string(), None), ("string", pa.binary(), None), (["int", "long"], pa.int64(), None),
+        (["bytes", "string"], pa.string(), None),
+        (["null", "float", "double"], pa.float64(), None), (PLACE, pa.struct([("y", pa.string())]), None),
+        ({"type": "array", "items": PLACE}, pa.list_(pa.struct([("x", pa.int64())])), None),
+        ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.int32()), None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_columns_that_can_come(kind: Any, column: pa.DataType, epoch: str | None) -> None:
+    """Whatever a column can hold of a type exactly, or refuse message by message."""
+    check(schema(kind), columns(column, epoch))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "epoch", "says"),
+    [
+        ("null", pa.string(), None, "a: null can't become string"),
+        (["null"], pa.string(), None, "a: is always null"),
+        ("string", pa.int64(), None, "a: string can't become int64"),
+        ("long", pa.string(), None, "a: long can't become string"),
+        ("long", TIMESTAMP, None, "a: long can't become timestamp[us, tz=UTC]"),
+        ("double", pa.float32(), None, "a: double can't become float"),
+        ("double", pa.int64(), None, "a: double can't become int64"),
+        ("int", pa.date32(), None, "a: int can't become date32[day]"),
+        (logical("int", "date"), TIMESTAMP, "s", "a: int (date) can't become timestamp[us, tz=UTC]"),
+        (logical("long", "timestamp-millis"), TIMESTAMP, "us", "a: long (timestamp-millis) can't become timestamp[us, tz=UTC]"),
+        (logical("long", "local-timestamp-millis"), TIMESTAMP, None, "for it is no instant: take Int64"),
+        (logical("long", "time-micros"), TIMESTAMP, None, "a: long (time-micros) can't become timestamp[us, tz=UTC]"),
+        (DECIMAL, pa.decimal128(6, 3), None, "a: bytes (decimal(5, 2)) can't become decimal128(6, 3): take the same scale"),
+        (DECIMAL, pa.decimal128(4, 2), None, "no lower precision"),
+        ("bytes", pa.decimal128(5, 2), None, "a: bytes can't become decimal128(5, 2)"),
+        (logical("fixed", "uuid", name="U", size=16), pa.string(), None, "a: fixed U of 16 bytes (uuid) can't become string"),
+        ({"type": "fixed", "name": "F", "size": 0}, pa.binary(), None, "a: fixed F of 0 bytes can't become binary"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.int32(), None, "a: enum E can't become int32"),
+        (["null", "int", "string"], pa.int64(), None, "a: string can't become int64"),
+        ({"type": "array", "items": "null"}, pa.list_(pa.int32()), None, "a[...]: null can't become int32"),
+        ({"type": "array", "items": "string"}, pa.string(), None, "a: array can't become string"),
+        ({"type": "map", "values": "int"}, pa.list_(pa.int32()), None, "a: map can't become list<item: int32>: say metadata={'map': True}"),
+        ({"type": "map", "values": "string"}, pa.map_(pa.string(), pa.int32()), None, "a[...]: string can't become int32"),
+        (PLACE, pa.struct([("z", pa.string())]), None, "a.z: the record P has no such field"),
+        (PLACE, pa.struct([("x", pa.string())]), None, "a.x: int can't become string"),
+        (PLACE, pa.string(), None, "a: record P can't become string"),
+    ],
+)  # fmt: skip
+def test_columns_that_can_not_come(kind: Any, column: pa.DataType, epoch: str | None, says: str) -> None:
+    """The error names the column, both types, and what to take instead where there is something."""
+    with pytest.raises(SpecError) as refused:
+        check(schema(kind), columns(column, epoch))
+    assert says in refused.value.what
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    """Also when a pipeline is assembled: before anything is read."""
+    (tmp_path / "flat.py").write_text(
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Other(pa.DataFrameModel):\n    id: pl.String\n    more: pl.Int64\n"
+    )
+    with pytest.raises(SpecError) as refused:
+        _ = AvroDecoder("flat.py:Other", tmp_path, FLAT).columns
+    assert "id: long can't become string; more: the Avro schema has no such field" in refused.value.what
+
+
+def test_a_schemas_file_that_is_not_there(tmp_path: Path) -> None:
+    """It is named, and so is one that holds no schema."""
+    here = Path(__file__).parent
+    with pytest.raises(SpecError, match=r"flat\.avsc can't be read: No such file"):
+        _ = AvroDecoder("models.py:Flat", here, "flat.avsc").columns
+    (tmp_path / "models.py").write_text((here / "models.py").read_text())
+    (tmp_path / "flat.avsc").write_bytes(b"\xff")
+    with pytest.raises(SpecError, match=r"flat\.avsc can't be read: it is no UTF-8"):
+        _ = AvroDecoder("models.py:Flat", tmp_path, "flat.avsc").columns
+    (tmp_path / "flat.avsc").write_text("{")
+    with pytest.raises(SpecError, match=r"The Avro schema in flat\.avsc is no JSON"):
+        AvroDecoder("models.py:Flat", tmp_path, "flat.avsc").open()
+
+
+def test_a_schemas_file_that_has_changed_counts(tmp_path: Path) -> None:
+    """The next split is decoded by what it says then."""
+    (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
+    (tmp_path / "flat.avsc").write_text(FLAT)
+    decoder = AvroDecoder("models.py:Flat", tmp_path, "flat.avsc")
+    decoder.open()
+    (tmp_path / "flat.avsc").write_text(FLAT.replace('"long"', '"string"'))
+    with pytest.raises(SpecError, match="id: string can't become int64"):
+        decoder.open()
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "payload", "value"),
+    [
+        (logical("long", "timestamp-nanos"), TIMESTAMP, varint(-3_000), -3),
+        (logical("long", "timestamp-nanos"), TIMESTAMP, varint(1_001), "out_of_range"),
+        ("long", pa.float64(), varint(1 << 53), float(1 << 53)),
+        ("long", pa.float64(), varint((1 << 53) + 1), "out_of_range"),
+        ("int", pa.float32(), varint(1 << 24), float(1 << 24)),
+        ("int", pa.float32(), varint((1 << 24) + 1), "out_of_range"),
+        (logical("int", "date"), pa.date32(), varint(2_932_896), 2_932_896),
+        (logical("int", "date"), pa.date32(), varint(2_932_897), "out_of_range"),
+        ("bytes", pa.string(), text(b"\xff"), "invalid_utf8"),
+        ("string", pa.binary(), text(b"\xff"), "invalid_utf8"),
+        (DECIMAL, pa.decimal128(38, 2), text((10**38).to_bytes(17, "big")), "out_of_range"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_at_the_edge_of_a_column(kind: Any, column: pa.DataType, payload: bytes, value: object) -> None:
+    """What a column holds exactly is taken, the next value is refused; by both ways."""
+    strict, fast = StrictAvro(schema(kind), columns(column)), machine_of(schema(kind), columns(column))
+    found = fast.decode(pa.array([payload], pa.binary()), "dead")
+    if isinstance(value, str):
+        with pytest.raises(RefusedValueError) as refused:
+            strict.decode(payload)
+        assert (refused.value.reason, found.dead_reason.to_pylist()) == (value, [value])
+    else:
+        assert strict.decode(payload) == [value]
+        assert found.rows.column(0).equals(pa.array([value], column))
+
+
+def test_items_that_cost_more_than_they_bring() -> None:
+    """A null of a struct of many fields is one byte, and a place for each field: beyond a bound the message is refused, by both ways."""
+    wide = {"type": "record", "name": "W", "fields": [{"name": f"x{i}", "type": "int"} for i in range(100)]}
+    parsed = schema({"type": "array", "items": ["null", wide]})
+    of = columns(pa.list_(pa.struct([(f"x{i}", pa.int32()) for i in range(100)])))
+    machine = machine_of(parsed, of)
+    most = next(n for n in range(1000, 10_000) if 909 * (n + 1) > budget(len(items(*[varint(0)] * (n + 1)))))
+    messages = [items(*[varint(0)] * n) for n in (most, most + 1, 100_000, 1)]
+    found = machine.decode(pa.array(messages, pa.binary()), "dead")
+    assert (found.row_index.to_pylist(), found.dead_reason.to_pylist()) == ([0, 3], ["too_large", "too_large"])
+    assert machine._pass.decode(pa.array(messages, pa.binary())).mask.tolist() == [True, False, False, True]
+
+
+def machine_of(parsed: AvroSchema, of: Columns) -> Machine:
+    """A machine for columns without a model."""
+    return Machine(of.arrow_schema, AvroPass(parsed, of), StrictAvro(parsed, of))

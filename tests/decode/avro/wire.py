@@ -1,0 +1,32 @@
+"""Avro's binary encoding by hand: whole values, and what no writer would write."""
+
+from __future__ import annotations
+
+
+def varint(number: int, longer: int = 0) -> bytes:
+    """An int or a long; with `longer` bytes more than it needs."""
+    word = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while word > 127 or longer > 0:
+        if word <= 127:
+            longer -= 1
+        out.append(word & 127 | 128)
+        word >>= 7
+    return bytes([*out, word])
+
+
+def text(value: str | bytes) -> bytes:
+    """A string, or bytes."""
+    octets = value.encode() if isinstance(value, str) else value
+    return varint(len(octets)) + octets
+
+
+def items(*values: bytes) -> bytes:
+    """An array, or a map whose entries are written already, in one block."""
+    return (varint(len(values)) + b"".join(values) if values else b"") + varint(0)
+
+
+def sized(*values: bytes) -> bytes:
+    """The same in a block that says its size."""
+    inner = b"".join(values)
+    return varint(-len(values)) + varint(len(inner)) + inner + varint(0)

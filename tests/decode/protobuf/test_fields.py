@@ -1,0 +1,124 @@
+"""Whether a column can come from a field is decided before any message is read, and a column that can't is named."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.decode.protobuf import descriptors
+from ingest.decode.protobuf.decoder import ProtobufDecoder
+from ingest.decode.protobuf.descriptors import descriptor_set, message_type
+from ingest.decode.protobuf.fields import readers
+from ingest.errors import SpecError
+from ingest.schema.columns import Column, Columns
+from ingest.schema.dtypes import TIMESTAMP
+
+HERE = Path(__file__).parent
+PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
+
+
+def order() -> Any:
+    return message_type(descriptor_set(HERE / "things.proto"), "shop.Order", "things.proto")
+
+
+def one(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
+    return Columns((Column(name, kind, nullable=True, epoch=epoch),))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "epoch"),
+    [
+        ("id", pa.int8(), None), ("id", pa.float64(), None), ("id", TIMESTAMP, "ms"), ("large", pa.float32(), None),
+        ("name", pa.binary(), None),
+        ("code", pa.string(), None), ("kind", pa.int32(), None), ("share", pa.float64(), None), ("at", TIMESTAMP, None),
+        ("at", pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]), None), ("boxes", pa.struct([("value", pa.int64())]), None),
+        ("stock", pa.map_(pa.string(), pa.float64()), None), ("stock", PAIRS, None), ("place", pa.struct([("zip", pa.int16())]), None),
+        ("before", pa.struct([("before", pa.struct([("id", pa.int64())]))]), None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_columns_that_can_come(name: str, kind: pa.DataType, epoch: str | None) -> None:
+    """Whatever a column can hold of a field exactly, or refuse message by message."""
+    assert len(readers(order(), one(name, kind, epoch))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        ("other", pa.string(), "other: shop.Order has no such field"),
+        ("id", pa.string(), "id: int64 can't become string"),
+        ("id", TIMESTAMP, "id: int64 can't become timestamp[us, tz=UTC]"),
+        ("name", pa.int64(), "name: string can't become int64"),
+        ("at", pa.string(), "at: message google.protobuf.Timestamp can't become string"),
+        ("tags", pa.int32(), "tags: repeated int32 can't become int32"),
+        ("tags", pa.list_(pa.string()), "tags[...]: repeated int32 can't become string"),
+        ("id", pa.list_(pa.int64()), "id: int64 can't become list<item: int64>"),
+        ("stock", pa.map_(pa.string(), pa.string()), "stock[...]: int64 can't become string"),
+        ("stock", pa.string(), "stock: a map can't become string"),
+        ("place", pa.struct([("town", pa.string())]), "place.town: shop.Place has no such field"),
+        ("place", pa.struct([("lat", pa.float32())]), "place.lat: double can't become float"),
+        ("boxes", pa.string(), "boxes: int32 can't become string"),
+        ("kind", pa.float64(), "kind: enum can't become double"),
+    ],
+)
+def test_columns_that_can_not_come(name: str, kind: pa.DataType, says: str) -> None:
+    """The error names the column and both types."""
+    with pytest.raises(SpecError) as refused:
+        readers(order(), one(name, kind))
+    assert says in refused.value.what
+
+
+@pytest.mark.parametrize(
+    ("file", "message", "says"),
+    [
+        ("none.proto", "shop.Order", r"none\.proto can't be read: No such file"),
+        ("things.proto", "shop.Other", r"There is no message type shop\.Other in things\.proto"),
+        ("broken.proto", "shop.Order", r"broken\.proto can't be compiled: .*broken\.proto:1:1: Expected"),
+        ("models.py", "shop.Order", r"models\.py can't be used: DecodeError"),
+        ("half.desc", "shop.Order", r"half\.desc can't be used: TypeError"),
+    ],
+)
+def test_files_that_have_no_such_type(tmp_path: Path, file: str, message: str, says: str) -> None:
+    """What is wrong with them is told before anything is read."""
+    for name in ("things.proto", "models.py"):
+        (tmp_path / name).write_text((HERE / name).read_text())
+    (tmp_path / "broken.proto").write_text("no protobuf")
+    from google.protobuf import descriptor_pb2
+
+    whole = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set(HERE / "things.proto"))
+    (tmp_path / "half.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=whole.file[-1:]).SerializeToString())
+    with pytest.raises(SpecError, match=says):
+        _ = ProtobufDecoder("models.py:Order", tmp_path, file, message).columns
+
+
+def test_a_file_in_a_folder_that_is_told_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spec's folder may be a relative one; the compiler runs in the file's own."""
+    monkeypatch.chdir(HERE.parent)
+    assert descriptor_set(Path(HERE.name) / "things.proto") == descriptor_set(HERE / "things.proto")
+
+
+def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra that brings it is named."""
+    descriptors._compiled.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SpecError, match=r"grpcio-tools isn't installed") as refused:
+        descriptor_set(HERE / "things.proto")
+    assert refused.value.do == "Install windrow[protobuf]."
+
+
+def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
+    """Also where only a file that it imports has changed: the next split is decoded by what it says then."""
+    (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
+    (tmp_path / "inner.proto").write_text('syntax = "proto3"; package shop; message Id { int64 id = 1; }')
+    (tmp_path / "flat.proto").write_text(
+        'syntax = "proto3"; package shop; import "inner.proto"; message Flat { int64 id = 1; optional string name = 2; Id more = 3; }'
+    )
+    decoder = ProtobufDecoder("models.py:Flat", tmp_path, "flat.proto", "shop.Flat")
+    decoder.open()
+    before = descriptor_set(tmp_path / "flat.proto")
+    (tmp_path / "inner.proto").write_text('syntax = "proto3"; package shop; message Id { string id = 1; }')
+    assert descriptor_set(tmp_path / "flat.proto") != before
