@@ -28,7 +28,8 @@ class Compiled:
 
     They are kept in a folder of their sources: so nothing stale is ever loaded, and two processes that begin at once write the same, each
     in one step. What lies there damaged is made anew; if there is no such place, they are made for this process alone. Where machine code
-    can't be loaded like this (another system than Linux on x86-64, or one that forbids it), numba itself calls the functions.
+    can't be loaded like this (another system than Linux on x86-64, or one that forbids it), numba itself calls the functions,
+    and keeps them in its own way.
     """
 
     def __init__(self, module: str) -> None:
@@ -57,16 +58,21 @@ class Compiled:
                 _LOG.warning("machine code of %s can't be loaded by itself: %s", self._module, why)
         from ingest.compiled.making import functions_of  # noqa: PLC0415  # numba is loaded only where code is made
 
-        return functions_of(self._module)
+        return functions_of(self._module, next(folders(self._source()), None))
 
-    def _image(self) -> Image:
-        """What is kept, or is made and kept."""
+    def _source(self) -> Path:
+        """The module's file, without importing it."""
         spec = find_spec(self._module)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(self._module)
-        source, file = Path(spec.origin), self._module.rpartition(".")[2] + ".code"
-        made = None
+        source = Path(spec.origin)
         _SOURCES.update(map(str, sources(source)))
+        return source
+
+    def _image(self) -> Image:
+        """What is kept, or is made and kept."""
+        source, file = self._source(), self._module.rpartition(".")[2] + ".code"
+        made = None
         for folder in folders(source):
             try:
                 return unpacked((folder / file).read_bytes())

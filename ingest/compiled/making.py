@@ -7,8 +7,10 @@ numba, and so does this one: so both are imported only where code is made. Who c
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +20,7 @@ import numba.extending
 import numpy as np
 from numba import types
 from numba.core import cgutils, sigutils
+from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.np.arrayobj import populate_array
 
@@ -26,6 +29,7 @@ from ingest.compiled.linking import linked
 
 _FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Without Python's lock, a look for zero before each division, and memory management. Bounds are looked at where NUMBA_BOUNDSCHECK=1 is."""
+_LOG = logging.getLogger("windrow.compiled")
 _njit: Any = numba.njit  # numba's types know neither these flags nor its settings
 _settings: Any = numba.config
 _pointer: Any = types.CPointer
@@ -51,6 +55,19 @@ class Compilable:
     @cached_property
     def _compiled(self) -> Function:
         return _njit(self.signature, **_FLAGS)(self.function)  # type: ignore[no-any-return]
+
+    def kept_in(self, folder: Path) -> Function:
+        """As numba itself keeps it, and calls it. numba has the folder from a setting for all, so one asks at a time."""
+        before, _settings.CACHE_DIR = _settings.CACHE_DIR, str(folder)
+        try:
+            return _njit(self.signature, cache=True, **_FLAGS)(self.function)  # type: ignore[no-any-return]
+        except NumbaError:
+            raise  # the function is no such function
+        except Exception as error:  # noqa: BLE001  # whatever a full disk, or a file that was cut off, makes of unpickling
+            _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
+            return self
+        finally:
+            _settings.CACHE_DIR = before
 
 
 def compiled(signature: object) -> Callable[[Function], Compilable]:
@@ -129,9 +146,10 @@ def below(n: Any) -> Any:
 # --------------------------------------------------------------------------------------------------------------------------- making
 
 
-def functions_of(module: str) -> dict[str, Function]:
-    """A module's compilable functions as numba itself calls them, compiled when they are called first."""
-    return dict(_compilables(importlib.import_module(module)))
+def functions_of(module: str, folder: Path | None) -> dict[str, Function]:
+    """A module's compilable functions as numba itself calls them, and keeps them in a folder; without one they are compiled when called."""
+    made = _compilables(importlib.import_module(module))
+    return dict(made) if folder is None else {name: function.kept_in(folder) for name, function in made.items()}
 
 
 def image_of(module: str) -> Image:

@@ -51,8 +51,11 @@ def fingerprint(source: Path) -> str:
 
 @cache
 def _processor() -> list[str]:
-    """What Linux says of the first processor that tells what it can run."""
-    first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+    """What Linux says of the first processor that tells what it can run. numba itself holds what it keeps against its processor, anywhere."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+    except FileNotFoundError:
+        return [platform.machine()]
     return sorted(line for line in first.splitlines() if line.partition(":")[0].strip() in _OF_PROCESSOR)
 
 
