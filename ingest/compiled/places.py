@@ -51,7 +51,7 @@ def fingerprint(source: Path) -> str:
 
 @cache
 def _processor() -> list[str]:
-    """What Linux says of the first processor that tells what it can run. numba itself holds what it keeps against its processor, anywhere."""
+    """What Linux says of the first processor that tells what it can run. What numba keeps itself, it holds against its processor, too."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
     except FileNotFoundError:

@@ -158,7 +158,7 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
 def test_arrays_are_handed_over_as_they_are(package: Path) -> None:
     """Two dimensions, numbers of a byte that are written to, a truth: the machine code sees what numba's own function sees."""
     functions, numbers = load(package).functions, np.arange(6).reshape(2, 3)
-    for function in (functions.fill, making.functions_of("times")["fill"]):
+    for function in (functions.fill, making.functions_of("times", None)["fill"]):
         octets = np.zeros(4, np.uint8)
         assert (function(numbers, octets, True), octets.tolist()) == (8, [0, 1, 2, 3])
         assert (function(numbers, octets, False), octets.tolist()) == (6, [4, 3, 2, 1])
