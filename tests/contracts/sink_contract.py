@@ -129,6 +129,20 @@ class SinkContract(SinkUnderTest):
         assert sink.look(window(5)) is None
         assert self.report(sink, [0]).ok
 
+    @pytest.mark.parametrize("asked", [["binding"], ["binding", "prepare"], ["binding", "prepare", "look"], ["look", "prepare"], ["look", "look"]])
+    def test_whatever_was_asked_before_an_overlap_is_refused(self, sink: Any, asked: list[str]) -> None:
+        """A process that asks other things of the table first, as a run does, still holds its commit against all windows that are there."""
+        self.commit(sink, 0)
+        self.commit(sink, 1)
+        fresh = self.reopen(sink)
+        ask = {"binding": fresh.binding, "prepare": lambda: fresh.prepare(fresh.binding()), "look": lambda: fresh.look(window(5))}
+        for word in asked:
+            ask[word]()
+        planned = plan(fresh, 5, offsets=(PER_WINDOW - 1, PER_WINDOW))
+        staged = stage(fresh, planned, 0, "a1")
+        with pytest.raises(OverlapError, match=window(0).key):
+            fresh.commit(receipt(planned, staged, 0, "a1"), staged)
+
     def test_a_stale_generation_changes_nothing(self, sink: Any) -> None:
         """An attempt at an older generation that wakes late, hears of the newer one."""
         stale, stale_files = staged_receipt(sink, 0, 0, "zombie")

@@ -66,8 +66,7 @@ class State:
 
     `table` is deltalake's handle, loaded at this version or an earlier one: what it says of columns, properties and protocol still holds.
     `entry`: that of the version, where it can be read and the table is a plain one (`entry.is_plain`). `every`: all application versions;
-    None where only deltalake knows them, which is asked one by one. `new`: those of them that have come since the look before; all, if that
-    wasn't kept.
+    None where only deltalake knows them, which is asked one by one.
     """
 
     place: Place
@@ -76,7 +75,6 @@ class State:
     entry: bytes | None
     version_of: VersionOf
     every: Mapping[str, int] | None
-    new: Mapping[str, int] | None
     filled: WindowsHeld
 
 
@@ -95,6 +93,7 @@ class Newest:
         self._uri = uri
         self._place = place
         self._kept: State | None = None
+        self._new: dict[str, int] | None = {}
 
     def forget(self) -> None:
         """Load afresh the next time: after a commit that may have arrived, what is there is all that counts."""
@@ -108,9 +107,19 @@ class Newest:
         """
         kept, self._kept = self._kept, None
         state = None if kept is None else self._followed(kept)
-        state = self._loaded() if state is None else state
+        if state is None:
+            state = self._loaded()
+            self._new = None if state is None or state.every is None else dict(state.every)
         self._kept = state if state is not None and state.entry is not None and state.every is not None else None
         return state
+
+    def take_new(self) -> dict[str, int] | None:
+        """The application versions that looks have seen come since they were taken before: all, if a look loaded the table.
+
+        Any number of looks may lie in between, whoever made them: what one of them saw is there for who takes it. None if it isn't known.
+        """
+        new, self._new = self._new, None if self._new is None else {}
+        return new
 
     def _loaded(self) -> State | None:
         table = tables.load(self._uri)
@@ -119,8 +128,8 @@ class Newest:
         version, ask = table.version(), tables.versions(self._uri, table)
         every, entry = transactions(self._place, version), self._entry(version) if is_plain(self._place, table) else None
         if every is None or every.get(COMMITS_APP) != ask(COMMITS_APP):
-            return State(self._place, table, version, entry, ask, None, None, WindowsHeld(table))
-        return State(self._place, table, version, entry, every.get, every, every, WindowsHeld(table))
+            return State(self._place, table, version, entry, ask, None, WindowsHeld(table))
+        return State(self._place, table, version, entry, every.get, every, WindowsHeld(table))
 
     def _followed(self, kept: State) -> State | None:
         """The kept state with what has come since; None if it can't be followed."""
@@ -141,7 +150,9 @@ class Newest:
         if checkpoint is None or checkpoint > version:  # the log goes on behind a gap that a clean-up made
             return None
         every = _with(kept.every, new) if new else kept.every
-        return replace(kept, version=version, entry=entry, version_of=every.get, every=every, new=new)
+        if self._new is not None:
+            self._new |= new
+        return replace(kept, version=version, entry=entry, version_of=every.get, every=every)
 
     def _entry(self, version: int) -> bytes | None:
         """None if it isn't there, or can't be had."""

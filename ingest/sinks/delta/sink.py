@@ -123,7 +123,7 @@ class DeltaSink:
             yield from (None for _ in windows)
             return
         tables.binding(self.uri, state.table, self._window)
-        self._list_named(state, windows[0].pipeline)
+        self._list_named(windows[0].pipeline)
         yield from (self._committed(state, window.pipeline, window.key) for window in windows)
 
     def receipts(self) -> Iterator[Committed]:
@@ -198,7 +198,7 @@ class DeltaSink:
         """The table as it is now, and what it holds that bears on a receipt."""
         state, pipeline = self._look_now(), receipt.window.pipeline
         binding = tables.binding(self.uri, state.table, self._window)
-        self._list_named(state, pipeline)
+        self._list_named(pipeline)
         committed = self._committed(state, pipeline, receipt.window.key)
         before, after = (None if key is None else self._committed(state, pipeline, key) for key in adjacent(receipt))
         named, own = None if state.every is None else self._named, None if committed is None else committed.receipt
@@ -206,9 +206,10 @@ class DeltaSink:
         self._named = {}
         return state, Seen(self.uri, binding, committed, before, after, others)
 
-    def _list_named(self, state: State, pipeline: str) -> None:
-        """Know the files of the receipts that have come since the look before."""
-        named = None if state.new is None else receipts_among(state.new, pipeline)
+    def _list_named(self, pipeline: str) -> None:
+        """Know the files of the receipts that have come since this was done before."""
+        new = self._newest.take_new()
+        named = None if new is None else receipts_among(new, pipeline)
         self._receipts.list_named(named)
         self._named |= named or {}
 
