@@ -171,6 +171,15 @@ FORMS: dict[str, list[object]] = {
 }
 
 
+CSV = {"format": "csv"}
+PROTOBUF = {"format": "protobuf", "descriptor": "x.proto", "message": "X"}
+BESIDE: dict[str, dict[str, object]] = {
+    "delimiter": CSV, "quote": CSV, "escape": CSV, "null_literal": CSV, "writer_schema": {"format": "avro"}, "descriptor": PROTOBUF,
+    "message": PROTOBUF,
+}  # fmt: skip
+"""What a setting of one format needs beside it."""
+
+
 @pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
 def test_dg_takes_what_the_command_takes(name: str) -> None:
     """The schema that `dg check yaml` and editors go by allows each form of a setting, and a template in the place of its value."""
@@ -184,6 +193,8 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             attributes["window"] = {"grid": "batch"}
         for part in above:
             section = section.setdefault(part, {})
+        if above[:1] == ["decode"]:
+            section.update(BESIDE.get(last, {}), **({"fields": ["id"]} if above[1:] == ["key"] else {}))
         section[last] = value
         assert [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors(attributes)] == []
 

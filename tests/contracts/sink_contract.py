@@ -129,7 +129,9 @@ class SinkContract(SinkUnderTest):
         assert sink.look(window(5)) is None
         assert self.report(sink, [0]).ok
 
-    @pytest.mark.parametrize("asked", [["binding"], ["binding", "prepare"], ["binding", "prepare", "look"], ["look", "prepare"], ["look", "look"]])
+    @pytest.mark.parametrize(
+        "asked", [["binding"], ["binding", "prepare"], ["binding", "prepare", "look"], ["look", "prepare"], ["look", "look"]]
+    )
     def test_whatever_was_asked_before_an_overlap_is_refused(self, sink: Any, asked: list[str]) -> None:
         """A process that asks other things of the table first, as a run does, still holds its commit against all windows that are there."""
         self.commit(sink, 0)
