@@ -49,7 +49,7 @@ def cost(table: Path, windows: int, scratch: Path) -> Cost:
     """The medians of several processes."""
     rounds = []
     for number in range(ROUNDS):
-        copy = scratch / f"copy {number}"
+        copy = scratch / f"copy {number} of {windows}"  # a name that no other measurement had: beside it stands what warms up
         shutil.copytree(table, copy)
         command = [sys.executable, "-m", "tests.bench.committed", str(copy), str(windows)]
         told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
