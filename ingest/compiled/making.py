@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import threading
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +31,7 @@ from ingest.compiled.linking import linked
 _FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Without Python's lock, a look for zero before each division, and memory management. Bounds are looked at where NUMBA_BOUNDSCHECK=1 is."""
 _LOG = logging.getLogger("windrow.compiled")
+_KEEPING = threading.Lock()
 _njit: Any = numba.njit  # numba's types know neither these flags nor its settings
 _settings: Any = numba.config
 _pointer: Any = types.CPointer
@@ -58,16 +60,17 @@ class Compilable:
 
     def kept_in(self, folder: Path) -> Function:
         """As numba itself keeps it, and calls it. numba has the folder from a setting for all, so one asks at a time."""
-        before, _settings.CACHE_DIR = _settings.CACHE_DIR, str(folder)
-        try:
-            return _njit(self.signature, cache=True, **_FLAGS)(self.function)  # type: ignore[no-any-return]
-        except NumbaError:
-            raise  # the function is no such function
-        except Exception as error:  # noqa: BLE001  # whatever a full disk, or a file that was cut off, makes of unpickling
-            _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
-            return self
-        finally:
-            _settings.CACHE_DIR = before
+        with _KEEPING:
+            before, _settings.CACHE_DIR = _settings.CACHE_DIR, str(folder)
+            try:
+                return _njit(self.signature, cache=True, **_FLAGS)(self.function)  # type: ignore[no-any-return]
+            except NumbaError:
+                raise  # the function is no such function
+            except Exception as error:  # noqa: BLE001  # whatever a full disk, or a file that was cut off, makes of unpickling
+                _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
+                return self
+            finally:
+                _settings.CACHE_DIR = before
 
 
 def compiled(signature: object) -> Callable[[Function], Compilable]:
