@@ -55,13 +55,11 @@ from ingest.decode.avro.state import (
     room_for_keys,
 )  # fmt: skip
 from ingest.decode.shared.octets import EDGES
+from ingest.decode.shared.seen import is_first
 
 _U = np.uint64
 _HASH_STEP = _U(0x9E3779B97F4A7C15)
 _LOWEST = -(1 << 63)
-
-MOST_PROBES = 100
-"""Steps of the search for an equal key. By chance it never takes so many: the table is kept more than half empty."""
 
 _room_for_keys = part(room_for_keys)
 
@@ -81,17 +79,8 @@ def is_new(data, at, n, end, number, state, keys):
         h ^= h >> _U(29)
         at, n = at + 8, n - 8
     h *= _HASH_STEP
-    own, mask = np.int64(h ^ h >> _U(32)), state[KEYS_MASK]
-    place = own & mask
-    for _ in range(MOST_PROBES):
-        if keys[2 * place] != state[MESSAGES]:
-            keys[2 * place] = state[MESSAGES]
-            keys[2 * place + 1] = own
-            return True
-        if keys[2 * place + 1] == own:
-            return False
-        place = (place + 1) & mask
-    return False
+    own = np.int64(h ^ h >> _U(32))
+    return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
 
 
 @inlined

@@ -59,14 +59,11 @@ from ingest.decode.json.state import (
 from ingest.decode.json.text import QUOTE, blank, hashed, same, text_end, unescape
 from ingest.decode.shared.nodes import LIST, STRUCT
 from ingest.decode.shared.octets import EDGES, byte
+from ingest.decode.shared.seen import is_first
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME
 _HASH_STEP = np.uint64(0x9FB21C651E98DF25)
-
-MOST_PROBES = 100
-"""Steps of the search for an equal key. By chance it never takes so many: the table is kept more than half empty."""
-
 
 _room_for_keys = part(room_for_keys)
 
@@ -251,17 +248,8 @@ def key(data, at, end, frame, names, room, tables, state, tape, keys):
 def is_new(name, frame, state, keys):
     """Whether no key with this hash was in the object before; the keys of all objects of a message share one table."""
     mixed = np.uint64(name ^ state[frame + OBJECT]) * _HASH_STEP
-    own, mask = np.int64(mixed ^ mixed >> np.uint64(32)), state[KEYS_MASK]
-    place = own & mask
-    for _ in range(MOST_PROBES):
-        if keys[2 * place] != state[MESSAGES]:
-            keys[2 * place] = state[MESSAGES]
-            keys[2 * place + 1] = own
-            return True
-        if keys[2 * place + 1] == own:
-            return False
-        place = (place + 1) & mask
-    return False
+    own = np.int64(mixed ^ mixed >> np.uint64(32))
+    return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
 
 
 @part

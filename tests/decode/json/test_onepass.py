@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from ingest.decode.json.layout import PASS
 from ingest.decode.json.onepass import OnePass
-from ingest.decode.json.scan import _HASH_STEP, MOST_PROBES
+from ingest.decode.json.scan import _HASH_STEP
 from ingest.decode.json.state import room_for_keys
 from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
 from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.seen import MOST_PROBES
 from ingest.decode.timestamps import TimestampForm
 from ingest.schema.columns import Column, Columns
 from ingest.schema.dtypes import TIMESTAMP
