@@ -24,7 +24,7 @@ from ingest.ports.reader import Reader, ReadSummary
 from ingest.ports.sink import Stager, StagerFactory
 from ingest.ports.transform import Transform
 from ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
-from ingest.schema.changes import changes
+from ingest.schema.changes import changes, only_rows
 from ingest.schema.messages import in_calendar
 
 
@@ -82,15 +82,23 @@ class SplitTask:
 
 def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
     if keyed:
-        changed, index = changes(decoded.rows, decoded.row_index, decoded.deletes)
-        if changed.num_rows:
-            rows.add(changed, messages.take(index))
+        _stage_changes(rows, messages, decoded)
     elif decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
         rows.add(decoded.rows, messages if one_each else messages.take(decoded.row_index))
     if len(decoded.dead_index):
         reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
         dead.add(reasons, messages.take(decoded.dead_index))
+
+
+def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
+    deletes = decoded.deletes
+    if deletes is None or not len(deletes.index):
+        changed, index = only_rows(decoded.rows), decoded.row_index
+    else:
+        changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
+    if changed.num_rows:
+        stager.add(changed, messages.take(index))
 
 
 @dataclass

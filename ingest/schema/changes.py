@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from ingest.ports.decoder import Deletes
 
 DELETED = "_deleted"
 """The last column of a change: whether it takes the row of its key out. Then it has the columns of the primary key, and nulls."""
@@ -22,18 +18,24 @@ def change_schema(rows: pa.Schema, primary_key: Collection[str]) -> pa.Schema:
     )
 
 
-def changes(rows: pa.RecordBatch, row_index: pa.Int64Array, deletes: Deletes | None) -> tuple[pa.RecordBatch, pa.Int64Array]:
-    """Rows and deletes as changes in the order of their messages, and the message of each. In one message deletes come first."""
-    names = [*rows.schema.names, DELETED]
-    if deletes is None or not len(deletes.index):
-        return pa.RecordBatch.from_arrays([*rows.columns, pa.repeat(False, rows.num_rows)], names), row_index
-    count = len(deletes.index)
-    index = pa.concat_arrays([deletes.index, row_index])
+def changes(
+    rows: pa.RecordBatch, row_index: pa.Int64Array, keys: pa.RecordBatch, key_index: pa.Int64Array
+) -> tuple[pa.RecordBatch, pa.Int64Array]:  # fmt: skip
+    """Rows, and the keys of those to be taken out, as changes in the order of their messages; and the message of each.
+
+    In one message what takes out comes first.
+    """
+    index = pa.concat_arrays([key_index, row_index])
     order = pa.array(np.argsort(index.to_numpy(), kind="stable"))
-    keys = dict(zip(deletes.keys.schema.names, deletes.keys.columns, strict=True))
+    known = dict(zip(keys.schema.names, keys.columns, strict=True))
     columns = [
-        pa.concat_arrays([keys.get(name, pa.nulls(count, column.type)), column]).take(order)
+        pa.concat_arrays([known.get(name, pa.nulls(len(key_index), column.type)), column]).take(order)
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
     ]
-    deleted = pa.concat_arrays([pa.repeat(True, count), pa.repeat(False, rows.num_rows)]).take(order)
-    return pa.RecordBatch.from_arrays([*columns, deleted], names), index.take(order)
+    deleted = pa.concat_arrays([pa.repeat(True, len(key_index)), pa.repeat(False, rows.num_rows)]).take(order)
+    return pa.RecordBatch.from_arrays([*columns, deleted], [*rows.schema.names, DELETED]), index.take(order)
+
+
+def only_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same of messages that take nothing out."""
+    return pa.RecordBatch.from_arrays([*rows.columns, pa.repeat(False, rows.num_rows)], [*rows.schema.names, DELETED])
