@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 BUCKET = "_bucket"
 """The partition column of such a table: rows of one key are in one bucket, which a commit reads and writes as a whole."""
 
+BUCKETS = 16
+
 
 @dataclass(frozen=True)
 class PrimaryKey:
@@ -29,7 +31,7 @@ class PrimaryKey:
     columns: tuple[str, ...]
     marks: bool = False
     version: str | None = None
-    buckets: int = 16
+    buckets: int = BUCKETS
 
     @property
     def deletes(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Puts the changes of a window into a table with a primary key, on exactly the state that was looked at: which files go, which come.
+"""Puts the changes of a window into a table with a primary key, on the state that was looked at: which files go, and which come.
 
 Bucket by bucket, and of a bucket only the files that hold a row which has to go:
 
@@ -6,12 +6,12 @@ Bucket by bucket, and of a bucket only the files that hold a row which has to go
     graves of later windows                 a change of a key that lies there is too late, and does nothing
     the bucket's rows                       of each key with a change: the later window's word counts; of one window the newer attempt's
 
-A window's place in time decides, never the order in which windows are committed: topics are cut at offsets, so in one topic-partition that is
-the order of the log. What a merge needs of memory is the window's changes of one bucket, the keys of one of its files, a byte for each of its
-rows, and a row group.
+A window's place in time decides, never the order in which windows are committed: topics are cut at offsets, so in one topic-partition that
+is the order of the log. What a merge needs of memory is the window's changes of one bucket, the keys of one of its files, a byte for each
+of its rows, and a row group.
 
-A replacement takes back what its window wrote before. Where that was the last word on a key, and the new attempt has none, nobody knows what
-the key was before: it isn't in the table. So it is refused.
+A replacement takes back what its window wrote before. Where that was the last word on a key, and the new attempt has none, nobody knows
+what the key was before: it isn't in the table. So it is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Form:
-    """How the table's files are made. `in_file`: their columns, the window's among them; `metadata`: what the metadata columns are called."""
+    """How the table's files are made. `in_file`: their columns, the window's among them; `metadata`: names of the metadata columns."""
 
     key: PrimaryKey
     in_file: pa.Schema
@@ -90,7 +90,8 @@ def data_files(table: DeltaTable) -> list[_DataFile]:
 
 
 def merge(
-    place: Place, table: DeltaTable, form: Form, receipt: Receipt, files: Sequence[StagedFile], later: Sequence[Receipt], older: Receipt | None
+    place: Place, table: DeltaTable, form: Form, receipt: Receipt, files: Sequence[StagedFile], later: Sequence[Receipt],
+    older: Receipt | None,
 ) -> tuple[Merged, list[AddAction | RemoveAction]]:  # fmt: skip
     """What a commit of these staged files does to the table; new files are written by then, and nothing names them.
 
@@ -164,10 +165,10 @@ class _Merging:
         """
         if self._unknown:
             what = (
-                f"window {self._key} can't be replaced: of {self._unknown} keys it had the last word, and the new attempt has none. What they "
-                "were before isn't in the table"
+                f"window {self._key} can't be replaced: of {self._unknown} keys it had the last word, and the new attempt says nothing of "
+                "them. What they were before isn't in the table"
             )
-            do = "Nothing was committed. Let the attempt have all messages that the one before had; or begin a new table and run all windows."
+            do = "Nothing was committed. See that the new attempt has all messages that count; or begin a new table, and run all windows."
             raise RefusedError(what, "commit", do)
         done = self._done
         return Merged(
@@ -251,7 +252,7 @@ class _Merging:
         return higher | (same & after)
 
     def _unknown_graves(self, files: Sequence[_DataFile], changes: pa.Table, bucket: int) -> None:
-        """Count the keys that the generation before took out, which the new attempt doesn't change, and of which no later window says more."""
+        """Count the keys that the generation before took out, and of which neither the new attempt nor a later window says more."""
         keys = None if self._before is None else self._before.keys(bucket)
         if keys is None:
             return
@@ -303,9 +304,9 @@ class _Merging:
                 lost = batch.filter(pa.array(mask))
                 self._rows_removed += lost.num_rows
                 self._removed += checksum(lost)
-                batch = batch.filter(pa.array(~mask))
-            if batch.num_rows:
-                out.add(batch)
+            kept = batch.filter(pa.array(~mask)) if mask.any() else batch
+            if kept.num_rows:
+                out.add(kept)
 
     def _columns(self, file: _DataFile, names: list[str]) -> pa.Table:
         kept = pa.schema([self._form.in_file.field(name) for name in names])
@@ -323,7 +324,8 @@ def _whole(column: Any) -> pa.Array:
 
 def _mask(found: Any) -> Mask:
     """Null is no."""
-    return _whole(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)  # Arrow's own word
+    mask: Mask = _whole(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)  # Arrow's own word
+    return mask
 
 
 def _now() -> int:

@@ -237,7 +237,7 @@ def _create(uri: str, schema: Schema, laid: Laid, mine: Binding) -> None:
         schema,
         mode="error",
         partition_by=[laid.column],
-        configuration=_properties(mine) | laid.properties,
+        configuration={**_properties(mine), **laid.properties},
         raise_if_key_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0),
     )
