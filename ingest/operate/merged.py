@@ -78,7 +78,8 @@ def summed(receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names
         try:
             checksum += total(row_hashes(batch))
             windows = batch.column(names["window"]).cast(pa.string()).dictionary_encode()
-            coordinates = [batch.column(names[name]) for name in ("topic", "partition", "offset")]
+            kinds = {"topic": pa.string(), "partition": pa.int64(), "offset": pa.int64()}
+            coordinates = [batch.column(names[name]).cast(kind) for name, kind in kinds.items()]
         except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             what = f"a file has other columns than windrow wrote ({type(error).__name__})"
             raise RefusedError(what, "commit", "Restore the file from a backup.") from error

@@ -14,7 +14,18 @@ from pydantic.json_schema import SkipJsonSchema
 from ingest.config.document import Place
 from ingest.config.places import absolute
 from ingest.config.values import (
-    CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, names_in, off_grid, place, section_of, sentence,
+    CountOrZero,
+    LeftOut,
+    Section,
+    Share,
+    Values,
+    Written,
+    as_instant,
+    names_in,
+    off_grid,
+    place,
+    section_of,
+    sentence,
 )  # fmt: skip
 from ingest.decode.formats import DecodeSection
 from ingest.errors import GridError, SpecError

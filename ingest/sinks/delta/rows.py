@@ -17,7 +17,7 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld
 from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.table import load, rows_of, partition_column
+from ingest.sinks.delta.table import load, partition_column, rows_of
 
 MEMORY = "400MB"
 """Beyond it DuckDB spills to a temporary folder: a window of any size is counted."""

@@ -62,6 +62,7 @@ class ParquetFile:
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Rows of exactly its columns."""
         if self._writer is None:
             self._open()
         self.rows += batch.num_rows

@@ -115,7 +115,7 @@ def rows_of(uri: str, table: DeltaTable, window_key: str) -> Dataset:
 
 
 def partition_column(table: DeltaTable) -> str:
-    """The partition column, in which the window stands where rows are only appended, as the table itself says; `binding` has compared it with the one that is wanted."""
+    """The partition column, as the table itself says; `binding` has compared it with the one that is wanted."""
     return table.metadata().partition_columns[0]
 
 
@@ -142,7 +142,10 @@ def binding(uri: str, table: DeltaTable, laid: Laid) -> Binding:
     kept: Mapping[str, str] = meta.configuration
     if meta.partition_columns != [laid.column]:
         what = f"the table {uri} is partitioned by {', '.join(meta.partition_columns) or 'nothing'}, not by {laid.column}"
-        do = "Set sink.mode, or the name of metadata window, back if it was changed; else give the sink a path of its own: windrow makes the table."
+        do = (
+            "Set sink.mode, or the name of metadata window, back if it was changed; else give the sink a path of its own: windrow makes "
+            "the table."
+        )
         raise SchemaChangedError(what, "setup", do)
     other = [
         f"{name} is {kept.get(name)} in the table, {value} in the spec"
