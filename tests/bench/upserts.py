@@ -3,9 +3,9 @@
     python -m tests.bench.upserts [--rows 2000000] [--changes 200000] [--windows 3]
 
 Each side is a process of its own. The table has so many customers of some 100 bytes; each window changes so many of them, chosen at
-random: of a hundred 90 are updates, 5 deletes, 5 new. Printed: seconds a window for the commit alone (what was staged lies there), and the
-peak of the process, which also makes and stages the changes. deltalake's merge keeps no receipt, no checksums and no order of windows: it is
-told the last change of each key, worked out beforehand.
+random: of a hundred 90 are updates, 5 deletes, 5 new. Printed: seconds a window for the commit alone (what was staged lies there), and
+the peak of the process, which also makes and stages the changes. deltalake's merge keeps no receipt, no checksums and no order of windows:
+it is told the last change of each key, worked out beforehand.
 """
 
 from __future__ import annotations
