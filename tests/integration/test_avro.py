@@ -32,6 +32,6 @@ def test_avro_from_a_topic_to_a_table(kafka: str, tmp_path: Path) -> None:
     assert (counts["read"], counts["valid"], counts["dead"]) == (42, 40, 2)
     rows = DeltaTable(str(tmp_path / "things")).to_pyarrow_table(columns=["id", "name"]).sort_by("id").to_pylist()
     assert rows == [{"id": i, "name": f"name {i}" if i % 2 else None} for i in range(40)]
-    dead = user.types("show", "--dead", "--window", "2026-01-05T01:00:00Z")
+    dead = user.types("dead", "show", "--window", "2026-01-05T01:00:00Z")
     assert str(dead).count("not_avro") >= 2
     assert user.types("verify", "--deep")["findings"] == []

@@ -28,5 +28,5 @@ def test_protobuf_from_a_topic_to_a_table(kafka: str, tmp_path: Path) -> None:
     assert (counts["read"], counts["valid"], counts["dead"]) == (42, 40, 2)
     rows = DeltaTable(str(tmp_path / "things")).to_pyarrow_table(columns=["id", "name"]).sort_by("id").to_pylist()
     assert rows == [{"id": i, "name": f"name {i}" if i % 2 else None} for i in range(40)]
-    assert str(user.types("show", "--dead")).count("not_protobuf") >= 2
+    assert str(user.types("dead", "show")).count("not_protobuf") >= 2
     assert user.types("verify", "--deep")["findings"] == []
