@@ -1,7 +1,7 @@
 """The Spark Connect server that `windrow spark run` keeps: Spark and its Java are up before the first run asks, and stay between runs.
 
 It is a local session like any other, in whose Java Spark's own Connect service listens. Clients' tasks run beside each other, each in
-Python workers that are this environment's, and live on for a minute after their last task.
+Python workers that are this environment's, and wait for the next client (`ingest.engine.warmth`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from ingest.engine.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
 from ingest.engine.local import local_session
+from ingest.engine.warmth import kept_warm
 from ingest.errors import SpecError, UnreachableError
 
 SECONDS = 30
@@ -76,9 +77,11 @@ def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str
     _refuse_taken(host, port)
     with _set(TOKEN, token):  # Java reads it there; on its command line everybody would
         session = _started({**more, **settings})
+    session.sparkContext.environment.clear()  # clients' workers have no variables of a session's, and are this one's only if it has none
     server = SparkServer(host, session)
     try:
-        yield server
+        with kept_warm(session):
+            yield server
     finally:
         server.stop()
 

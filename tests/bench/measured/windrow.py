@@ -12,13 +12,14 @@ import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ingest.assemble import assemble
 from ingest.engine.local import local_session
 from ingest.engine.spark import SparkEngine
+from ingest.engine.warmth import kept_warm
 from ingest.model.plan import Split
 from ingest.model.staged import Staging
 from ingest.model.window import Window
@@ -30,6 +31,9 @@ from ingest.run.task import SplitTask
 from ingest.schema.columns import Columns
 from ingest.spec.load import parse_spec
 from ingest.transform.chain import Chain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parents[1]
 
@@ -82,24 +86,28 @@ def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
     return sum(result.committed.receipt.counts.rows for result in run_windows(pipeline, windows, Request("bench")))
 
 
+def ran(job: dict[str, Any], bootstrap: str, session: SparkSession) -> int:
+    """Do a job; its rows."""
+    first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
+    out.mkdir(parents=True)
+    attributes = {
+        "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"]},
+        "window": {"grid": job["grid"], "start": first.isoformat()},
+        "decode": {"schema": job["schema"]}, "sink": {"kind": "delta", "path": f"{out}/table"},
+        "state": f"sqlite:///{out}/state.db",
+    }  # fmt: skip
+    pipeline = assemble(parse_spec(attributes, HERE), SparkEngine(lambda: session))
+    return table(pipeline, first, job) if job["work"] == "table" else steps(pipeline, job)
+
+
 def main(bootstrap: str) -> None:
     """Answer until stdin ends."""
     session = local_session("local[2]")
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        job = json.loads(line)
-        first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
-        out.mkdir(parents=True)
-        attributes = {
-            "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"]},
-            "window": {"grid": job["grid"], "start": first.isoformat()},
-            "decode": {"schema": job["schema"]}, "sink": {"kind": "delta", "path": f"{out}/table"},
-            "state": f"sqlite:///{out}/state.db",
-        }  # fmt: skip
-        pipeline = assemble(parse_spec(attributes, HERE), SparkEngine(lambda: session))
-        rows = table(pipeline, first, job) if job["work"] == "table" else steps(pipeline, job)
-        print(json.dumps({"rows": rows}), flush=True)
+    with kept_warm(session):  # its turns are further apart than Spark keeps idle workers
+        for line in sys.stdin:
+            print(json.dumps({"rows": ran(json.loads(line), bootstrap, session)}), flush=True)
 
 
 if __name__ == "__main__":
