@@ -200,3 +200,47 @@ MAXWELL: Corpus = [
     ("several rows", text(change("insert", [{**PRODUCT, "name": "hunter2"}])), WRONG_TYPE),
     ("no JSON", b'{"type":"insert","hunter2', ("value", "not_json")),
 ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------- of tables whose key is `id` and `part` (`Part`)
+
+A, B = {"id": 1, "part": "a", "name": "x"}, {"id": 1, "part": "b", "name": "x"}
+KEYED: dict[str, list[tuple[str, bytes | None, Any]]] = {
+    "debezium-json": [
+        ("insert", text(event("c", None, A)), [A]),
+        ("update", text(event("u", {**A, "name": "y"}, A)), [A]),
+        ("update of PostgreSQL without a before-image", text(event("u", None, A)), [A]),
+        ("update of the key", text(event("u", B, A)), [[{"id": 1, "part": "b"}], A]),
+        ("update of the key whose before-image has what changed alone", text(event("u", {"part": "b"}, A)), [[{"id": 1, "part": "b"}], A]),
+        ("update whose before-image has nulls", text(event("u", {"id": None, "part": None}, A)), [A]),
+        ("deletion", text(event("d", A)), [[{"id": 1, "part": "a"}]]),
+        ("deletion whose before-image has the key alone", text(event("d", {"part": "a", "id": 1})), [[{"id": 1, "part": "a"}]]),
+        ("deletion whose before-image has nonsense beside the key", text(event("d", {**A, "name": 7})), [[{"id": 1, "part": "a"}]]),
+        ("deletion that misses a column of the key", text(event("d", {"id": 1})), MISSING),
+        ("deletion without a before-image", text(event("d")), MISSING),
+        ("update whose before-image has a key of another kind", text(event("u", {"id": "1"}, A)), WRONG_TYPE),
+        ("update without a row", text(event("u", B)), MISSING),
+        ("tombstone", None, "dropped"),
+        ("truncate", text(event("t")), ("schema", "truncate")),
+    ],
+    "canal-json": [
+        ("insert", text(flat("INSERT", [A, B])), [A, B]),
+        ("update", text(flat("UPDATE", [A, B], old=[{"name": "y"}, None])), [A, B]),
+        ("update of a key", text(flat("UPDATE", [B, A], old=[{"name": "y"}, {"part": "c", "id": "7"}])), [[{"id": 7, "part": "c"}], B, A]),
+        ("two keys are exchanged", text(flat("UPDATE", [A, B], old=[{"part": "b"}, {"part": "a"}])),
+         [[{"id": 1, "part": "b"}], [{"id": 1, "part": "a"}], A, B]),
+        ("deletion", text(flat("DELETE", [A, {"id": "2", "part": "b"}])), [[{"id": 1, "part": "a"}], [{"id": 2, "part": "b"}]]),
+        ("fewer former rows than rows", text(flat("UPDATE", [A, B], old=[{"name": "y"}])), ("schema", "row_count")),
+        ("more former rows than rows", text(flat("UPDATE", [A], old=[{}, {}])), ("schema", "row_count")),
+        ("a former key of another kind", text(flat("UPDATE", [A, B], old=[None, {"id": "x"}])), ("schema", "wrong_format")),
+        ("one deleted row without its key", text(flat("DELETE", [A, {"id": "2"}])), MISSING),
+        ("no deleted row", text(flat("DELETE", [])), "filtered"),
+    ],
+    "maxwell-json": [
+        ("insert", text(change("insert", A)), [A]),
+        ("update", text(change("update", A, old={"name": "y"})), [A]),
+        ("update of the key", text(change("update", A, old={"id": 3})), [[{"id": 3, "part": "a"}], A]),
+        ("deletion", text(change("delete", A)), [[{"id": 1, "part": "a"}]]),
+        ("deletion without its key", text(change("delete", {"id": 1})), MISSING),
+    ],
+}  # fmt: skip

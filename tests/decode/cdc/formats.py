@@ -12,10 +12,10 @@ from ingest.ports.decoder import Decoder
 HERE = Path(__file__).parent
 
 
-def made(name: str, model: str, folder: Path = HERE, **decode: Any) -> Decoder:
-    """What a `decode` section makes."""
+def made(name: str, model: str, primary_key: tuple[str, ...] = (), folder: Path = HERE, **decode: Any) -> Decoder:
+    """What a `decode` section makes, of a table with a primary key, if there is one."""
     section = kind_at(FORMATS[name]).section.model_validate({"format": name, "schema": f"models.py:{model}", **decode})
-    return make_decoder(section, folder)
+    return make_decoder(section, folder, primary_key)
 
 
 CUSTOMERS = made("debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"})

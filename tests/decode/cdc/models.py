@@ -50,3 +50,11 @@ class Written(pa.DataFrameModel):
     ms: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ms"})
     us: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "us"})
     zoned: pl.Datetime("us", "UTC") = pa.Field(nullable=True)
+
+
+class Part(pa.DataFrameModel):
+    """What has a key of two columns."""
+
+    id: pl.Int64
+    part: pl.String
+    name: pl.String = pa.Field(nullable=True)

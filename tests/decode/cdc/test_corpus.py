@@ -9,8 +9,8 @@ import pytest
 
 from ingest.ports.decoder import Decoder
 from tests.contracts.values import valued, verdicts, whole
-from tests.decode.cdc.corpus import CANAL, DEBEZIUM, MAXWELL, WRITTEN, Corpus, Verdict
-from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA
+from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, WRITTEN, A, Corpus, Verdict
+from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
 
 
 def wrapped(corpus: Corpus) -> Corpus:
@@ -60,6 +60,38 @@ def test_messages_do_not_move_each_other(of: str) -> None:
     for _ in range(20):
         strewn = r.choices(corpus, k=120)
         assert became(decoder, [value for _, value, _ in strewn]) == [expected(verdict) for _, _, verdict in strewn]
+
+
+@pytest.mark.parametrize(("of", "number"), [pytest.param(of, i, id=f"{of}: {one[0]}") for of, corpus in KEYED.items() for i, one in enumerate(corpus)])
+def test_changes_of_a_table_with_a_key(of: str, number: int) -> None:
+    """What a message takes out, by the key of the row as it was, and the rows that are there then; with another message before and behind."""
+    decoder, (_, value, verdict) = made(of, "Part", primary_key=("id", "part")), KEYED[of][number]
+    first = KEYED[of][0]
+    decoded = decoder.open()(valued([first[1], value, first[1]]))
+    whole(decoded, decoder.columns.arrow_schema, 3)
+    found = verdicts(decoded)
+    assert (found[0], found[2]) == (first[2], first[2])
+    became = found.get(1, [])
+    assert (became[0][:2] if became and isinstance(became[0], tuple) else became) == ([] if isinstance(verdict, str) else verdict)
+    assert (decoded.dropped, decoded.filtered) == (int(verdict == "dropped"), int(verdict == "filtered"))
+
+
+def test_a_key_that_the_messages_key_has() -> None:
+    """A deletion takes out the row of its message's key, whatever its value says of the row; so does a tombstone."""
+    decoder = made("debezium-json", "Part", ("part", "id"), key={"fields": ["part", "id"]}, fields_include="except_key")
+    key, row = b'{"id":1,"part":"a"}', b'{"op":"c","after":{"name":"x"}}'
+    decoded = decoder.open()(valued([row, b'{"op":"d"}', None, b'{"op":"d"}', row], [key, key, key, b'{"id":1}', key]))
+    whole(decoded, decoder.columns.arrow_schema, 5)
+    assert [what for _, what in sorted(verdicts(decoded).items())] == [
+        [A], [[{"part": "a", "id": 1}]], [[{"part": "a", "id": 1}]], [("key", "key:missing", "Object misses a required field - at the key's $.part")], [A],
+    ]  # fmt: skip
+
+
+def test_a_key_that_is_a_part_of_the_messages_key() -> None:
+    """What the message's key doesn't have of the primary key, the deleted row has."""
+    decoder = made("debezium-json", "Part", ("part", "id"), key={"fields": ["id"]}, fields_include="except_key")
+    decoded = decoder.open()(valued([b'{"op":"d","before":{"part":"a"}}', b'{"op":"u","before":{"part":"b"},"after":{"part":"a"}}'], [b'{"id":1}'] * 2))
+    assert verdicts(decoded) == {0: [[{"part": "a", "id": 1}]], 1: [[{"part": "b", "id": 1}], {"id": 1, "part": "a", "name": None}]}
 
 
 def test_the_corpora_are_large_enough() -> None:
