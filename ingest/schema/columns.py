@@ -40,7 +40,7 @@ class Column:
 
 
 def epoch_of(field: pa.Field) -> str | None:
-    """The unit of an integer timestamp that is a struct's field, as `Column.epoch`. A model can't say one; what is made of its columns can."""
+    """The unit of an integer timestamp that is a struct's field, as `Column.epoch`. No model says one; what is made of its columns can."""
     stated = (field.metadata or {}).get(_EPOCH)
     return None if stated is None else str(stated.decode())
 

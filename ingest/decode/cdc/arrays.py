@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.decode.cdc.envelope import FieldPath
-from ingest.ports.decoder import Decoded, Deletes
+from ingest.ports.decoder import Decoded, Deletes, Refusal
 
 
 def picked(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
@@ -21,9 +21,14 @@ def picked(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:
     return pc.struct_field(column, rest) if rest else column
 
 
-def shown(path: FieldPath) -> str:
+def path_text(path: FieldPath) -> str:
     """A path, for people."""
     return ".".join(("$", *path))
+
+
+def missing(values: pa.Array, place: str) -> Refusal:
+    """Those that are null, and must not be."""
+    return Refusal(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)), "missing", f"Expected a value, got none - at {place}")
 
 
 def chosen(decoded: Decoded, kept: npt.NDArray[np.bool_]) -> Decoded:
@@ -35,7 +40,7 @@ def chosen(decoded: Decoded, kept: npt.NDArray[np.bool_]) -> Decoded:
 
 
 def beside_items(lists: pa.ListArray, others: pa.ListArray) -> pa.Array:
-    """For each item of some lists the item at its place in another list beside; null where that is null. No other list has another length."""
+    """For each item of some lists the item at its place in another list beside; null where that is null. Both have the same length."""
     parents = pc.list_parent_indices(lists).to_numpy()
     lengths = np.where(others.is_valid(), pc.fill_null(pc.list_value_length(others), 0), 0)
     begins = np.concatenate([[0], np.cumsum(lengths)])[:-1]

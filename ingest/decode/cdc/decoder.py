@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.decode.cdc.arrays import numbered, together
-from ingest.decode.cdc.envelope import Change, Envelope, FieldPath
+from ingest.decode.cdc.envelope import ChangeKind, Envelope, FieldPath
 from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.heads import EVERYTHING, Heads, Included
-from ingest.decode.cdc.images import Image
+from ingest.decode.cdc.images import RowImage
 from ingest.decode.cdc.inner import Inner, OnNull
 from ingest.errors import SpecError
 from ingest.ports.decoder import Decode, Decoded, Deletes
@@ -27,8 +27,8 @@ from ingest.schema.part import WHOLE, Part
 class ChangeDecoder:
     """Messages in an envelope to the columns of a pandera model, a row for each change of a row.
 
-    `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`: what a message without a value becomes; `part`: which
-    of the model's columns the messages hold; `beside`: those that the envelope has itself, each with its path in the envelope; `forms`: how
+    `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`: what a message without a value becomes; `part`:
+    which of the model's columns the messages hold; `beside`: those that the envelope has itself, each with its path there; `forms`: how
     values are written; `included`: whose rows are asked for. `primary_key`: the columns by which rows are taken out of the table; None, if
     it only grows: then a deletion is a row, too, as it was.
     """
@@ -48,7 +48,7 @@ class ChangeDecoder:
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        columns = self._columns(model_now(self.reference, self.folder)[1])
+        columns = self.columns_of(model_now(self.reference, self.folder)[1])
         self.included.check()
         inner = self.inner.now()
         images = [image.asked for image in (self.written(columns), self.removed(columns)) if image is not None]
@@ -59,7 +59,7 @@ class ChangeDecoder:
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the model's file, or one of the format's, changes."""
         recipe = replace(self, inner=self.inner.now())
-        return built_of_model(recipe, self.reference, self.folder, lambda model: _Machine(recipe, recipe._columns(model))).decode
+        return built_of_model(recipe, self.reference, self.folder, lambda model: _Machine(recipe, recipe.columns_of(model))).decode
 
     def with_deletes(self, primary_key: tuple[str, ...]) -> ChangeDecoder:
         """See `ports.decoder.TellsDeletes.with_deletes`."""
@@ -69,33 +69,38 @@ class ChangeDecoder:
         """What is asked of a message first."""
         return Heads(self.envelope, self.root, self.included)
 
-    def written(self, columns: Columns) -> Image:
+    def written(self, columns: Columns) -> RowImage:
         """Where the row of an insert or an update is."""
         former = (*self.root, self.envelope.former)
         path = (*self.root, self.envelope.written)
-        return Image(path, columns, self.envelope.many, self._beside(columns), self.forms, former, self.primary_key or ())
+        return RowImage(path, columns, self.envelope.many, self._beside(columns), self.forms, former, self.primary_key or ())
 
-    def removed(self, columns: Columns) -> Image | None:
+    def removed(self, columns: Columns) -> RowImage | None:
         """Where the row of a deletion is, of which its key is enough where it is taken out; None if the message's key says all of it."""
         if self.primary_key is not None:
             by_name = {column.name: column for column in columns.columns}
             columns = Columns(tuple(by_name[name] for name in self.primary_key))
         if not columns.columns:
             return None
-        return Image((*self.root, self.envelope.removed), columns, self.envelope.many, self._beside(columns), self.forms)
+        return RowImage((*self.root, self.envelope.removed), columns, self.envelope.many, self._beside(columns), self.forms)
 
-    def _beside(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:
-        """The columns that the envelope has, each with its whole path."""
-        names = {column.name for column in columns.columns}
-        return tuple((name, (*self.root, *path)) for name, path in self.beside if name in names)
+    def columns_of(self, model: type[Any]) -> Columns:
+        """The columns that a model says.
 
-    def _columns(self, model: type[Any]) -> Columns:
+        Raises:
+            SpecError: it doesn't have those that the spec names, or not where it says.
+        """
         columns = self.part.of(Columns.of(model))
         of_row = Part(without=tuple(name for name, _ in self.beside), place="decode.envelope").of(columns)
         if self.primary_key and not {column.name for column in of_row.columns} & set(self.primary_key):
             what = f"The primary key has no column of the changed row: {', '.join(self.primary_key)} come from the envelope"
             raise SpecError(what, "spec", "Name a column of the row in it; nothing was read.")
         return columns
+
+    def _beside(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:
+        """The columns that the envelope has, each with its whole path."""
+        names = {column.name for column in columns.columns}
+        return tuple((name, (*self.root, *path)) for name, path in self.beside if name in names)
 
 
 class _Machine:
@@ -113,8 +118,8 @@ class _Machine:
         heads, changes = self._heads.asked(self._head, messages)
         index = heads.row_index.to_numpy()
         counted = replace(heads, rows=heads.rows.slice(0, 0), row_index=heads.row_index.slice(0, 0))
-        written = _of_some(messages, index[changes == Change.WRITTEN], lambda some: self._written.rows(self._write, some))
-        removed = _of_some(messages, index[changes == Change.REMOVED], self._rows_removed)
+        written = _of_some(messages, index[changes == ChangeKind.WRITTEN], lambda some: self._written.rows(self._write, some))
+        removed = _of_some(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
         return together(self._schema, [counted, written, removed], self._key)
 
     def _rows_removed(self, messages: pa.RecordBatch) -> Decoded:

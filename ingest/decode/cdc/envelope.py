@@ -9,7 +9,7 @@ FieldPath = tuple[str, ...]
 """Names of fields in one another, from the envelope on."""
 
 
-class Change(IntEnum):
+class ChangeKind(IntEnum):
     """What a message says of a table."""
 
     WRITTEN = 0
@@ -26,15 +26,15 @@ class Change(IntEnum):
 class Envelope:
     """One tool's envelope.
 
-    `tool`: its name, for people; `kind`: the field that says the change, in one of `words`; `written`: the field with the row that is there
-    after the change; `removed`: the one with the row that was deleted; `former`: what an update's row was before, whole or where it differs.
+    `tool`: its name, for people; `kind`: the field that says the change, in one of `words`; `written`: the field with the row that is
+    there after the change; `removed`: the one with the row that was deleted; `former`: what an update's row was before, or what of it.
     `many`: these three are lists, item by item; `schema_change`: the field that is true where the message is of the table's shape;
     `named`: whether `database` and `table` say whose row it is.
     """
 
     tool: str
     kind: str
-    words: tuple[tuple[str, Change], ...]
+    words: tuple[tuple[str, ChangeKind], ...]
     written: str
     removed: str
     former: str
@@ -49,25 +49,25 @@ DATABASE, TABLE = "database", "table"
 DEBEZIUM = Envelope(
     "Debezium", "op",
     (
-        ("c", Change.WRITTEN), ("r", Change.WRITTEN), ("u", Change.WRITTEN), ("d", Change.REMOVED), ("t", Change.TRUNCATED),
-        ("m", Change.OTHER),
+        ("c", ChangeKind.WRITTEN), ("r", ChangeKind.WRITTEN), ("u", ChangeKind.WRITTEN), ("d", ChangeKind.REMOVED), ("t", ChangeKind.TRUNCATED),
+        ("m", ChangeKind.OTHER),
     ),
     written="after", removed="before", former="before",
 )  # fmt: skip
 CANAL = Envelope(
     "Canal", "type",
     (
-        ("INSERT", Change.WRITTEN), ("UPDATE", Change.WRITTEN), ("DELETE", Change.REMOVED), ("TRUNCATE", Change.TRUNCATED),
-        *((word, Change.OTHER) for word in ("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY")),
+        ("INSERT", ChangeKind.WRITTEN), ("UPDATE", ChangeKind.WRITTEN), ("DELETE", ChangeKind.REMOVED), ("TRUNCATE", ChangeKind.TRUNCATED),
+        *((word, ChangeKind.OTHER) for word in ("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY")),
     ),
     written="data", removed="data", former="old", many=True, schema_change="isDdl", named=True,
 )  # fmt: skip
 MAXWELL = Envelope(
     "Maxwell", "type",
     (
-        ("insert", Change.WRITTEN), ("update", Change.WRITTEN), ("bootstrap-insert", Change.WRITTEN), ("delete", Change.REMOVED),
-        *((word, Change.OTHER) for word in ("bootstrap-start", "bootstrap-complete")),
-        *((f"{what}-{how}", Change.OTHER) for what in ("table", "database") for how in ("create", "alter", "drop")),
+        ("insert", ChangeKind.WRITTEN), ("update", ChangeKind.WRITTEN), ("bootstrap-insert", ChangeKind.WRITTEN), ("delete", ChangeKind.REMOVED),
+        *((word, ChangeKind.OTHER) for word in ("bootstrap-start", "bootstrap-complete")),
+        *((f"{what}-{how}", ChangeKind.OTHER) for what in ("table", "database") for how in ("create", "alter", "drop")),
     ),
     written="data", removed="data", former="old", named=True,
 )  # fmt: skip

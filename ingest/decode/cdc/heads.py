@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.cdc.arrays import chosen, picked, shown
-from ingest.decode.cdc.envelope import DATABASE, TABLE, Change, Envelope, FieldPath
+from ingest.decode.cdc.arrays import chosen, missing, path_text, picked
+from ingest.decode.cdc.envelope import DATABASE, TABLE, ChangeKind, Envelope, FieldPath
 from ingest.decode.cdc.inner import nested
 from ingest.errors import SpecError
 from ingest.ports.decoder import SCHEMA, Decode, Decoded, Refusal
@@ -73,16 +73,13 @@ class Heads:
         changes = self._changes(found.rows)
         found = found.refused(SCHEMA, self._refusals(found.rows, changes))
         changes = self._changes(found.rows)
-        rows = np.flatnonzero(changes != Change.OTHER)
+        rows = np.flatnonzero(changes != ChangeKind.OTHER)
         return found.with_rows(found.rows.take(pa.array(rows)), rows), changes[rows]
 
     def _of_others(self, found: Decoded) -> Decoded:
         """Without the messages of tables that aren't asked for, and those that don't say whose they are."""
-        missing = [
-            Refusal(np.flatnonzero(self._column(found.rows, name).is_null()), "missing", f"Expected a value, got none - at {self._shown(name)}")
-            for name in self._included.patterns
-        ]
-        found = found.refused(SCHEMA, missing)
+        nameless = [missing(self._column(found.rows, name), self._shown(name)) for name in self._included.patterns]
+        found = found.refused(SCHEMA, nameless)
         kept = np.ones(found.rows.num_rows, np.bool_)
         for name, pattern in self._included.patterns.items():
             kept &= pc.match_substring_regex(self._column(found.rows, name), pattern).to_numpy(zero_copy_only=False).astype(np.bool_)
@@ -92,24 +89,27 @@ class Heads:
         """What each row's word stands for; -1: nothing."""
         words = pa.array([word for word, _ in self._envelope.words])
         stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
-        changes = stand_for[1 + pc.fill_null(pc.index_in(self._column(heads, self._envelope.kind), words), -1).to_numpy()]
+        changes: npt.NDArray[np.int8] = stand_for[
+            1 + pc.fill_null(pc.index_in(self._column(heads, self._envelope.kind), words), -1).to_numpy()
+        ]
         if self._envelope.schema_change is not None:
             of_schema = pc.fill_null(self._column(heads, self._envelope.schema_change), False).to_numpy(zero_copy_only=False)
-            changes[of_schema & (changes != Change.TRUNCATED)] = Change.OTHER
+            changes[of_schema & (changes != ChangeKind.TRUNCATED)] = ChangeKind.OTHER
         return changes
 
     def _refusals(self, heads: pa.RecordBatch, changes: npt.NDArray[np.int8]) -> Sequence[Refusal]:
         words, at = self._column(heads, self._envelope.kind), self._shown(self._envelope.kind)
-        missing = words.is_null().to_numpy(zero_copy_only=False) & (changes < 0)
+        of_schema = pa.array(changes == ChangeKind.OTHER)
         known = ", ".join(word for word, _ in self._envelope.words)
+        unknown, all_rows = np.flatnonzero(changes < 0), np.flatnonzero(changes == ChangeKind.TRUNCATED)
         return [
-            Refusal(np.flatnonzero(missing), "missing", f"Expected a value, got none - at {at}"),
-            Refusal(np.flatnonzero(changes < 0), "unknown_change", f"Expected a change that {self._envelope.tool} has ({known}) - at {at}"),
-            Refusal(np.flatnonzero(changes == Change.TRUNCATED), "truncate", f"Expected the change of a row, got all rows' removal - at {at}"),
+            missing(pc.if_else(of_schema, "", words), at),
+            Refusal(unknown, "unknown_change", f"Expected a change that {self._envelope.tool} has ({known}) - at {at}"),
+            Refusal(all_rows, "truncate", f"Expected the change of a row, got all rows' removal - at {at}"),
         ]
 
     def _column(self, heads: pa.RecordBatch, name: str) -> pa.Array:
         return picked(heads, (*self._root, name))
 
     def _shown(self, name: str) -> str:
-        return shown((*self._root, name))
+        return path_text((*self._root, name))

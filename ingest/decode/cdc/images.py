@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.cdc.arrays import beside_items, picked, shown
+from ingest.decode.cdc.arrays import beside_items, missing, path_text, picked
 from ingest.decode.cdc.envelope import FieldPath
 from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.inner import nested
@@ -18,7 +17,7 @@ from ingest.schema.columns import Column, Columns, field_of
 
 
 @dataclass(frozen=True)
-class Image:
+class RowImage:
     """What a field of the envelope holds of the table's rows.
 
     `path`: where the row is, or the list of them where there are `many`; `columns`: of the table; `beside`: those of them that the envelope
@@ -48,8 +47,7 @@ class Image:
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
         """The rows that messages hold; those that hold none where one should be, or one that doesn't fit, are refused."""
         found = decode(messages)
-        missing = np.flatnonzero(picked(found.rows, self.path).is_null())
-        found = found.refused(SCHEMA, [Refusal(missing, "missing", f"Expected a value, got none - at {shown(self.path)}")])
+        found = found.refused(SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))])
         if self.many:
             found = self._unequal(found)
             parents = pc.list_parent_indices(picked(found.rows, self.path)).to_numpy()
@@ -72,7 +70,7 @@ class Image:
 
     @property
     def _at(self) -> str:
-        return shown(self.path) + ("[...]" if self.many else "")
+        return path_text(self.path) + ("[...]" if self.many else "")
 
     def _unequal(self, found: Decoded) -> Decoded:
         """Without the messages that have another number of former rows than of rows."""
@@ -80,7 +78,7 @@ class Image:
             return found
         both = [pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former)]
         unlike = pc.fill_null(pc.not_equal(*both), False).to_numpy(zero_copy_only=False)
-        what = f"Expected as many rows as at {shown(self.path)} - at {shown(self.former)}"
+        what = f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
         return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
 
     def _items(self, envelopes: pa.RecordBatch) -> tuple[pa.StructArray, pa.StructArray | None]:
@@ -91,14 +89,14 @@ class Image:
     def _values(self, envelopes: pa.RecordBatch, own: pa.StructArray) -> tuple[list[pa.Array], list[Refusal]]:
         """The columns of the rows, and what doesn't fit."""
         beside = dict(self.beside)
-        refusals = [_missing(own, self._at)] if self.many else []
+        refusals = [missing(own, self._at)] if self.many else []
         values = []
         for column in self.columns.columns:
             path = beside.get(column.name)
             raw = pc.struct_field(own, [column.name]) if path is None else picked(envelopes, path)
-            place = f"{self._at}.{column.name}" if path is None else shown(path)
+            place = f"{self._at}.{column.name}" if path is None else path_text(path)
             read, wrong = self._read(raw, column, place)
-            refusals += wrong if column.nullable else [*wrong, _missing(raw, place)]
+            refusals += wrong if column.nullable else [*wrong, missing(raw, place)]
             values.append(read)
         return values, refusals
 
@@ -115,7 +113,7 @@ class Image:
             if former is None or name not in self._former_key:
                 keys.append(now)
                 continue
-            place = f"{shown(self.former)}{'[...]' if self.many else ''}.{name}"
+            place = f"{path_text(self.former)}{'[...]' if self.many else ''}.{name}"
             read, wrong = self._read(pc.struct_field(former, [name]), by_name[name], place)
             refusals += wrong
             before = pc.coalesce(read, now)
@@ -123,8 +121,3 @@ class Image:
             keys.append(before)
         at = pa.array(np.flatnonzero(moved), pa.int64())
         return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at), refusals
-
-
-def _missing(values: pa.Array, place: str) -> Refusal:
-    nulls: npt.NDArray[np.intp] = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-    return Refusal(nulls, "missing", f"Expected a value, got none - at {place}")

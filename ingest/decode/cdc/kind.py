@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -53,7 +54,7 @@ class ChangeSection(FormatSection):
     )
     on_null: Literal["drop", "dead"] = Field(
         default="drop",
-        description="What becomes of a message without a value (a tombstone, which follows a deletion): it is only counted, or a dead letter.",
+        description="What becomes of a message without a value (a tombstone, which follows a deletion): it is counted, or a dead letter.",
     )
 
     @property
@@ -71,7 +72,7 @@ class ChangeSection(FormatSection):
         if twice:
             yield ("envelope",), f"{', '.join(twice)}: comes from the key or a header already: take it out of one of them"
         paths = sorted(path.split(".") for path in envelope.values() if isinstance(path, str))
-        for path, after in zip(paths, paths[1:], strict=False):
+        for path, after in pairwise(paths):
             if after[: len(path)] == path:
                 yield ("envelope",), f"{'.'.join(path)} and {'.'.join(after)}: a field becomes one column, whole or in parts"
 
@@ -89,7 +90,7 @@ class DebeziumJsonSection(TimestampOptions, ChangeSection):
     )
     dates: Literal["epoch_days", "iso-8601"] = Field(
         default="epoch_days",
-        description="How dates are written: whole days since 1970, or `2026-01-05`, as Debezium does with `time.precision.mode: isostring`.",
+        description="How dates are written: whole days since 1970, or `2026-01-05`, as with `time.precision.mode: isostring`.",
     )
     decimal_format: Literal["numeric", "base64"] = Field(
         default="numeric",

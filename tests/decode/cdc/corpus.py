@@ -105,7 +105,7 @@ WRITTEN: Corpus = [
     ),
     ("negative", text(event("c", None, {"id": 1, "price": "/w=="})), [(1, Decimal("-0.01"), *[None] * 5)]),
     ("zero", text(event("c", None, {"id": 1, "price": "AA==", "day": 0})), [(1, Decimal("0.00"), None, date(1970, 1, 1), *[None] * 3)]),
-    ("more bytes than needed", text(event("c", None, {"id": 1, "price": "//////////////////////8="})), [(1, Decimal("-0.01"), *[None] * 5)]),
+    ("more bytes than needed", text(event("c", None, {"id": 1, "price": "////////////////////"})), [(1, Decimal("-0.01"), *[None] * 5)]),
     ("the largest", text(event("c", None, {"id": 1, "price": "O5rJ/w=="})), [(1, Decimal("9999999.99"), *[None] * 5)]),
     ("one too large", text(event("c", None, {"id": 1, "price": "O5rKAA==", "hunter2": 1})), ("schema", "out_of_range")),
     ("far too large", text(event("c", None, {"id": 1, "huge": "f" * 400, "hunter2": 1})), ("schema", "out_of_range")),
@@ -164,7 +164,7 @@ CANAL: Corpus = [
     ("a row that is null", text(flat("INSERT", [SCOOTER, None, SCOOTER], sql="hunter2")), MISSING),
     ("one row of several misses its name", text(flat("INSERT", [SCOOTER, {"id": "1"}], sql="hunter2")), MISSING),
     ("one row of several doesn't fit", text(flat("INSERT", [SCOOTER, {**DRUM, "id": "hunter2"}])), ("schema", "wrong_format")),
-    ("a time of another form", text(flat("INSERT", [{**SCOOTER, "changed": "2026-01-05T09:00:00Z", "name": "hunter2"}])), ("schema", "wrong_format")),
+    ("a time of another form", text(flat("INSERT", [{**DRUM, "changed": "2026-01-05T09:00:00Z hunter2"}])), ("schema", "wrong_format")),
     ("a deleted row that doesn't fit", text(flat("DELETE", [{**DRUM, "weight": "hunter2"}])), ("schema", "wrong_format")),
     ("no JSON", b"hunter2", ("value", "not_json")),
 ]  # fmt: skip
