@@ -49,8 +49,8 @@ DATABASE, TABLE = "database", "table"
 DEBEZIUM = Envelope(
     "Debezium", "op",
     (
-        ("c", ChangeKind.WRITTEN), ("r", ChangeKind.WRITTEN), ("u", ChangeKind.WRITTEN), ("d", ChangeKind.REMOVED), ("t", ChangeKind.TRUNCATED),
-        ("m", ChangeKind.OTHER),
+        ("c", ChangeKind.WRITTEN), ("r", ChangeKind.WRITTEN), ("u", ChangeKind.WRITTEN), ("d", ChangeKind.REMOVED),
+        ("t", ChangeKind.TRUNCATED), ("m", ChangeKind.OTHER),
     ),
     written="after", removed="before", former="before",
 )  # fmt: skip
@@ -65,7 +65,8 @@ CANAL = Envelope(
 MAXWELL = Envelope(
     "Maxwell", "type",
     (
-        ("insert", ChangeKind.WRITTEN), ("update", ChangeKind.WRITTEN), ("bootstrap-insert", ChangeKind.WRITTEN), ("delete", ChangeKind.REMOVED),
+        ("insert", ChangeKind.WRITTEN), ("update", ChangeKind.WRITTEN), ("bootstrap-insert", ChangeKind.WRITTEN),
+        ("delete", ChangeKind.REMOVED),
         *((word, ChangeKind.OTHER) for word in ("bootstrap-start", "bootstrap-complete")),
         *((f"{what}-{how}", ChangeKind.OTHER) for what in ("table", "database") for how in ("create", "alter", "drop")),
     ),

@@ -89,9 +89,8 @@ class Heads:
         """What each row's word stands for; -1: nothing."""
         words = pa.array([word for word, _ in self._envelope.words])
         stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
-        changes: npt.NDArray[np.int8] = stand_for[
-            1 + pc.fill_null(pc.index_in(self._column(heads, self._envelope.kind), words), -1).to_numpy()
-        ]
+        numbers = pc.fill_null(pc.index_in(self._column(heads, self._envelope.kind), words), -1)
+        changes: npt.NDArray[np.int8] = stand_for[1 + numbers.to_numpy()]
         if self._envelope.schema_change is not None:
             of_schema = pc.fill_null(self._column(heads, self._envelope.schema_change), False).to_numpy(zero_copy_only=False)
             changes[of_schema & (changes != ChangeKind.TRUNCATED)] = ChangeKind.OTHER
