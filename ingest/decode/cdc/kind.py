@@ -57,11 +57,6 @@ class ChangeSection(FormatSection):
         description="What becomes of a message without a value (a tombstone, which follows a deletion): it is counted, or a dead letter.",
     )
 
-    @property
-    def beside(self) -> tuple[tuple[str, FieldPath], ...]:
-        """The columns that the envelope has, each with its path."""
-        return tuple((column, tuple(path.split("."))) for column, path in self.envelope.items())
-
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Each column comes from one place, and each field becomes one column."""
@@ -165,8 +160,13 @@ def _of_json(
     lenient = isinstance(section, ReadingOptions) and section.coerce == "lenient"
     return ChangeDecoder(
         section.schema_, folder, JsonInner(Reading(section.timestamps, lenient)), envelope, root, section.on_null, section.part,
-        section.beside, Forms(*forms), included,
+        _beside(section), Forms(*forms), included,
     )  # fmt: skip
+
+
+def _beside(section: ChangeSection) -> tuple[tuple[str, FieldPath], ...]:
+    """The columns that the envelope has, each with its path."""
+    return tuple((column, tuple(path.split("."))) for column, path in section.envelope.items())
 
 
 DEBEZIUM_JSON: FormatKind[DebeziumJsonSection] = _DebeziumJson()
