@@ -19,6 +19,9 @@ FORMATS = {
     "csv": "ingest.decode.csv.kind:CSV",
     "string": "ingest.decode.plain.kind:STRING",
     "raw": "ingest.decode.plain.kind:RAW",
+    "debezium-json": "ingest.decode.cdc.kind:DEBEZIUM_JSON",
+    "canal-json": "ingest.decode.cdc.kind:CANAL_JSON",
+    "maxwell-json": "ingest.decode.cdc.kind:MAXWELL_JSON",
 }
 
 DecodeSection = Annotated[FormatSection, OfItsKind("format", "json", FORMATS)]
