@@ -41,16 +41,35 @@ LEFT = [("a", 1, "Anna"), ("a", 2, "Bo"), ("b", 1, "Cyd"), ("b", 5, "Eve")]
 MARKED = [*LEFT[:3], ("b", 2, None), ("b", 3, None), LEFT[3]]
 
 
-def somebody(kafka: str, folder: Path, sink: str) -> User:
-    """Has a pipeline of customers; `sink`: what the spec says of it besides its place."""
-    topic = create_topic(kafka, partitions=2)
+PLAIN = "{schema: 'customers.py:Customer', key: {fields: [shop, number]}, fields_include: except_key}"
+DEBEZIUM = "{format: debezium-json, schema: 'customers.py:Customer'}"
+
+
+def plain(customer: Customer | None, name: str | None) -> list[bytes | None]:
+    """Values as a producer of upserts writes them: the key is beside them."""
+    del customer
+    return [None if name is None else json.dumps({"name": name, "credit": "1.50"}).encode()]
+
+
+def debezium(customer: Customer | None, name: str | None) -> list[bytes | None]:
+    """As Debezium writes them: rows before and after; behind a deletion there is a message without a value."""
+    if customer is None:
+        return [None]
+    row = {"shop": customer[0], "number": customer[1], "name": name or "", "credit": 1.5}
+    if name is None:
+        return [json.dumps({"before": row, "after": None, "op": "d"}).encode(), None]
+    return [json.dumps({"before": None, "after": row, "op": "c"}).encode()]
+
+
+def somebody(kafka: str, folder: Path, sink: str, decode: str = PLAIN) -> User:
+    """Has a pipeline of customers; `sink`: what the spec says of it besides its place; `decode`: what it says of messages."""
+    topic, values = create_topic(kafka, partitions=2), plain if decode == PLAIN else debezium
     puts = []
     for hour, messages in LOG.items():
         for second, (customer, name) in enumerate(messages):
             key = None if customer is None else json.dumps({"number": customer[1], "shop": customer[0]}).encode()
-            value = None if name is None else json.dumps({"name": name, "credit": f"{second}.50"}).encode()
             partition = 0 if customer is None else customer[1] % 2
-            puts.append(Put(value, millis(hour, second=second), partition, key))
+            puts += [Put(value, millis(hour, second=second), partition, key) for value in values(customer, name)]
     puts += [Put(None, millis(4), partition, b'{"shop":"z","number":0}') for partition in range(2)]  # what settles the last hour's end
     produce(kafka, topic, puts)
     user = User(kafka, topic, folder)
@@ -58,7 +77,7 @@ def somebody(kafka: str, folder: Path, sink: str) -> User:
     (folder / "things.yaml").write_text(
         f"id: things\nsource: {{bootstrap_servers: '{{{{ env.BROKER }}}}', topic: {topic}}}\n"
         "window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}\n"
-        "decode: {schema: 'customers.py:Customer', key: {fields: [shop, number]}, fields_include: except_key}\n"
+        f"decode: {decode}\n"
         f"sink: {{path: ./things, primary_key: [shop, number], {sink}}}\nstate: ./state.db\nlimits: {{max_dead_ratio: 1}}\n"
     )
     return user
