@@ -37,7 +37,7 @@ from ingest.model.receipt import Merged, Receipt
 from ingest.schema.changes import DELETED
 from ingest.schema.checksum import checksum, text
 from ingest.schema.primary_key import BUCKET, PrimaryKey
-from ingest.sinks.delta.contents import batches_of
+from ingest.sinks.delta.contents import BATCH_ROWS, batches_of
 from ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
 from ingest.sinks.delta.names import staged_path
 from ingest.sinks.delta.place import Place
@@ -67,12 +67,11 @@ class Form:
         """What has to be read of a row to know whether it stays."""
         return list(dict.fromkeys([*self.key.columns, self.window, *([] if self.key.version is None else [self.key.version])]))
 
-    def fitted(self, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows with exactly the table's columns: what a file doesn't have, for it was written before there was such a column, is null."""
         names = rows.schema.names
         arrays = [rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in self.in_file]
-        whole = [array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array for array in arrays]
-        return pa.RecordBatch.from_arrays(whole, schema=self.in_file)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.in_file)
 
 
 class _DataFile(msgspec.Struct, frozen=True):
@@ -283,8 +282,7 @@ class _Merging:
             if mask.any() or file.path in whole:
                 self._copy(file, mask, out)
                 self.actions.append(RemoveAction(file.path, True, _now(), file.size, {BUCKET: str(bucket)}))
-        if new.num_rows:
-            rows = self._form.fitted(new)
+        for rows in map(self._form.fitted, new.to_batches(max_chunksize=BATCH_ROWS)):
             self._rows_added += rows.num_rows
             self._added += checksum(rows)
             out.add(rows)
@@ -310,7 +308,8 @@ class _Merging:
 
     def _columns(self, file: _DataFile, names: list[str]) -> pa.Table:
         kept = pa.schema([self._form.in_file.field(name) for name in names])
-        return pa.Table.from_batches(batches_of(self._place, file.path, names)).select(names).cast(kept)
+        batches = [batch.select(names).cast(kept) for batch in batches_of(self._place, file.path, names)]
+        return pa.Table.from_batches(batches, kept)
 
 
 def _frame(columns: Sequence[Any]) -> pl.DataFrame:
