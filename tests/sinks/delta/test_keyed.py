@@ -184,16 +184,6 @@ def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
     assert not table.wrong()
 
 
-def test_what_else_writes_is_found(tmp_path: Path) -> None:
-    """A row that is taken away, doubled or changed by something else shows in verification."""
-    table = Keyed(str(tmp_path / "t"), KEYS["upsert"])
-    table.commit(log_of([[Change(A, 1)], [Change(B, 1)]]), 0)
-    DeltaTable(table.uri).update({"amount": "amount + 1"}, predicate="shop = 'a'")
-    assert ["the rows are not those that were committed" in f.what for f in table.findings()] == [True]
-    DeltaTable(table.uri).delete("shop = 'a'")
-    assert "1 rows in the table, 2 by its receipts" in table.findings()[0].what
-
-
 @pytest.mark.parametrize("other", [
     PrimaryKey(("id",), buckets=2), PrimaryKey(KEY, buckets=3), PrimaryKey(KEY, marks=True, buckets=2),
     PrimaryKey(KEY, version="revision", buckets=2),
