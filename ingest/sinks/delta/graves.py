@@ -83,6 +83,11 @@ class GravesOf:
         with place.filesystem().open_input_file(named.path) as source, pq.ParquetFile(source) as file:
             self._buckets = json.loads(file.metadata.metadata[_BUCKETS.encode()])
 
+    @property
+    def buckets(self) -> frozenset[int]:
+        """The buckets that have any."""
+        return frozenset(self._buckets)
+
     def keys(self, bucket: int) -> pa.Table | None:
         """Those of a bucket; None if there are none."""
         if bucket not in self._buckets:

@@ -142,8 +142,9 @@ class _Merging:
 
     @property
     def touched(self) -> set[int]:
-        """The buckets that there may be something to do in."""
-        return {bucket for file in self._staged for bucket in file.buckets}
+        """The buckets that the window says something of, or said in the generation before."""
+        before = frozenset[int]() if self._before is None else self._before.buckets
+        return {bucket for file in self._staged for bucket in file.buckets} | before
 
     def merge(self, bucket: int, files: Sequence[_DataFile]) -> None:
         """One bucket. `files`: the table's."""

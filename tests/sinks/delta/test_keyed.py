@@ -137,6 +137,15 @@ def test_a_replacement_that_says_less_is_refused(tmp_path: Path) -> None:
     assert not table.wrong()
 
 
+def test_a_replacement_answers_for_deletes_that_left_nothing(tmp_path: Path) -> None:
+    """Also where the table holds no row, and the new attempt nothing, in the bucket of a key that the window took out."""
+    table = Keyed(str(tmp_path / "t"), KEYS["upsert"])
+    log = log_of([[Change(("k", n), None)] for n in range(PER_WINDOW)])
+    table.commit(log, 0)
+    table.commit(log_of([]), 0, replace=True)
+    assert table.generations[0] == 0
+
+
 @pytest.mark.parametrize("damage", ["gone", "cut", "planted"])
 def test_lost_graves_refuse_older_windows(tmp_path: Path, damage: str) -> None:
     """Without them nobody can tell what was taken out since: a later window goes in, an older one doesn't, and verification says so."""
