@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
-from ingest.config.values import LeftOut, Text, Values, section_of
-from ingest.decode.keys import names_in
+from ingest.config.values import LeftOut, Text, Values, names_in, section_of
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 from ingest.decode.options import ReadingOptions, TimestampOptions
 from ingest.decode.timestamps import TimestampForm
