@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingest.ports.decoder import Decoder
-from tests.contracts.values import valued, verdicts, whole
+from tests.contracts.values import dead, valued, verdicts, whole
 from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, WRITTEN, A, Corpus, Verdict
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
 
@@ -127,3 +127,31 @@ def became_in_words(decoder: Decoder, value: bytes | None) -> str | None:
     """Why it was refused; None if it wasn't."""
     detail = decoder.open()(valued([value])).dead_detail
     return str(detail[0].as_py()) if len(detail) else None
+
+
+def of_many(count: int, sql: str = "") -> bytes:
+    """A message of so many rows."""
+    rows = b",".join([b'{"id":1,"part":"a","name":null}'] * count)
+    return b'{"type":"UPDATE","old":null,"sql":"%s","data":[%s]}' % (sql.encode(), rows)
+
+
+@pytest.mark.parametrize("primary_key", [(), ("id", "part")], ids=["growing", "keyed"])
+def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
+    """Each is there; what stands beside them in the envelope and in the key is there for each, and doesn't stop the message."""
+    decoder = made("canal-json", "Part", primary_key, envelope={"name": "sql"})
+    found = decoder.open()(valued([of_many(50_000, "x"), of_many(2, "y")], [b"k" * 40] * 2))
+    assert (found.rows.num_rows, len(found.dead_index)) == (50_002, 0)
+    assert found.rows["name"].to_pylist()[-3:] == ["x", "y", "y"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "header"), [("x" * 1_000_000, b"k", b"h"), ("x", b"k" * 1_000_000, b"h"), ("x", b"k", b"h" * 1_000_000)],
+    ids=["envelope", "key", "header"],
+)  # fmt: skip
+def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, header: bytes) -> None:
+    """Where many rows would each get a long text of their message, it is refused: a megabyte would become a hundred gigabytes."""
+    decoder = made("canal-json", "Part", envelope={"name": "sql"})
+    values, keys = [of_many(100_000, sql), of_many(1, sql), of_many(1)], [key, key, None]
+    found = decoder.open()(valued(values, keys, [[("h", header)], [("h", header)], []]))
+    assert dead(found) == [(0, "value", "too_large")]
+    assert found.row_index.to_pylist() == [1, 2]
