@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,12 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.label import label_text
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Counts, Receipt, SplitCounts
-from ingest.model.refusals import TOLD, bounded
+from ingest.model.refusals import FIRST, TOLD, RefusedAt, bounded
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.plan.splits import doubts
-from ingest.ports.decoder import Decoded
+from ingest.ports.decoder import STAGES, Decoded
+from ingest.spec.pipeline import LimitsSpec, StageLimits
 from ingest.windows.tiling import between
 
 SHOWN = 20
@@ -141,27 +143,47 @@ def _verdicts(c: SplitCounts) -> str:
     return f"valid {c.valid} + dead {c.dead} + dropped {c.dropped} + filtered {c.filtered}"
 
 
-def refuse_too_many_dead(
-    window: Window, staged: Sequence[Staged], max_ratio: float | None, max_count: int | None, way_to_see: str
-) -> None:  # fmt: skip
-    """Hold the window's dead letters against its limits; None sets no limit.
+def refuse_too_many_dead(window: Window, staged: Sequence[Staged], limits: LimitsSpec, way_to_see: str) -> None:
+    """Hold the window's dead letters against the limits: all of them, then those of each stage.
 
     Raises:
-        DeadLetterLimitError: says what was wrong where in the documents, how often, and where the first one lies; never a payload.
+        DeadLetterLimitError: says what was wrong where in the documents, how often, and where the first ones lie; never a payload.
     """
     total = Counts.total(s.counts for s in staged)
-    over_ratio = max_ratio is not None and total.dead > max_ratio * total.read
-    over_count = max_count is not None and total.dead > max_count
+    refused = [(s.split.tp, one) for s in staged for one in s.refused]
+    first = next(([f"{s.split.tp}@{offset}"] for s in staged for offset, _ in s.counts.first_dead), [])
+    _refuse_beyond(window, _Refused(total.dead, total.read, [one for _, one in refused], first), limits, "limits", way_to_see)
+    for stage in STAGES:
+        ones = [(tp, one) for tp, one in refused if one.stage == stage]
+        first = [f"{tp}@{offset}" for tp, one in ones for offset in one.first][:FIRST]
+        found = _Refused(sum(one.count for _, one in ones), total.read, [one for _, one in ones], first, f" at stage {stage}")
+        _refuse_beyond(window, found, limits.of(stage), f"limits.{stage}", way_to_see)
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """Dead letters of a window that one limit is for: how many of how many messages, what was wrong, the first places; which they are."""
+
+    dead: int
+    read: int
+    refused: Sequence[RefusedAt]
+    first: Sequence[str]
+    which: str = ""
+
+
+def _refuse_beyond(window: Window, found: _Refused, limits: StageLimits | LimitsSpec, setting: str, way_to_see: str) -> None:
+    over_ratio = limits.max_dead_ratio is not None and found.dead > limits.max_dead_ratio * found.read
+    over_count = limits.max_dead_count is not None and found.dead > limits.max_dead_count
     if not over_ratio and not over_count:
         return
-    limit = f"limits.max_dead_ratio {max_ratio}" if over_ratio else f"limits.max_dead_count {max_count}"
+    limit = f"{setting}.max_dead_ratio {limits.max_dead_ratio}" if over_ratio else f"{setting}.max_dead_count {limits.max_dead_count}"
     kinds: Counter[str] = Counter()
-    for one in staged:
-        kinds.update(dict(one.refused))
+    for one in found.refused:
+        kinds.update(dict(one.kinds))
     told = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, TOLD))
-    first = next((f" First: {s.split.tp}@{offset}." for s in staged for offset, _ in s.counts.first_dead), "")
+    first = f" First: {', '.join(found.first)}." if found.first else ""
     raise DeadLetterLimitError(
-        f"Window {window.key}: {total.dead} of {total.read} refused: {told}.{first} That is more than {limit} allows", "check",
+        f"Window {window.key}: {found.dead} of {found.read} refused{found.which}: {told}.{first} That is more than {limit} allows", "check",
         f"No row was committed. Look at them ({way_to_see}), mend the schema or the producer, or raise the limit, and run it again.",
     )  # fmt: skip
 

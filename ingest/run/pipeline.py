@@ -350,11 +350,10 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
         refuse_fewer(receipt, found.receipt)
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
-    limits = pipeline.spec.limits
-    way = f"windrow show SPEC --dead --window {receipt.window.key}"
+    way = f"windrow dead show SPEC --window {receipt.window.key}"
     if found is not None:  # else `show` takes the newest attempt by itself
         way += f" --attempt {receipt.attempt}"
-    refuse_too_many_dead(receipt.window, staged, limits.max_dead_ratio, limits.max_dead_count, way)
+    refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, way)
 
 
 def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:

@@ -77,7 +77,7 @@ class SplitTask:
             dead.discard()
             raise
         counts = tally.counts(summary, staged_rows, staged_dead)
-        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.kinds())
+        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage())
 
 
 def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
@@ -140,12 +140,12 @@ class _Tally:
         self.dropped += decoded.dropped
         self.filtered += decoded.filtered
         reasons = decoded.dead_reason.to_pylist()
-        self.reasons.update(reasons)
-        self.refusals.add(reasons, decoded.dead_detail.to_pylist())
-        room = SHOWN - len(self.first_dead)
-        if reasons and room > 0:
-            offsets = messages.column("offset").take(decoded.dead_index.slice(0, room)).to_pylist()
-            self.first_dead += zip(offsets, reasons[:room], strict=True)
+        if reasons:
+            offsets = messages.column("offset").take(decoded.dead_index).to_pylist()
+            self.reasons.update(reasons)
+            self.refusals.add(decoded.dead_stage.to_pylist(), reasons, decoded.dead_detail.to_pylist(), offsets)
+            room = SHOWN - len(self.first_dead)
+            self.first_dead += zip(offsets[:room], reasons[:room], strict=True)
         self._stamps(messages.column("timestamp"))
 
     def _stamps(self, stamps: pa.Array) -> None:

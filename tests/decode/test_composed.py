@@ -100,6 +100,29 @@ def test_a_prefix_tells_the_keys_columns_from_the_values() -> None:
     assert refused.dead_detail.to_pylist() == ["Object misses a required field - at the key's $.id"]
 
 
+@pytest.mark.parametrize(("key", "octets"), [
+    ({"format": "avro", "writer_schema": {"type": "record", "name": "K", "fields": [{"name": "id", "type": "int"}]}}, (b"\x02", b"\x80")),
+    ({"format": "protobuf", "descriptor": "key.proto", "message": "K"}, (b"\x08\x01", b"\xff")),
+])  # fmt: skip
+def test_keys_of_formats_with_a_schema(key: dict[str, Any], octets: tuple[bytes, bytes], tmp_path: Path) -> None:
+    """They name their fields by themselves, and a prefix is the model's alone."""
+    (tmp_path / "composed_models.py").write_text((HERE / "composed_models.py").read_text())
+    (tmp_path / "key.proto").write_text('syntax = "proto3"; message K { int64 id = 1; }')
+    section = JsonSection.model_validate({
+        "schema": "composed_models.py:Named", "key": {**key, "fields": ["key_id"], "fields_prefix": "key_"}, "fields_include": "except_key"
+    })  # fmt: skip
+    found = decoded(make_decoder(section, tmp_path), valued([b'{"id":2}'] * 3, [*octets, None]))
+    assert found.rows.to_pylist() == [{"key_id": 1, "id": 2}]
+    assert [reason for _, _, reason in dead(found)] == [f"key:not_{key['format']}", "key:null"]
+
+
+def test_an_avro_key_without_a_usable_schema() -> None:
+    """What is wrong with it is told by the key's own setting."""
+    key = {"format": "avro", "writer_schema": '{"type": "record"}', "fields": ["shop"]}
+    with pytest.raises(SpecError, match=r"decode\.key\.writer_schema"):
+        made("Sale", key=key, fields_include="except_key").open()
+
+
 VALUES = st.fixed_dictionaries(
     {},
     optional={

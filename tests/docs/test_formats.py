@@ -96,6 +96,6 @@ def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: 
 
 def test_every_format_has_an_example() -> None:
     """Whatever a value or a key may be is shown."""
-    said = [re.findall(r"format: ([\w-]+)", example.decode) or ["json"] for example in EXAMPLES]
+    said = [re.findall(r"^  format: ([\w-]+)", example.decode, re.MULTILINE) or ["json"] for example in EXAMPLES]
     assert {formats[0] for formats in said} == set(FORMATS)
     assert set(KEY_FORMATS) <= set(FORMATS)

@@ -16,6 +16,14 @@ class Sale(pa.DataFrameModel):
     trace: pl.String = pa.Field(nullable=True)
 
 
+class Count(pa.DataFrameModel):
+    """Pieces sold: the shop and the number are the key's."""
+
+    shop: pl.String
+    number: pl.Int32
+    pieces: pl.Int64 = pa.Field(ge=0)
+
+
 class Reading(pa.DataFrameModel):
     """What a careless producer writes."""
 

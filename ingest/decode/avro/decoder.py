@@ -21,7 +21,7 @@ class AvroDecoder:
     """Records in Avro's binary encoding to the columns of a pandera model, one row a message.
 
     `writer_schema`: the schema that they were written with: its JSON text, or the name of a file that holds it; `on_null`: what a message
-    without a value becomes; `part`: which of the model's columns the records hold.
+    without a value becomes; `part`: which of the model's columns the records hold; `setting`: what the spec calls the schema.
     """
 
     reference: str
@@ -29,6 +29,7 @@ class AvroDecoder:
     writer_schema: str
     on_null: OnNull = "dead"
     part: Part = WHOLE
+    setting: str = "decode.writer_schema"
 
     @property
     def columns(self) -> Columns:
@@ -49,4 +50,4 @@ class AvroDecoder:
 
     @property
     def _given(self) -> GivenSchema:
-        return GivenSchema(self.writer_schema, self.folder)
+        return GivenSchema(self.writer_schema, self.folder, self.setting)
