@@ -71,3 +71,9 @@ class Debtor(pa.DataFrameModel):
     seen: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "us"})
     op: pl.String
     at: pl.Datetime("us", "UTC") = pa.Field(metadata={"epoch": "ms"})
+
+
+class Dated(pa.DataFrameModel):
+    """What has a day for its key."""
+
+    day: pl.Date

@@ -123,3 +123,14 @@ def test_a_schema_that_is_no_envelope(tmp_path: Path) -> None:
         _ = made("debezium-avro", "Part", writer_schema=WRITER).columns
     with pytest.raises(SpecError, match=r"none\.avsc can't be read"):
         _ = made("debezium-avro", "Part", writer_schema="none.avsc").columns
+
+
+def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
+    """The next time it is opened it reads by what the file says then, also in a worker that lives on."""
+    (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
+    decoder, value = made("debezium-avro", "Part", folder=tmp_path, writer_schema="e.avsc"), encoded(event("c", None, ANN))
+    for part, name in (("first_name", "more"), ("more", "first_name")):
+        (tmp_path / "e.avsc").write_text(
+            json.dumps(WRITER).replace(f'"{part}"', '"part"').replace(f'{{"name": "{name}"', '{"name": "name"')
+        )
+        assert verdicts(decoder.open()(valued([value]))) == {0: [{"id": 1, "part": ANN[part], "name": ANN[name]}]}

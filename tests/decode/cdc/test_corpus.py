@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import pytest
 
 from ingest.ports.decoder import Decoder
-from tests.contracts.values import dead, valued, verdicts, whole
+from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, WRITTEN, A, Corpus, Verdict
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
 
@@ -90,6 +92,17 @@ def test_a_key_that_the_messages_key_has() -> None:
     gone = [[{"part": "a", "id": 1}]]
     refused = [("key", "key:missing", "Object misses a required field - at the key's $.part")]
     assert verdicts(decoded) == {0: [A], 1: gone, 2: gone, 3: refused, 4: [A]}
+
+
+def test_a_former_key_in_a_form_of_its_own() -> None:
+    """A former key is read as the key is: one that is none refuses the message."""
+    decoder = made("debezium-json", "Dated", ("day",))
+    befores = [{"day": 1}, {"day": 2}, {}, None, {"day": 2932897}]
+    decoded = decoder.open()(valued([json.dumps({"op": "u", "before": b, "after": {"day": 2}}).encode() for b in befores]))
+    assert [index for index, _ in deleted(decoded)] == [0]
+    assert deleted(decoded)[0][1] == {"day": date(1970, 1, 2)}
+    assert decoded.row_index.to_pylist() == [0, 1, 2, 3]
+    assert decoded.dead_detail.to_pylist() == ["Expected a date that the calendar has - at $.before.day"]
 
 
 def test_a_key_that_is_a_part_of_the_messages_key() -> None:
