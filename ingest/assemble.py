@@ -175,7 +175,8 @@ def _pipeline(
 def _decoder(spec: PipelineSpec) -> Decoder:
     from ingest.decode.formats import make_decoder
 
-    return make_decoder(spec.decode, spec.folder)
+    key = spec.sink.key
+    return make_decoder(spec.decode, spec.folder, () if key is None else key.deletes)
 
 
 def _rules(spec: PipelineSpec) -> Transform:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
-from ingest.config.values import LeftOut, Text, Values, section_of
+from ingest.config.values import LeftOut, Text, Values, names_in, section_of
 from ingest.decode.avro.kind import WriterSchema
-from ingest.decode.keys import names_in
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 from ingest.decode.options import ReadingOptions, TimestampOptions
 from ingest.decode.timestamps import TimestampForm
