@@ -21,7 +21,7 @@ CHANGES = 8_000
 _NAMES = ("Ana", "Bela", "Chen", "Dilnoza", "Esi", "Farid", "Grün", "Hana")
 
 
-class Customer(NamedTuple):
+class CustomerRow(NamedTuple):
     """A row of the database. `born`: days since 1970; `credit`: in cents."""
 
     customer: str
@@ -39,7 +39,7 @@ class CustomerMessage(NamedTuple):
     value: bytes | None
     timestamp: int  # epoch milliseconds
     customer: str
-    row: Customer | None
+    row: CustomerRow | None
 
 
 def changes(start: datetime, seed: int = 11) -> Iterator[CustomerMessage]:
@@ -74,18 +74,18 @@ def changes(start: datetime, seed: int = 11) -> Iterator[CustomerMessage]:
             yield _message("u", old, row, now)
 
 
-def _customer(rng: random.Random, customer: str) -> Customer:
+def _customer(rng: random.Random, customer: str) -> CustomerRow:
     city, born = rng.choice([*CITIES, None]), rng.choice([None, rng.randrange(-10_000, 14_000)])
-    return Customer(customer, rng.choice(_NAMES), city, born, rng.randrange(1_000_000))
+    return CustomerRow(customer, rng.choice(_NAMES), city, born, rng.randrange(1_000_000))
 
 
-def _deletion(old: Customer, now: int) -> Iterator[CustomerMessage]:
+def _deletion(old: CustomerRow, now: int) -> Iterator[CustomerMessage]:
     gone = _message("d", old, None, now)
     yield gone
     yield gone._replace(value=None)
 
 
-def _message(op: str, before: Customer | None, after: Customer | None, now: int) -> CustomerMessage:
+def _message(op: str, before: CustomerRow | None, after: CustomerRow | None, now: int) -> CustomerMessage:
     row = after or before
     assert row is not None
     source = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "ts_ms": now, "db": "shop", "table": "customers"}
@@ -94,7 +94,7 @@ def _message(op: str, before: Customer | None, after: Customer | None, now: int)
     return CustomerMessage(zlib.crc32(key) % PARTITIONS, key, json.dumps(event).encode(), now, row.customer, after)
 
 
-def _image(row: Customer | None) -> dict[str, Any] | None:
+def _image(row: CustomerRow | None) -> dict[str, Any] | None:
     """A row as Connect's JsonConverter writes it: a decimal as the bytes of its digits."""
     if row is None:
         return None

@@ -134,9 +134,8 @@ def main() -> None:
     print(f"{said.rows} rows, {said.changes} changes a window\n{'':12}{'first window, s':>18}{'each further, s':>18}{'peak, MB':>12}")
     for side in SIDES:
         numbers = [f"--{name}={getattr(said, name)}" for name in ("rows", "changes", "windows")]
-        ran = subprocess.run(
-            [sys.executable, "-m", "tests.bench.upserts", f"--side={side}", *numbers], capture_output=True, text=True, check=True
-        )
+        command = [sys.executable, "-m", "tests.bench.upserts", f"--side={side}", *numbers]
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800)
         found = json.loads(ran.stdout)
         print(f"{side:12}{found['took'][0]:18.1f}{median(found['took'][1:]):18.1f}{found['peak'] / 1e6:12.0f}")
 

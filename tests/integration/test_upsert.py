@@ -28,7 +28,7 @@ def test_the_last_word_on_each_customer(
         user.types("run", "--window", f"2026-01-05T0{hour}:00:00Z")
     assert customers(tmp_path) == left
     assert user.types("verify", "--deep")["findings"] == []
-    letters = user.types("show", "--dead", "--window", "2026-01-05T02:00:00Z")["dead"]
+    letters = user.types("dead", "show", "--window", "2026-01-05T02:00:00Z")["dead"]
     assert sorted((d["stage"], d["reason"]) for d in letters) == dead
     user.types("replay", "--window", "2026-01-05T02:00:00Z")
     assert customers(tmp_path) == left

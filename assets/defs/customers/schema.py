@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import pandera.polars as pa
 import polars as pl
@@ -17,8 +17,3 @@ class Customer(pa.DataFrameModel):
     born: pl.Date = pa.Field(nullable=True)
     credit: Annotated[pl.Decimal, 12, 2] = pa.Field(ge=0)
     changed_at: Annotated[pl.Datetime, "us", "UTC"] = pa.Field(metadata={"epoch": "ms"})
-
-    class Config:
-        """Exactly these columns."""
-
-        strict: ClassVar[bool] = True
