@@ -36,7 +36,7 @@ class Stager(Protocol):
     """Writes what one attempt at one split brings, under names that no other attempt uses. Nothing becomes visible. Used on executors."""
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """Stage rows beside the messages that they came from, equal in length and order.
+        """Stage rows beside the messages that they came from, equal in length and order; values may lie in a dictionary.
 
         Raises:
             BugError: they are not the columns that were agreed, or don't fit them.
