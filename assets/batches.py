@@ -38,7 +38,10 @@ class Batches(dg.Config):
         default=None,
         description="Replace these committed batches instead, from the same offsets: 3, batch-000000003, or 3/7 for 3 up to 7 without 7.",
     )
-    accept_fewer: bool = Field(default=False, description="With replay: go on although fewer messages are left than were read before.")
+    accept_fewer: bool = Field(
+        default=False,
+        description="With replay: go on although fewer messages are left than were read before, or some were edited to mend them.",
+    )
 
     def results(self, pipeline: Pipeline, request: str) -> Iterator[Result]:
         """Run them; each result as soon as its batch is committed.

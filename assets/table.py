@@ -28,7 +28,10 @@ class OnCommitted(dg.Config):
     on_committed: Literal["report", "replace"] = Field(
         default="report", description="report: show the receipt, write nothing. replace: read the same offsets again, replace the rows."
     )
-    accept_fewer: bool = Field(default=False, description="Let a replacement go on although it sees fewer messages than were read before.")
+    accept_fewer: bool = Field(
+        default=False,
+        description="Let a replacement go on although it sees fewer messages than were read before, or some were edited to mend them.",
+    )
 
     def request(self, context: dg.AssetExecutionContext) -> Request:
         """The request of a run."""

@@ -83,7 +83,7 @@ def summed(
     Raises:
         RefusedError: a batch has no such columns, or holds types that no table of windrow has.
     """
-    places = _Places(splits)
+    places = Places(splits)
     sums, counts = np.zeros(len(splits) + 1, np.uint64), np.zeros(len(splits) + 1, np.int64)
     for batch in batches:
         try:
@@ -100,7 +100,7 @@ def summed(
     return Summed(tuple(counts[:-1].tolist()), tuple(text(int(s)) for s in sums[:-1]), int(counts[-1]))
 
 
-class _Places:
+class Places:
     """Which split holds an offset of a topic-partition."""
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
