@@ -84,6 +84,8 @@ def mend(pipeline: Pipeline, window: Window, request: MendRequest) -> Mended:
         if found is None:
             do = "Run it: its messages are read from the topic, with today's schema."
             raise RefusedError(f"Window {window.key} isn't committed, so nothing of it is to be mended", "plan", do)
+        if not request.dry_run:  # one that died after its commit may not have said so to the ledger
+            pipeline.ledger.record(found.receipt, pipeline.sink.receipt_text(found.receipt))
         if not request.chosen.may_be_in(found.receipt):
             return _mended(found, Counter(open=found.receipt.counts.dead), ())
         mended = _try(pipeline, found, request)
