@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 KEY_FORMATS = {
     "json": "ingest.decode.json.kind:JSON_KEY",
+    "avro": "ingest.decode.avro.kind:AVRO_KEY",
+    "protobuf": "ingest.decode.protobuf.kind:PROTOBUF_KEY",
     "csv": "ingest.decode.csv.kind:CSV_KEY",
     "string": "ingest.decode.plain.kind:STRING_KEY",
     "raw": "ingest.decode.plain.kind:RAW_KEY",

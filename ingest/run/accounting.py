@@ -53,13 +53,17 @@ def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int
     return int(offsets[-1]) + 1
 
 
-def refuse_unplaced(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> None:
+def refuse_unplaced(split: Split, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool = False) -> None:
     """Each message of a batch is in exactly one place, and each row is some message's, in order: decoder and transforms against the reader.
+
+    `keyed`: whether rows may be taken out of the table, which so has a primary key.
 
     Raises:
         AccountingError: says what is wrong with the batch, and where it begins.
     """
     rows, dead = decoded.row_index.to_numpy(), decoded.dead_index.to_numpy()
+    deletes = np.zeros(0, np.int64) if decoded.deletes is None else decoded.deletes.index.to_numpy()
+    keys = 0 if decoded.deletes is None else decoded.deletes.keys.num_rows
     count, placed = messages.num_rows, decoded.valid + len(dead) + decoded.dropped + decoded.filtered
     parts = f"{decoded.valid} valid + {len(dead)} dead + {decoded.dropped} dropped + {decoded.filtered} filtered"
     problems = [
@@ -69,6 +73,10 @@ def refuse_unplaced(split: Split, messages: pa.RecordBatch, decoded: Decoded) ->
             (not _ascends(rows, count, 0), "rows are not in the order of the batch's messages"),
             (not _ascends(dead, count, 1), "dead letters are not in the order of the batch's messages, each once"),
             (len(dead) and np.isin(dead, rows).any(), "a message is a row and a dead letter"),
+            (len(deletes) != keys, f"{keys} deletes came with the messages of {len(deletes)}"),
+            (not _ascends(deletes, count, 0), "deletes are not in the order of the batch's messages"),
+            (len(dead) and np.isin(dead, deletes).any(), "a message is a delete and a dead letter"),
+            (len(deletes) and not keyed, f"{len(deletes)} deletes came for a table without a primary key"),
             (decoded.dropped < 0 or decoded.filtered < 0, "a count is negative"),
             (placed != count, f"of {count} messages {placed} were accounted for: {parts}"),
         )
@@ -109,8 +117,11 @@ def _refuse_split(c: SplitCounts) -> None:
         text
         for wrong, text in (
             (c.read != c.valid + c.dead + c.dropped + c.filtered, f"read {c.read} is not {_verdicts(c)}"),
-            (c.rows_staged != c.rows, f"{c.rows_staged} rows were staged of {c.rows} that {c.valid} valid messages became"),
-            (c.rows < c.valid, f"{c.valid} valid messages became {c.rows} rows, less than one each"),
+            (
+                c.rows_staged != c.rows + c.deletes,
+                f"{c.rows_staged} rows were staged of {_changes(c)} that {c.valid} valid messages became",
+            ),
+            (c.rows + c.deletes < c.valid, f"{c.valid} valid messages became {_changes(c)} rows, less than one each"),
             (c.dead_staged != c.dead, f"{c.dead_staged} dead letters were staged for {c.dead} refused messages"),
             (c.next_offset < c.stop, f"the reader stood at {c.next_offset}, before the stop {c.stop}"),
             (c.missing < 0, f"{c.read} messages were read and {c.skipped} offsets skipped of {c.stop - c.start}"),
@@ -122,6 +133,10 @@ def _refuse_split(c: SplitCounts) -> None:
             "The counters disagree: " + "; ".join(problems), "check",
             "Nothing was committed. Run the window again; if it happens again, report a bug.", c.topic, c.partition, c.start,
         )  # fmt: skip
+
+
+def _changes(c: SplitCounts) -> str:
+    return f"{c.rows} + {c.deletes} deleted" if c.deletes else f"{c.rows}"
 
 
 def _verdicts(c: SplitCounts) -> str:

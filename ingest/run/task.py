@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -23,6 +24,7 @@ from ingest.ports.reader import Reader, ReadSummary
 from ingest.ports.sink import Stager, StagerFactory
 from ingest.ports.transform import Transform
 from ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
+from ingest.schema.changes import changes, only_rows
 from ingest.schema.messages import in_calendar
 
 
@@ -42,7 +44,8 @@ class LateBins:
 class SplitTask:
     """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names.
 
-    `late_bins`: what the messages' timestamps are held against; None for a micro-batch, which has none.
+    `late_bins`: what the messages' timestamps are held against; None for a micro-batch, which has none. `keyed`: whether the table has a
+    primary key; then changes are staged, rows and deletes, instead of rows (`ingest.schema.changes`).
     """
 
     reader: Reader
@@ -51,17 +54,18 @@ class SplitTask:
     rows: StagerFactory
     dead: StagerFactory
     late_bins: LateBins | None = None
+    keyed: bool = False
 
     def __call__(self, split: Split) -> Staged:
         """Take one split through all steps in batches, so that memory doesn't grow with the window."""
         decode, transform = self.decoder.open(), self.transform.open()
         rows, dead = self.rows(split), self.dead(split)
-        tally = _Tally(split, self.late_bins)
+        tally = _Tally(split, self.late_bins, self.keyed)
 
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
             tally.add(messages, decoded)
-            _stage(rows, dead, messages, decoded)
+            _stage(rows, dead, messages, decoded, keyed=self.keyed)
             crash_point("write.middle")
 
         try:
@@ -76,13 +80,25 @@ class SplitTask:
         return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage())
 
 
-def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
-    if decoded.rows.num_rows:
+def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
+    if keyed:
+        _stage_changes(rows, messages, decoded)
+    elif decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
         rows.add(decoded.rows, messages if one_each else messages.take(decoded.row_index))
     if len(decoded.dead_index):
         reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
         dead.add(reasons, messages.take(decoded.dead_index))
+
+
+def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
+    deletes = decoded.deletes
+    if deletes is None or not len(deletes.index):
+        changed, index = only_rows(decoded.rows), decoded.row_index
+    else:
+        changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
+    if changed.num_rows:
+        stager.add(changed, messages.take(index))
 
 
 @dataclass
@@ -94,9 +110,11 @@ class _Tally:
 
     split: Split
     late_bins: LateBins | None
+    keyed: bool
     stamped: npt.NDArray[np.int64] = field(init=False)
     position: int = field(init=False)
     rows: int = 0
+    deletes: int = 0
     valid: int = 0
     dead: int = 0
     dropped: int = 0
@@ -114,8 +132,9 @@ class _Tally:
 
     def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
         self.position = refuse_misread(self.split, messages, self.position)
-        refuse_unplaced(self.split, messages, decoded)
+        refuse_unplaced(self.split, messages, decoded, keyed=self.keyed)
         self.rows += decoded.rows.num_rows
+        self.deletes += 0 if decoded.deletes is None else decoded.deletes.keys.num_rows
         self.valid += decoded.valid
         self.dead += len(decoded.dead_index)
         self.dropped += decoded.dropped
@@ -162,4 +181,5 @@ class _Tally:
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
             late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
             checksums=Checksums(rows.checksum, dead.checksum), rows_=self.rows, filtered_=self.filtered,
+            deletes_=self.deletes if self.keyed else msgspec.UNSET,
         )  # fmt: skip

@@ -70,7 +70,7 @@ def headers(cell: str) -> list[tuple[str, bytes | None]]:
 def became(decoded: Decoded) -> str:
     """As the page writes it."""
     if decoded.rows.num_rows:
-        return f"`{json.dumps(decoded.rows.to_pylist()[0], default=_text)}`"
+        return ", ".join(f"`{json.dumps(row, default=_text)}`" for row in decoded.rows.to_pylist())
     return f"dead letter, {decoded.dead_stage[0]}: `{decoded.dead_reason[0]}`" if len(decoded.dead_index) else "counted only"
 
 
@@ -96,6 +96,6 @@ def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: 
 
 def test_every_format_has_an_example() -> None:
     """Whatever a value or a key may be is shown."""
-    said = [re.findall(r"format: (\w+)", example.decode) or ["json"] for example in EXAMPLES]
+    said = [re.findall(r"^  format: ([\w-]+)", example.decode, re.MULTILINE) or ["json"] for example in EXAMPLES]
     assert {formats[0] for formats in said} == set(FORMATS)
     assert set(KEY_FORMATS) <= set(FORMATS)

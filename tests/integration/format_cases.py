@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
+from tests.decode.avro import wire as avro
+from tests.decode.protobuf import wire as protobuf
 from tests.integration.harness import HERE, millis
 from tests.integration.user import User
 from tests.kafka.produce import Headers, Put, create_topic, produce
@@ -20,16 +22,33 @@ HOUR = "2026-01-05T01:00:00Z"
 
 @dataclass(frozen=True)
 class Case:
-    """What a spec says under `decode`; messages as (key, value, headers); the rows, and the dead letters by (stage, reason), to come."""
+    """What a spec says under `decode`; messages as (key, value, headers); the rows, and the dead letters by (stage, reason), to come.
+
+    `files`: what lies beside the spec, by name.
+    """
 
     decode: dict[str, Any]
     messages: Sequence[tuple[bytes | None, bytes | None, Headers]]
     rows: Sequence[dict[str, Any]]
     dead: Sequence[tuple[str, str]]
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
 TRACED = [("x-trace", b"old"), ("x-trace", b"t1")]
+SHOP = {"type": "record", "name": "Shop", "fields": [{"name": "shop", "type": "string"}, {"name": "number", "type": "long"}]}
+SALE = {
+    "type": "record", "name": "Sale", "fields": [
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}  # fmt: skip
+PROTO = """\
+syntax = "proto3";
+package shop;
+message Key { string shop = 1; int32 number = 2; }
+message Sale { int64 pieces = 3; }
+"""
 CASES = {
     "json": Case(
         {
@@ -69,6 +88,44 @@ CASES = {
             ("value", "not_csv"),
         ],
     ),
+    "avro": Case(
+        {
+            "format": "avro", "writer_schema": "sale.avsc", "schema": "formats.py:Sale", "headers": {"trace": "x-trace"},
+            "key": {"format": "avro", "writer_schema": SHOP, "fields": ["shop", "number"]}, "fields_include": "except_key",
+        },
+        [
+            (avro.text("a") + avro.varint(1), avro.text(b"\x00\x96") + avro.varint(1) + avro.text("x"), TRACED),
+            (avro.text("a") + avro.varint(2), avro.text(b"\x00") + avro.varint(0), ()),
+            (avro.text("a"), avro.text(b"\x01") + avro.varint(0), ()), (None, avro.text(b"\x01") + avro.varint(0), ()),
+            (avro.text("b") + avro.varint(3), avro.text(b"\xff") + avro.varint(0), ()),
+            (avro.text("b") + avro.varint(4), avro.text(b"\x01") + avro.varint(0) + b"x", ()),
+            (avro.text("b") + avro.varint(1 << 31), avro.text(b"\x01") + avro.varint(0), ()),
+        ],
+        [
+            {"shop": "a", "number": 1, "amount": "1.50", "note": "x", "trace": "t1"},
+            {"shop": "a", "number": 2, "amount": "0.00", "note": None, "trace": None},
+        ],
+        [
+            ("key", "key:not_avro"), ("key", "key:null"), ("key", "key:out_of_range"),
+            ("rules", "check:amount:greater_than_or_equal_to"), ("value", "not_avro"),
+        ],
+        {"sale.avsc": json.dumps(SALE)},
+    ),
+    "protobuf": Case(
+        {
+            "format": "protobuf", "descriptor": "sale.proto", "message": "shop.Sale", "schema": "formats.py:Count",
+            "key": {"format": "protobuf", "descriptor": "sale.proto", "message": "shop.Key", "fields": ["shop", "number"]},
+            "fields_include": "except_key",
+        },
+        [
+            (protobuf.text(1, "a") + protobuf.number(2, 1), protobuf.number(3, 5), ()), (b"\xff", protobuf.number(3, 5), ()),
+            (protobuf.text(1, "a") + protobuf.number(2, 1), protobuf.number(3, -1), ()), (protobuf.text(1, "a"), b"\xff", ()),
+            (b"", b"", ()),
+        ],
+        [{"shop": "a", "number": 1, "pieces": 5}, {"shop": "", "number": 0, "pieces": 0}],
+        [("key", "key:not_protobuf"), ("rules", "check:pieces:greater_than_or_equal_to"), ("value", "not_protobuf")],
+        {"sale.proto": PROTO},
+    ),
     "json by choice": Case(
         {"schema": "formats.py:Reading", "coerce": "lenient", "timestamps": "sql"},
         [
@@ -93,6 +150,39 @@ CASES = {
         [{"id": b"\xff", "body": b"\x00"}, {"id": b"k", "body": None}],
         [("key", "key:null")],
     ),
+    "debezium-json": Case(
+        {"format": "debezium-json", "schema": "formats.py:Customer", "envelope": {"op": "op"}, "schema_include": True},
+        [
+            (b"{}", b'{"schema":{},"payload":{"op":"c","before":null,"after":{"id":1,"name":"Ann"}}}', ()),
+            (b"{}", b'{"schema":{},"payload":{"op":"u","before":{"id":1,"name":"Ann"},"after":{"id":1,"name":"Eve"}}}', ()),
+            (b"{}", b'{"schema":{},"payload":{"op":"d","before":{"id":1,"name":"Eve"},"after":null}}', ()), (b"{}", None, ()),
+            (b"{}", b'{"schema":{},"payload":{"op":"m"}}', ()), (b"{}", b'{"schema":{},"payload":{"op":"t"}}', ()),
+            (b"{}", b'{"op":"c","after":{"id":1,"name":"Ann"}}', ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "c"}, {"id": 1, "name": "Eve", "op": "u"}, {"id": 1, "name": "Eve", "op": "d"}],
+        [("schema", "missing"), ("schema", "truncate")],
+    ),
+    "canal-json": Case(
+        {"format": "canal-json", "schema": "formats.py:Customer", "envelope": {"op": "type"}, "table_include": "c.*"},
+        [
+            (None, b'{"type":"INSERT","table":"customers","data":[{"id":"1","name":"Ann"},{"id":"2","name":"Eve"}]}', ()),
+            (None, b'{"type":"INSERT","table":"orders","data":[{"number":"1"}]}', ()),
+            (None, b'{"type":"ALTER","table":"customers","isDdl":true,"data":null}', ()),
+            (None, b'{"type":"DELETE","table":"customers","data":[{"id":"1","name":"Ann"}]}', ()),
+            (None, b'{"type":"INSERT","table":"customers","data":[{"id":"3","name":"Bob"},{"id":"x","name":"Bob"}]}', ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "INSERT"}, {"id": 2, "name": "Eve", "op": "INSERT"}, {"id": 1, "name": "Ann", "op": "DELETE"}],
+        [("schema", "wrong_format")],
+    ),
+    "maxwell-json": Case(
+        {"format": "maxwell-json", "schema": "formats.py:Customer", "envelope": {"op": "type"}},
+        [
+            (None, b'{"type":"bootstrap-start","data":{}}', ()), (None, b'{"type":"bootstrap-insert","data":{"id":1,"name":"Ann"}}', ()),
+            (None, b'{"type":"delete","data":{"id":1,"name":"Ann"}}', ()), (None, b'{"type":"insert","data":{"id":"1"}}', ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "bootstrap-insert"}, {"id": 1, "name": "Ann", "op": "delete"}],
+        [("schema", "wrong_type")],
+    ),
     "messages kept as they are": Case({"format": "raw"}, [(None, b"\xff", ())], [{"value": b"\xff"}], []),
 }  # fmt: skip
 
@@ -103,6 +193,8 @@ def somebody(case: Case, kafka: str, folder: Path) -> User:
     produce(kafka, topic, [Put(value, millis(1, i), 0, key, headers) for i, (key, value, headers) in enumerate(case.messages)])
     made = User(kafka, topic, folder)
     (folder / "formats.py").write_text((HERE / "formats.py").read_text())
+    for name, content in case.files.items():
+        (folder / name).write_text(content)
     spec = folder / "things.yaml"
     decoded = spec.read_text().replace("{schema: 'things.py:Thing'}", json.dumps(case.decode))
     spec.write_text(decoded.replace("max_dead_ratio: 0.1", "max_dead_ratio: null"))

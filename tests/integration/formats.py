@@ -16,6 +16,14 @@ class Sale(pa.DataFrameModel):
     trace: pl.String = pa.Field(nullable=True)
 
 
+class Count(pa.DataFrameModel):
+    """Pieces sold: the shop and the number are the key's."""
+
+    shop: pl.String
+    number: pl.Int32
+    pieces: pl.Int64 = pa.Field(ge=0)
+
+
 class Reading(pa.DataFrameModel):
     """What a careless producer writes."""
 
@@ -36,3 +44,11 @@ class Kept(pa.DataFrameModel):
 
     id: pl.Binary
     body: pl.Binary = pa.Field(nullable=True)
+
+
+class Customer(pa.DataFrameModel):
+    """A row whose changes are told, and what happened to it."""
+
+    id: pl.Int64
+    name: pl.String
+    op: pl.String

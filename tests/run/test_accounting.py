@@ -25,10 +25,10 @@ from ingest.model.refusals import OTHERS, Refusals, RefusedAt, in_words
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.operate.dead_letters import read_dead, refused_attempts
-from ingest.ports.decoder import Decoded
+from ingest.ports.decoder import Decoded, Deletes
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from ingest.ports.sink import Stager
-from ingest.run.accounting import refuse_fewer, refuse_too_many_dead, refuse_unequal, unexplained
+from ingest.run.accounting import refuse_fewer, refuse_too_many_dead, refuse_unequal, refuse_unplaced, unexplained
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
@@ -41,6 +41,7 @@ from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
 from ingest.transform.validate import Validate
+from tests.contracts.values import valued
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("things", START, START + timedelta(hours=1))
@@ -82,8 +83,9 @@ SPLIT = Split("shop.things", 1, 100, 110)
 
 def test_counts_that_agree_are_no_complaint() -> None:
     """A split whose counters agree passes, also with markers in it and with offsets that were skipped."""
-    longer = Split("shop.things", 2, 0, 15)
-    refuse_unequal(plan(SPLIT, longer), staged(counts(SPLIT), counts(longer, skipped=2)))
+    longer, keyed = Split("shop.things", 2, 0, 15), Split("shop.things", 3, 0, 10)
+    deleting = counts(keyed, rows_=1, deletes_=5, rows_staged=6)
+    refuse_unequal(plan(SPLIT, longer, keyed), staged(counts(SPLIT), counts(longer, skipped=2), deleting))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,8 @@ def test_counts_that_agree_are_no_complaint() -> None:
         ({"rows_staged": 6}, "6 rows were staged of 7 that 6 valid messages became"),
         ({"rows_staged": 8}, "8 rows were staged of 7 that 6 valid messages became"),
         ({"valid": 8, "dropped": 0, "filtered_": 0}, "8 valid messages became 7 rows, less than one each"),
+        ({"rows_": 4, "deletes_": 2}, "7 rows were staged of 4 + 2 deleted that 6 valid messages became"),
+        ({"rows_": 2, "deletes_": 3, "rows_staged": 5}, "6 valid messages became 2 + 3 deleted rows, less than one each"),
         ({"dead": 1, "dropped": 2}, "2 dead letters were staged for 1 refused messages"),
         ({"dead_staged": 3}, "3 dead letters were staged for 2 refused messages"),
         ({"dead_staged": 1}, "1 dead letters were staged for 2 refused messages"),
@@ -118,6 +122,35 @@ def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
     """A split that is missing, there twice, or another one refuses the window."""
     with pytest.raises(AccountingError, match="not the plan's 1 splits"):
         refuse_unequal(plan(SPLIT), staged(*(counts(s) for s in brought)))
+
+
+def decoded(rows: list[int], dead: list[int], gone: list[int], keys: int | None = None) -> Decoded:
+    """Of four messages: which have rows, are dead letters, and delete something. The others are dropped."""
+    words = pa.array(["x"] * len(dead), pa.string())
+    deletes = Deletes(
+        pa.record_batch([pa.array(range(len(gone) if keys is None else keys), pa.int64())], ["id"]), pa.array(gone, pa.int64())
+    )
+    index, left = pa.array(rows, pa.int64()), 4 - len({*rows, *dead, *gone})
+    return Decoded(pa.record_batch([index], ["id"]), index, pa.array(dead, pa.int64()), words, words, words, dropped=left, deletes=deletes)
+
+
+@pytest.mark.parametrize(("told", "keyed", "says"), [
+    (decoded([0, 1], [3], [0, 0, 2]), True, None),
+    (decoded([0, 1], [3], []), False, None),
+    (decoded([0, 1], [3], [0, 0, 2]), False, "3 deletes came for a table without a primary key"),
+    (decoded([0], [3], [2, 1]), True, "deletes are not in the order of the batch's messages"),
+    (decoded([0], [], [4]), True, "deletes are not in the order of the batch's messages"),
+    (decoded([0], [], [1], keys=2), True, "2 deletes came with the messages of 1"),
+    (decoded([0], [1, 2], [2]), True, "a message is a delete and a dead letter"),
+])  # fmt: skip
+def test_each_delete_is_some_messages(told: Decoded, keyed: bool, says: str | None) -> None:
+    """A message that only deletes is in one place; deletes that nobody asked for, or that are no message's, refuse the window."""
+    split, messages = Split("shop.things", 1, 0, 4), valued([b""] * 4)
+    if says is None:
+        refuse_unplaced(split, messages, told, keyed=keyed)
+    else:
+        with pytest.raises(AccountingError, match=says):
+            refuse_unplaced(split, messages, told, keyed=keyed)
 
 
 # ------------------------------------------------------------------------------------------------------------------- in a whole run

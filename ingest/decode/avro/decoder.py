@@ -22,7 +22,7 @@ class AvroDecoder:
     """Records in Avro's binary encoding to the columns of a pandera model, one row a message.
 
     `writer_schema`: the schema that they were written with: its JSON text, or the name of a file that holds it; `on_null`: what a message
-    without a value becomes; `part`: which of the model's columns the records hold.
+    without a value becomes; `part`: which of the model's columns the records hold; `setting`: what the spec calls the schema.
     """
 
     reference: str
@@ -30,6 +30,7 @@ class AvroDecoder:
     writer_schema: str
     on_null: OnNull = "dead"
     part: Part = WHOLE
+    setting: str = "decode.writer_schema"
 
     @property
     def columns(self) -> Columns:
@@ -63,4 +64,4 @@ class AvroDecoder:
             raise SpecError(what, "spec", "Give a file beside the spec, or the schema itself.") from error
 
     def _parsed(self, text: str) -> AvroSchema:
-        return parse_schema(text, self.writer_schema if self._is_file else "decode.writer_schema")
+        return parse_schema(text, self.writer_schema if self._is_file else self.setting)

@@ -31,7 +31,7 @@ from ingest.decode.avro.schema import (
 )
 from ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from ingest.errors import SpecError
-from ingest.schema.columns import Columns
+from ingest.schema.columns import Columns, epoch_of
 from ingest.schema.dtypes import EPOCH_UNITS
 
 INT_BYTES, LONG_BYTES = 5, 10
@@ -118,7 +118,7 @@ def _misfits(schema: AvroSchema, kind: AvroType, column: pa.DataType, epoch: str
         fields = dict(schema.records[kind.name].fields)
         for field in column:
             if field.name in fields:
-                yield from _misfits(schema, fields[field.name], field.type, None, f"{path}.{field.name}")
+                yield from _misfits(schema, fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}")
             else:
                 yield f"{path}.{field.name}: the record {kind.name} has no such field"
     elif schema.is_empty(kind) or not _scalar_fits(kind, column, epoch):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ingest.config.values import Values
+from ingest.config.values import Section, Values
+from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 
 if TYPE_CHECKING:
@@ -42,20 +43,31 @@ WriterSchema = Annotated[
 ]
 
 
-class AvroSection(FormatSection):
+class AvroOptions(Section):
+    """What keys and values say alike."""
+
+    writer_schema: WriterSchema = Field(
+        description="The Avro schema that they were written with, a record whose fields the columns are named after; a file is relative to "
+        "the spec."
+    )
+
+
+class AvroSection(AvroOptions, FormatSection):
     """Records in Avro's binary encoding, one a message, without a file's header."""
 
     format: Literal["avro"] = Field(default="avro", description="What the messages are; the other settings of `decode` are the format's.")
     schema_: SchemaReference = Field(
         alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
     )
-    writer_schema: WriterSchema = Field(
-        description="The Avro schema that the messages were written with, a record whose fields the columns are named after; a file is "
-        "relative to the spec."
-    )
     on_null: Literal["dead", "drop"] = Field(
         default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
     )
+
+
+class AvroKeySection(AvroOptions, KeySection):
+    """Records in Avro's binary encoding as keys."""
+
+    format: Literal["avro"] = Field(default="avro", description="What the keys are; the other settings of `decode.key` are the format's.")
 
 
 class _Avro:
@@ -67,4 +79,14 @@ class _Avro:
         return AvroDecoder(section.schema_, folder, section.writer_schema, on_null=section.on_null, part=section.part)
 
 
+class _AvroKey:
+    section = AvroKeySection
+
+    def decoder(self, key: AvroKeySection, reference: str, folder: Path) -> Decoder:
+        from ingest.decode.avro.decoder import AvroDecoder
+
+        return AvroDecoder(reference, folder, key.writer_schema, part=key.part, setting="decode.key.writer_schema")
+
+
 AVRO: FormatKind[AvroSection] = _Avro()
+AVRO_KEY: KeyKind[AvroKeySection] = _AvroKey()

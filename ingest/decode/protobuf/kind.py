@@ -7,14 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ingest.config.values import Text, Values
+from ingest.config.values import Section, Text, Values
+from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
 
 
-class ProtobufSection(FormatSection):
+class ProtobufOptions(Section):
+    """What keys and values say alike."""
+
+    descriptor: Annotated[Text, Values("the name of a `.proto` file, or of a descriptor set")] = Field(
+        description="The file that has the type, relative to the spec. A .proto file is compiled (`windrow[protobuf]`); a "
+        "descriptor set is one of `protoc --include_imports --descriptor_set_out`."
+    )
+    message: Annotated[Text, Values("a name with its package")] = Field(description="The type's name, as in `shop.Order`.")
+
+
+class ProtobufSection(ProtobufOptions, FormatSection):
     """Messages of one Protobuf type, each without a length or a prefix before it."""
 
     format: Literal["protobuf"] = Field(
@@ -23,13 +34,16 @@ class ProtobufSection(FormatSection):
     schema_: SchemaReference = Field(
         alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
     )
-    descriptor: Annotated[Text, Values("the name of a `.proto` file, or of a descriptor set")] = Field(
-        description="The file that has the type of the messages, relative to the spec. A .proto file is compiled (`windrow[protobuf]`); a "
-        "descriptor set is one of `protoc --include_imports --descriptor_set_out`."
-    )
-    message: Annotated[Text, Values("a name with its package")] = Field(description="The type of the messages, as in `shop.Order`.")
     on_null: Literal["dead", "drop"] = Field(
         default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+    )
+
+
+class ProtobufKeySection(ProtobufOptions, KeySection):
+    """Messages of one Protobuf type as keys."""
+
+    format: Literal["protobuf"] = Field(
+        default="protobuf", description="What the keys are; the other settings of `decode.key` are the format's."
     )
 
 
@@ -42,4 +56,14 @@ class _Protobuf:
         return ProtobufDecoder(section.schema_, folder, section.descriptor, section.message, on_null=section.on_null, part=section.part)
 
 
+class _ProtobufKey:
+    section = ProtobufKeySection
+
+    def decoder(self, key: ProtobufKeySection, reference: str, folder: Path) -> Decoder:
+        from ingest.decode.protobuf.decoder import ProtobufDecoder
+
+        return ProtobufDecoder(reference, folder, key.descriptor, key.message, part=key.part)
+
+
 PROTOBUF: FormatKind[ProtobufSection] = _Protobuf()
+PROTOBUF_KEY: KeyKind[ProtobufKeySection] = _ProtobufKey()

@@ -105,7 +105,7 @@ def instant(data, at, end):
         if head == 8:
             seconds = number
         else:
-            nanos = np.int64(np.int32(number))
+            nanos = int(np.int32(number))
     if nanos < 0 or nanos >= 1_000_000_000 or nanos % 1_000 or seconds < MIN_MICROS // 1_000_000 or seconds > MAX_MICROS // 1_000_000:
         return False, 0
     micros = seconds * 1_000_000 + nanos // 1_000
