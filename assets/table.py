@@ -47,7 +47,9 @@ class OnCommitted(Mend):
         """
         by_job = context.run.job_name == mend_name(pipeline.spec)
         if by_job and self.on_committed == "replace":
-            raise SpecError(f"The job {context.run.job_name} mends, and replaces nothing", "spec", "Leave on_committed out, or start another.")
+            raise SpecError(
+                f"The job {context.run.job_name} mends, and replaces nothing", "spec", "Leave on_committed out, or start another."
+            )
         return by_job or self.on_committed == "mend"
 
     def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Result]:
