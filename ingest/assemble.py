@@ -174,8 +174,10 @@ def _pipeline(
 
 def _decoder(spec: PipelineSpec) -> Decoder:
     from ingest.decode.formats import make_decoder
+    from ingest.ports.schemas import UsesSchemas
 
-    return make_decoder(spec.decode, spec.folder)
+    decoder, registry = make_decoder(spec.decode, spec.folder), spec.registry
+    return decoder.asking(registry) if registry is not None and isinstance(decoder, UsesSchemas) else decoder
 
 
 def _rules(spec: PipelineSpec) -> Transform:

@@ -7,6 +7,7 @@ import msgspec
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksum, SplitCounts
 from ingest.model.refusals import Kinds
+from ingest.model.writer_schema import WriterSchema
 
 
 class Staging(msgspec.Struct, frozen=True):
@@ -26,7 +27,8 @@ class Staged(msgspec.Struct, frozen=True):
     """What one task staged: the committables of its rows and of its dead letters, none of which is visible yet.
 
     `refused` says what was wrong with the dead letters, and how often (see `ingest.model.refusals`). It is for the error of a window that
-    is refused, so it is no part of the counts, which the receipt keeps for ever.
+    is refused, so it is no part of the counts, which the receipt keeps for ever. `schemas`: the writers' schemas that the
+    task had to ask for.
     """
 
     split: Split
@@ -34,3 +36,4 @@ class Staged(msgspec.Struct, frozen=True):
     rows: tuple[str, ...]
     dead: tuple[str, ...]
     refused: Kinds = ()
+    schemas: tuple[WriterSchema, ...] = ()

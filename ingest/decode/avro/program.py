@@ -184,6 +184,7 @@ class _Writer:
             return self._enum(kind, NOBODY, after)
         if isinstance(kind, FixedType):
             return self.add(OP=FIXED_ANY, NEXT=after, COUNT=kind.size)
+        assert isinstance(kind, PrimitiveType)  # others are where columns are
         if kind.name in {"int", "long"}:
             rule = integer_rule(kind, pa.int32() if kind.name == "int" else pa.int64(), None)
             assert rule is not None  # an integer of its own size

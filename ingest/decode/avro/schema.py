@@ -167,7 +167,11 @@ def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
 def _is_empty(kind: AvroType, empty: frozenset[str]) -> bool:
     if isinstance(kind, NamedReference):
         return kind.name in empty
-    return isinstance(kind, AbsentType) or (isinstance(kind, PrimitiveType) and kind.name == "null") or (isinstance(kind, FixedType) and kind.size == 0)
+    return (
+        isinstance(kind, AbsentType)
+        or (isinstance(kind, PrimitiveType) and kind.name == "null")
+        or (isinstance(kind, FixedType) and kind.size == 0)
+    )
 
 
 class _SchemaError(ValueError):

@@ -192,6 +192,7 @@ class StrictAvro:
             return _enum(kind.symbols)
         if isinstance(kind, FixedType):
             return lambda cursor, path: cursor.take(kind.size, path)
+        assert isinstance(kind, PrimitiveType)  # others are where columns are
         natural = {"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64()}
         return _primitive(kind, natural.get(kind.name, pa.binary() if kind.name == "bytes" else pa.string()), None)
 

@@ -1,0 +1,138 @@
+"""Confluent's wire formats as formats of specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from ingest.config.document import Place
+from ingest.config.values import Section, Text, Values
+from ingest.decode.json.kind import JsonOptions
+from ingest.decode.keys import KeyKind, KeySection
+from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+
+if TYPE_CHECKING:
+    from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads, Subjects
+
+_SCHEMA = "The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+_ON_NULL = "What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+_VALUES = "What the messages are; the other settings of `decode` are the format's."
+_KEYS = "What the keys are; the other settings of `decode.key` are the format's."
+
+
+class RegistryOptions(Section):
+    """What keys and values may say alike whose schemas are a registry's."""
+
+    unknown_id: Literal["fail", "dead"] = Field(
+        default="fail",
+        description="What becomes of a schema id that the registry says it doesn't know: the window is refused, or each message that names "
+        "it is a dead letter.",
+    )
+    subject_name_strategy: Literal["topic", "record", "topic_record"] = Field(
+        default="topic",
+        description="Under which subjects the schemas are, whose newest versions are asked for when a window is planned: TOPIC-value (of "
+        "keys TOPIC-key), RECORD, or TOPIC-RECORD. Others are asked for when a message names them.",
+    )
+    record_names: Annotated[tuple[Text, ...], Values("a list of full names")] = Field(
+        default=(), description="The records of the strategies that name them, as in `shop.Order`."
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Names of records go with the strategies that are of them."""
+        yield from super().conflicts(written)
+        by_record = written.get("subject_name_strategy") in {"record", "topic_record"}
+        if by_record and not written.get("record_names"):
+            yield ("record_names",), "is missing: the strategy's subjects are named after records"
+        if written.get("record_names") and not by_record:
+            yield ("record_names",), "goes with subject_name_strategy: record or topic_record"
+
+
+class AvroConfluentSection(RegistryOptions, FormatSection):
+    """Records in Avro's binary encoding, each behind the id of its schema in a registry."""
+
+    format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_VALUES)
+    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
+    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+
+
+class AvroConfluentKeySection(RegistryOptions, KeySection):
+    """The same as keys."""
+
+    format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_KEYS)
+
+
+class JsonSchemaConfluentSection(JsonOptions, FormatSection):
+    """JSON documents, each behind the id of its schema in a registry, which isn't asked: the pandera model judges them."""
+
+    format: Literal["json-schema-confluent"] = Field(default="json-schema-confluent", description=_VALUES)
+    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
+    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+
+
+class JsonSchemaConfluentKeySection(JsonOptions, KeySection):
+    """The same as keys."""
+
+    format: Literal["json-schema-confluent"] = Field(default="json-schema-confluent", description=_KEYS)
+
+
+class _AvroConfluent:
+    section = AvroConfluentSection
+
+    def decoder(self, section: AvroConfluentSection, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import AvroPayloads
+
+        return ConfluentDecoder(
+            section.schema_, folder, AvroPayloads(), _subjects(section, "value"), section.on_null, section.unknown_id, section.part
+        )
+
+
+class _AvroConfluentKey:
+    section = AvroConfluentKeySection
+
+    def decoder(self, key: AvroConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import AvroPayloads
+
+        return ConfluentDecoder(reference, folder, AvroPayloads(), _subjects(key, "key"), unknown_id=key.unknown_id, part=key.part)
+
+
+class _JsonSchemaConfluent:
+    section = JsonSchemaConfluentSection
+
+    def decoder(self, section: JsonSchemaConfluentSection, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+
+        return ConfluentDecoder(section.schema_, folder, _json(section), Subjects(), section.on_null, part=section.part)
+
+
+class _JsonSchemaConfluentKey:
+    section = JsonSchemaConfluentKeySection
+
+    def decoder(self, key: JsonSchemaConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+
+        return ConfluentDecoder(reference, folder, _json(key), Subjects(part="key"), part=key.part)
+
+
+def _subjects(options: RegistryOptions, part: Literal["key", "value"]) -> Subjects:
+    from ingest.decode.confluent.decoder import Subjects
+
+    return Subjects(options.subject_name_strategy, options.record_names, part)
+
+
+def _json(options: JsonOptions) -> Payloads:
+    from ingest.decode.confluent.payloads import JsonPayloads
+    from ingest.decode.json.values import Reading
+
+    return JsonPayloads(options.unknown, Reading(options.timestamps, lenient=options.coerce == "lenient"))
+
+
+AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _AvroConfluent()
+AVRO_CONFLUENT_KEY: KeyKind[AvroConfluentKeySection] = _AvroConfluentKey()
+JSON_SCHEMA_CONFLUENT: FormatKind[JsonSchemaConfluentSection] = _JsonSchemaConfluent()
+JSON_SCHEMA_CONFLUENT_KEY: KeyKind[JsonSchemaConfluentKeySection] = _JsonSchemaConfluentKey()
