@@ -83,7 +83,7 @@ def _client(registry: Registry, _process: int) -> Any:
         what = f"The settings of the schema registry {registry.url} can't be used: {type(error).__name__}"
         raise SpecError(what, "spec", "See that the files of ca, certificate and key can be read and belong together.") from None
     session = client._rest_client.session  # noqa: SLF001  # it offers no other way to bound an answer
-    session.headers["Accept-Encoding"] = "identity"
+    session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})  # kept open, a connection would be nobody's to close
     session.event_hooks = {"response": [_bound]}
     return client
 
@@ -237,6 +237,7 @@ class _Questions:
         return self._no_answer(what, f"{status}{moved}" + (f": {said}" if said else ""))
 
     def _no_answer(self, what: str, why: str) -> UnreachableError:
+        self._client.clear_caches()  # it keeps whatever it could read, however little of a schema that was
         return UnreachableError(f"The schema registry {self._registry.url} was asked for {what}: {why}", "decode", _DO)
 
     def _too_large(self, what: str) -> RefusedError:

@@ -28,13 +28,24 @@ _LENGTH_MAX = 8 << 20
 
 @dataclass(frozen=True)
 class Fault:
-    """What a path answers instead of the truth: a status, headers and bytes; `seconds`: after a wait; `closes`: not at all."""
+    """What a path answers instead of the truth: a status, headers and bytes.
+
+    `seconds`: after a wait; `drip`: byte by byte, with so many seconds between; `closes`: not at all.
+    """
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    drip: float = 0.0
     closes: bool = False
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of who has hung up."""
 
 
 @dataclass
@@ -59,8 +70,7 @@ class RegistryServer:
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[_Version]] = {}
         self._stopping = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", port), self._handler())
         self._thread: threading.Thread | None = None
 
     @property
@@ -203,9 +213,9 @@ class RegistryServer:
                 server.asked.append(url.path)
                 fault = server.ill.get(url.path)
                 if fault is not None:
-                    server._wait(fault.seconds)
+                    server._stopping.wait(fault.seconds)
                     if not fault.closes:
-                        self._send(fault.status, fault.body, fault.headers)
+                        self._send(fault.status, fault.body, fault.headers, fault.drip)
                     else:
                         self.close_connection = True
                     return
@@ -218,21 +228,23 @@ class RegistryServer:
                     status, document = 422, {"error_code": 42201, "message": "Invalid JSON"}
                 self._send(status, json.dumps(document).encode(), {})
 
-            def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+            def _send(self, status: int, body: bytes, headers: Mapping[str, str], drip: float = 0.0) -> None:
                 try:
                     self.send_response(status)
                     self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
                     for name, value in {"Content-Length": str(len(body)), **headers}.items():
                         self.send_header(name, value)
                     self.end_headers()
-                    self.wfile.write(body)
+                    for drop in (body[i : i + 1] for i in range(len(body))) if drip else (body,):
+                        if drip and server._stopping.wait(drip):
+                            break
+                        self.wfile.write(drop)
+                    if len(body) < int(headers.get("Content-Length", 0)):
+                        self.close_connection = True  # there is no more
                 except OSError:  # who asked has gone
                     self.close_connection = True
 
         return Handler
-
-    def _wait(self, seconds: float) -> None:
-        self._stopping.wait(seconds)
 
 
 def _no_subject(subject: str) -> tuple[int, Any]:
