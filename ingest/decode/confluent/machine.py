@@ -29,7 +29,7 @@ _TOLD_MAX = 300
 
 
 @dataclass(frozen=True)
-class Behind:
+class PassBehind:
     """A pass over what lies behind the frames."""
 
     pass_: Any

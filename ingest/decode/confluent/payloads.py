@@ -33,14 +33,14 @@ class AvroPayloads:
         from ingest.decode.avro.resolve import resolved  # noqa: PLC0415  # as above
         from ingest.decode.avro.schema import parse_schema  # noqa: PLC0415  # as above
         from ingest.decode.avro.strict import StrictAvro  # noqa: PLC0415  # as above
-        from ingest.decode.confluent.machine import Behind, StrictBehind  # noqa: PLC0415  # as above
+        from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
 
         assert schema is not None
         only = columns.columns[0].name if len(columns.columns) == 1 else None
         written = parse_schema(schema.text, "the registry", [text for _, text in schema.references], only)
         read = resolved(written, columns)
         fast, strict = AvroPass(read, columns), StrictAvro(read, columns)
-        return Machine(columns.arrow_schema, Behind(fast, frame.skip), StrictBehind(strict, frame.skip))
+        return Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class JsonPayloads:
 
     def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns) -> Machine:
         """See `Payloads.machine`."""
-        from ingest.decode.confluent.machine import Behind, StrictBehind  # noqa: PLC0415  # as above
+        from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
         from ingest.decode.json.onepass import OnePass  # noqa: PLC0415  # as above
         from ingest.decode.json.strict import Strict  # noqa: PLC0415  # as above
 
         assert schema is None
         fast, strict = OnePass(columns, self.unknown, self.reading), Strict(columns, self.unknown, self.reading)
-        return Machine(columns.arrow_schema, Behind(fast, frame.skip), StrictBehind(strict, frame.skip))
+        return Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
