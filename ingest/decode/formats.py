@@ -33,7 +33,8 @@ DecodeSection = Annotated[FormatSection, OfItsKind("format", "json", FORMATS)]
 
 def asks_registry(written: Mapping[str, Any]) -> bool:
     """Whether a section, of values or of keys, is of a format that asks a schema registry."""
-    return written.get("format") in ASKING
+    name = written.get("format")
+    return isinstance(name, str) and name in ASKING
 
 
 def make_decoder(section: FormatSection, folder: Path) -> Decoder:

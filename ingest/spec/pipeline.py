@@ -20,6 +20,7 @@ from ingest.registry.client import Registry
 from ingest.sinks.kinds import SinkOfItsKind
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
+from ingest.spec.registry import registry_of
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
@@ -114,7 +115,7 @@ class PipelineSpec(Section):
     def registry(self) -> Registry | None:
         """The schema registry that its messages name their schemas of: the source's own, or the named cluster's."""
         found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
-        return None if found is None else found.registry(self.folder)
+        return None if found is None else registry_of(found, self.folder)
 
     def sink_path(self) -> str:
         """Where the table is, as its kind says it."""

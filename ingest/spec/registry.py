@@ -74,11 +74,15 @@ class RegistrySpec(Section):
             if plain and written.get(name) is not None:
                 yield (name,), "would be ignored: url must be https"
 
-    def registry(self, folder: Path) -> Registry:
-        """What asks it. `folder`: what files are relative to."""
-        ca, certificate, key = (None if file is None else absolute(file, folder) for file in (self.ca, self.certificate, self.key))
-        seconds = self.timeout.total_seconds()
-        return Registry(self.url, self.username, self.password, ca, certificate, key, self.key_password, seconds, self.retries)
+
+def registry_of(registry: RegistrySpec, folder: Path) -> Registry:
+    """What asks a registry. `folder`: what files are relative to."""
+    files = (registry.ca, registry.certificate, registry.key)
+    ca, certificate, key = (None if file is None else absolute(file, folder) for file in files)
+    seconds = registry.timeout.total_seconds()
+    return Registry(
+        registry.url, registry.username, registry.password, ca, certificate, key, registry.key_password, seconds, registry.retries
+    )
 
 
 def _host(url: str) -> str | None:

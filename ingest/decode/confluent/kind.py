@@ -15,7 +15,9 @@ from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 
 if TYPE_CHECKING:
-    from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads, Subjects
+    from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads, Strategy, Subjects
+    from ingest.decode.json.strict import Unknown
+    from ingest.decode.timestamps import TimestampForm
 
 _SCHEMA = "The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
 _ON_NULL = "What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
@@ -87,8 +89,9 @@ class _AvroConfluent:
         from ingest.decode.confluent.payloads import AvroPayloads
 
         return ConfluentDecoder(
-            section.schema_, folder, AvroPayloads(), _subjects(section, "value"), section.on_null, section.unknown_id, section.part
-        )
+            section.schema_, folder, AvroPayloads(), _subjects("value", section.subject_name_strategy, section.record_names),
+            section.on_null, section.unknown_id, section.part,
+        )  # fmt: skip
 
 
 class _AvroConfluentKey:
@@ -98,7 +101,8 @@ class _AvroConfluentKey:
         from ingest.decode.confluent.decoder import ConfluentDecoder
         from ingest.decode.confluent.payloads import AvroPayloads
 
-        return ConfluentDecoder(reference, folder, AvroPayloads(), _subjects(key, "key"), unknown_id=key.unknown_id, part=key.part)
+        subjects = _subjects("key", key.subject_name_strategy, key.record_names)
+        return ConfluentDecoder(reference, folder, AvroPayloads(), subjects, unknown_id=key.unknown_id, part=key.part)
 
 
 class _JsonSchemaConfluent:
@@ -107,7 +111,8 @@ class _JsonSchemaConfluent:
     def decoder(self, section: JsonSchemaConfluentSection, folder: Path) -> ConfluentDecoder:
         from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 
-        return ConfluentDecoder(section.schema_, folder, _json(section), Subjects(), section.on_null, part=section.part)
+        payloads = _json(section.unknown, section.timestamps, section.coerce)
+        return ConfluentDecoder(section.schema_, folder, payloads, Subjects(), section.on_null, part=section.part)
 
 
 class _JsonSchemaConfluentKey:
@@ -116,20 +121,21 @@ class _JsonSchemaConfluentKey:
     def decoder(self, key: JsonSchemaConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
         from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 
-        return ConfluentDecoder(reference, folder, _json(key), Subjects(part="key"), part=key.part)
+        payloads = _json(key.unknown, key.timestamps, key.coerce)
+        return ConfluentDecoder(reference, folder, payloads, Subjects(part="key"), part=key.part)
 
 
-def _subjects(options: RegistryOptions, part: Literal["key", "value"]) -> Subjects:
+def _subjects(part: Literal["key", "value"], strategy: Strategy, records: tuple[str, ...]) -> Subjects:
     from ingest.decode.confluent.decoder import Subjects
 
-    return Subjects(options.subject_name_strategy, options.record_names, part)
+    return Subjects(strategy, records, part)
 
 
-def _json(options: JsonOptions) -> Payloads:
+def _json(unknown: Unknown, timestamps: TimestampForm, coerce: str) -> Payloads:
     from ingest.decode.confluent.payloads import JsonPayloads
     from ingest.decode.json.values import Reading
 
-    return JsonPayloads(options.unknown, Reading(options.timestamps, lenient=options.coerce == "lenient"))
+    return JsonPayloads(unknown, Reading(timestamps, lenient=coerce == "lenient"))
 
 
 AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _AvroConfluent()
