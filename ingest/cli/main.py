@@ -13,8 +13,9 @@ from typing import Annotated
 
 import typer
 
+from ingest.cli.arguments import Connect, Debug, Json, NextOrWindow, RequestText, Spec, TokenFile, WindowText, refuse_absent
+from ingest.cli.dead_commands import dead_app
 from ingest.cli.output import telling
-from ingest.errors import SpecError
 from ingest.model.source import Isolation
 
 app = typer.Typer(
@@ -25,29 +26,12 @@ app = typer.Typer(
 )  # fmt: skip
 broker_app = typer.Typer(no_args_is_help=True, help="A real single-node Kafka for development.")
 app.add_typer(broker_app, name="broker")
+app.add_typer(dead_app, name="dead")
 spark_app = typer.Typer(no_args_is_help=True, help="The Spark that windows run on.")
 app.add_typer(spark_app, name="spark")
 
-Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The pipeline's YAML file.", show_default=False)]
-_W = "The instant at which the window starts, or the micro-batch's number or name; START/END for several."
-WindowText = Annotated[str, typer.Option("--window", metavar="W", help=_W, show_default=False)]
-NextOrWindow = Annotated[
-    str | None, typer.Option("--window", metavar="W", help=f"{_W} Left out: the next micro-batch.", show_default=False)
-]
-RequestText = Annotated[
-    str | None, typer.Option("--request", help="The same text makes a repeated command one and the same.", show_default=False)
-]
-
-_A = "Run on a Spark that is up: sc://HOST:PORT, as `windrow spark run` says it."
-Connect = Annotated[str | None, typer.Option("--connect", metavar="ADDRESS", help=_A, show_default=False)]
-_T = "Holds the token that the server asks for."
-TokenFile = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help=_T, show_default=False)]
-
 SAMPLE = 500
 """So many messages of each topic-partition `init` looks at, unless told."""
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
 
 
 def _version(wanted: bool) -> None:
@@ -56,14 +40,6 @@ def _version(wanted: bool) -> None:
 
         typer.echo(f"windrow {metadata.version('windrow')}")
         raise typer.Exit
-
-
-def _look(spec: Path) -> None:
-    """Whether the file is there, before seconds go into loading Spark and Arrow."""
-    if spec.is_dir():
-        raise SpecError(f"The spec {spec} is a folder", "spec", f"Name the file in it, such as {spec / 'defs.yaml'}.")
-    if not spec.is_file():
-        raise SpecError(f"The spec {spec} can't be read: there is no such file", "spec", "Give the path of a pipeline's YAML file.")
 
 
 def _refuse_token_alone(connect: str | None, token_file: Path | None) -> None:
@@ -113,7 +89,7 @@ def init(
 def plan(spec: Spec, window: NextOrWindow = None, json: Json = False, debug: Debug = False) -> None:
     """Show what a run would read, and how each offset was found; freezes and writes nothing."""
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli.running import show_plan
 
         show_plan(output, spec, window)
@@ -135,7 +111,7 @@ def run(
         raise typer.BadParameter("--drain and --window exclude each other")
     _refuse_token_alone(connect, token_file)
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli.running import connected, run_windows
 
         with connected(connect, token_file) as engine:
@@ -156,7 +132,7 @@ def replay(
     """Replace committed windows: the same offsets again, with today's schema. A window that isn't committed yet is committed."""
     _refuse_token_alone(connect, token_file)
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli.running import connected, replay_windows
 
         with connected(connect, token_file) as engine:
@@ -179,7 +155,7 @@ def rebase(
     What a POSITION can be is said by: windrow peek --help
     """
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli.running import rebase_pipeline
 
         rebase_pipeline(output, spec, start, yes=yes)
@@ -191,7 +167,7 @@ def rebind(
 ) -> None:  # fmt: skip
     """Show what going on means after the table was moved, or lost for good, and with --yes record it."""
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli.running import rebind_pipeline
 
         rebind_pipeline(output, spec, yes=yes)
@@ -218,7 +194,7 @@ def peek(
     ?fail, ?earliest or ?latest says what if there is no answer, as in committed:GROUP?earliest
     """
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli.looking import PeekRequest, peek_messages
 
         peek_messages(output, spec, PeekRequest(start, stop, limit, topic, isolation, out))
@@ -233,7 +209,7 @@ def lag(
 ) -> None:
     """Show how far the table is behind the topics, in messages and in time."""
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli.looking import show_lag
 
         show_lag(output, spec, publishing=publish)
@@ -243,26 +219,16 @@ def lag(
 def show(
     spec: Spec,
     window: Annotated[str | None, typer.Option("--window", metavar="W", help="Only these windows.", show_default=False)] = None,
-    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead of windows.")] = False,
-    attempt: Annotated[str | None, typer.Option(help="With --dead: of this attempt, which was refused.", show_default=False)] = None,
-    payload: Annotated[bool, typer.Option("--payload", help="With --dead: keys and values too.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the committed windows, or their dead letters."""
-    if (payload or attempt) and not dead:
-        raise typer.BadParameter("--payload and --attempt go with --dead")
-    if attempt and not window:
-        raise typer.BadParameter("--attempt goes with --window")
+    """Show the committed windows."""
     with telling(json=json, debug=debug) as output:
-        _look(spec)
-        from ingest.cli.showing import show_dead, show_windows
+        refuse_absent(spec)
+        from ingest.cli.showing import show_windows
 
-        if dead:
-            show_dead(output, spec, window, attempt, limit, payload=payload)
-        else:
-            show_windows(output, spec, window, limit)
+        show_windows(output, spec, window, limit)
 
 
 @app.command()
@@ -282,7 +248,7 @@ def verify(
     if deep and restore_receipts:
         raise typer.BadParameter("--deep and --restore-receipts exclude each other")
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli import showing
 
         if restore_receipts:
@@ -308,7 +274,7 @@ def sweep(
     so its commit is refused, and its window can be run again.
     """
     with telling(json=json, debug=debug) as output:
-        _look(spec)
+        refuse_absent(spec)
         from ingest.cli.sweeping import sweep_files
 
         sweep_files(output, spec, older_than, yes=yes)

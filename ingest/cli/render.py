@@ -204,7 +204,7 @@ def refused_lines(refused: Mapping[str, str], spec: Path, *, above: bool) -> lis
     """What a person should know of windows (key -> newest attempt) whose dead letters aren't committed; `above`: those stand above."""
     if above:
         return [Text(f"{key} is not committed; these are of its newest attempt, {attempt}.") for key, attempt in sorted(refused.items())]
-    return [Text(f"{key} is not committed; see what was refused: windrow show {spec} --dead --window {key}") for key in sorted(refused)]
+    return [Text(f"{key} is not committed; see what was refused: windrow dead show {spec} --window {key}") for key in sorted(refused)]
 
 
 def _shown(value: bytes | None) -> str:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 from rich.text import Text
 
 from ingest.assemble import assemble_to_look, open_table
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.model.receipt import Committed
-from ingest.model.window import Window
-from ingest.operate.dead_letters import read_dead, refused_attempts
 from ingest.run.binding import refuse_other_table
 from ingest.spec.load import load_spec
 from ingest.spec.windows import windows_named
@@ -27,26 +22,6 @@ class ShownWindows(msgspec.Struct):
     pipeline: str
     windows: list[Committed]
     left_out: bool
-
-
-class RefusedAttempt(msgspec.Struct, frozen=True):
-    """The newest attempt at a window that isn't committed, of which there are dead letters."""
-
-    window: str
-    attempt: str
-
-
-class ShownDead(msgspec.Struct):
-    """The document of `show --dead`. Keys and values, where asked for, are base64. `left_out`: whether there are more beyond the limit.
-
-    `refused`: of the windows asked for those that aren't committed and have dead letters all the same. They are among `dead` if the
-    window was named.
-    """
-
-    pipeline: str
-    dead: list[render.DeadLetter]
-    left_out: bool
-    refused: list[RefusedAttempt] = []
 
 
 def show_windows(output: Output, path: Path, text: str | None, limit: int) -> None:
@@ -62,38 +37,6 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
     left = [Text(f"{older} older ones are not shown (--limit)")] if older else []
     table = render.window_table(shown) if shown else Text(f"Nothing is committed {'yet' if text is None else f'in {text}'}.")
     output.show(ShownWindows(spec.id, shown, left_out=older > 0), table, *left)
-
-
-def show_dead(output: Output, path: Path, text: str | None, attempt: str | None, limit: int, *, payload: bool) -> None:
-    """Dead letters of the windows asked for, or of all committed ones that have any.
-
-    Of the attempt that is committed; of a window that isn't, of the newest one; or of the `attempt` that is named.
-    """
-    spec = load_spec(path)
-    asked = None if text is None else windows_named(spec, text)
-    sink, dead_letters = open_table(spec)
-    windows = sorted(c.receipt.window for c in sink.receipts() if c.receipt.counts.dead) if asked is None else asked
-    refused = refused_attempts(sink, dead_letters, asked) if attempt is None else {}
-    attempts = [(w, attempt or refused.get(w.key)) for w in windows]
-    tables = (read_dead(sink, dead_letters, window, limit + 1, of) for window, of in attempts)
-    rows = zip((window for window, _ in attempts), tables, strict=True)
-    found = list(islice(_letters(rows, payload=payload), limit + 1))
-    letters, more = found[:limit], len(found) > limit
-    lines = [Text("There are more, which are not shown (--limit)")] if more else []
-    lines += render.refused_lines(refused, path, above=asked is not None)
-    table = render.dead_table(letters, payload=payload) if letters else Text(_no_dead(text, attempt))
-    of = [RefusedAttempt(*one) for one in sorted(refused.items())]
-    output.show(ShownDead(spec.id, letters, more, of), table, *lines)
-
-
-def _no_dead(text: str | None, attempt: str | None) -> str:
-    of = "" if attempt is None else f" of attempt {attempt}"
-    return f"There are no dead letters{of}{'' if text is None else f' in {text}'}."
-
-
-def _letters(tables: Iterable[tuple[Window, pa.Table]], *, payload: bool) -> Iterator[render.DeadLetter]:
-    for window, rows in tables:
-        yield from render.dead_letters(window, rows.to_pylist(), payload=payload)
 
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:

@@ -15,7 +15,7 @@ from ingest.decode.shared.headers import last_values
 from ingest.decode.text import as_text
 from ingest.errors import BugError, SpecError
 from ingest.model.writer_schema import WriterSchema
-from ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Refusal
+from ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
 from ingest.ports.schemas import SchemaRegistry, Tell, UsesSchemas
 from ingest.schema.columns import Columns
 from ingest.schema.load import model_now
@@ -32,7 +32,8 @@ class ComposedDecoder:
     What becomes of a message is asked of the key, the headers and the value, in this order, and the first that refuses it says why. `key`
     is given messages whose values are their keys, and makes at most one row of each; its columns are those that `fields` names in the
     model, in order. Where the value has one of them too, both must be equal. `headers`: pairs of a column and the header it comes from.
-    `part`: which of the model's columns the value has.
+    `part`: which of the model's columns the value has. `primary_key`: the columns by which rows are taken out of the table, none if none
+    are. A message without a value does so, whatever its headers are, where they all come from the key; else it is the value's to judge.
     """
 
     reference: str
@@ -42,6 +43,7 @@ class ComposedDecoder:
     fields: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     part: Part = WHOLE
+    primary_key: tuple[str, ...] = ()
 
     @property
     def columns(self) -> Columns:
@@ -106,7 +108,7 @@ class ComposedDecoder:
         schema = self.columns.arrow_schema
         of_value = self.value.columns.arrow_schema.names
         key = None if self.key is None else _Keys(_opened(self.key, tell), self.fields)
-        return _Composer(schema, _opened(self.value, tell), of_value, key, self.headers).decode
+        return _Composer(schema, _opened(self.value, tell), of_value, key, self.headers, self.primary_key).decode
 
 
 def _opened(part: Decoder, tell: Tell) -> Decode:
@@ -142,20 +144,24 @@ class _Composer:
     """What the recipe builds. `of_value`: the columns that the value has."""
 
     def __init__(
-        self, schema: pa.Schema, value: Decode, of_value: Sequence[str], key: _Keys | None, headers: Sequence[tuple[str, str]]
+        self, schema: pa.Schema, value: Decode, of_value: Sequence[str], key: _Keys | None, headers: Sequence[tuple[str, str]],
+        primary_key: Sequence[str],
     ) -> None:  # fmt: skip
         self._schema = schema
         self._value = value
         self._of_value = of_value
         self._key = key
         self._headers = headers
+        self._primary_key = list(primary_key)
+        self._of_key = bool(primary_key) and key is not None and set(primary_key) <= set(key.fields)
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
         before = _every(messages.num_rows) if self._key is None else self._key.decoded(messages)
+        before, tombstones = self._without_tombstones(before, messages)
         before = self._with_headers(before, messages)
         every = len(before.row_index) == messages.num_rows
-        after = self._value(messages if every else messages.take(before.row_index))
+        after = self._with_keys(self._value(messages if every else messages.take(before.row_index)), before.rows)
         made_from = after.row_index.to_numpy()
         beside = before.rows if _is_range(made_from, before.rows.num_rows) else before.rows.take(after.row_index)
         columns = {
@@ -164,8 +170,25 @@ class _Composer:
         }
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
         refused = after if every else _numbered(after, before.row_index)
-        whole = replace(_joined(refused, before), rows=rows)
+        whole = replace(_joined(refused, before), rows=rows, deletes=_both(tombstones, refused.deletes))
         return whole.refused(KEY, list(self._disagreeing(beside, after.rows)))
+
+    def _without_tombstones(self, before: Decoded, messages: pa.RecordBatch) -> tuple[Decoded, Deletes | None]:
+        """The messages that have a value, and what those without one delete; None, if that isn't asked for."""
+        if not self._of_key:
+            return before, None
+        empty = messages.column("value").is_null().take(before.row_index).to_numpy(zero_copy_only=False)
+        deletes = Deletes(before.rows.select(self._primary_key), before.row_index).kept(empty)
+        kept = pa.array(~empty)
+        return replace(before, rows=before.rows.filter(kept), row_index=before.row_index.filter(kept)), deletes
+
+    def _with_keys(self, after: Decoded, beside: pa.RecordBatch) -> Decoded:
+        """With whole primary keys in the value's deletes: what the value doesn't have of them, its message's key has."""
+        if after.deletes is None or after.deletes.keys.schema.names == self._primary_key:
+            return after
+        keys, index = after.deletes.keys, after.deletes.index
+        columns = [keys.column(n) if n in keys.schema.names else beside.column(n).take(index) for n in self._primary_key]
+        return replace(after, deletes=Deletes(pa.RecordBatch.from_arrays(columns, self._primary_key), index))
 
     def _with_headers(self, before: Decoded, messages: pa.RecordBatch) -> Decoded:
         """With a column for each header; without the messages that have none, or one that is no text, where that won't do."""
@@ -202,6 +225,12 @@ def _every(count: int) -> Decoded:
     return Decoded(rows, pa.array(np.arange(count, dtype=np.int64)), pa.array([], pa.int64()), none, none, none)
 
 
+def _both(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | None:
+    if tombstones is None or of_value is None:
+        return of_value if tombstones is None else tombstones
+    return tombstones.with_those(of_value)
+
+
 def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
     """Whether a row was made from each of so many, in order."""
     return len(index) == count and (not count or bool((index[1:] == index[:-1] + 1).all() and index[0] == 0))
@@ -209,7 +238,8 @@ def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
 
 def _numbered(decoded: Decoded, numbers: pa.Int64Array) -> Decoded:
     """The same with other numbers for the messages."""
-    return replace(decoded, row_index=numbers.take(decoded.row_index), dead_index=numbers.take(decoded.dead_index))
+    deletes = None if decoded.deletes is None else decoded.deletes.numbered(numbers)
+    return replace(decoded, row_index=numbers.take(decoded.row_index), dead_index=numbers.take(decoded.dead_index), deletes=deletes)
 
 
 def _joined(decoded: Decoded, before: Decoded) -> Decoded:

@@ -22,6 +22,9 @@ FORMATS = {
     "csv": "ingest.decode.csv.kind:CSV",
     "string": "ingest.decode.plain.kind:STRING",
     "raw": "ingest.decode.plain.kind:RAW",
+    "debezium-json": "ingest.decode.cdc.kind:DEBEZIUM_JSON",
+    "canal-json": "ingest.decode.cdc.kind:CANAL_JSON",
+    "maxwell-json": "ingest.decode.cdc.kind:MAXWELL_JSON",
 }
 
 ASKING = frozenset({"avro-confluent"})
@@ -37,21 +40,32 @@ def asks_registry(written: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and name in ASKING
 
 
-def make_decoder(section: FormatSection, folder: Path) -> Decoder:
-    """The decoder that a `decode` section asks for. `folder`: where the spec lies.
+def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, ...] = ()) -> Decoder:
+    """The decoder that a `decode` section asks for.
+
+    Args:
+        section: what the spec says.
+        folder: where it lies.
+        primary_key: the columns by which rows are to be taken out of the table; none, if it only grows. Change events take rows out, and so
+            does a message without a value whose key has all of these columns.
 
     Raises:
         SpecError: no decoder can be made of it.
     """
     kind: FormatKind[Any] = kind_at(FORMATS[section.format])
-    value = kind.decoder(section, folder)
+    value: Decoder = kind.decoder(section, folder)
+    if primary_key:
+        from ingest.ports.decoder import TellsDeletes  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+
+        mine = tuple(name for name in primary_key if name not in section.part.without)
+        value = value.with_deletes(mine) if isinstance(value, TellsDeletes) else value
     if section.schema_ is None or (section.key is None and not section.headers):
         return value
-    from ingest.decode.composed import ComposedDecoder  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+    from ingest.decode.composed import ComposedDecoder  # noqa: PLC0415  # as above
 
     headers = tuple(section.headers.items())
     if section.key is None:
-        return ComposedDecoder(section.schema_, folder, value, headers=headers, part=section.part)
+        return ComposedDecoder(section.schema_, folder, value, headers=headers, part=section.part, primary_key=primary_key)
     of_keys: KeyKind[Any] = kind_at(KEY_FORMATS[section.key.format])
     key = of_keys.decoder(section.key, section.schema_, folder)
-    return ComposedDecoder(section.schema_, folder, value, key, section.key.fields, headers, section.part)
+    return ComposedDecoder(section.schema_, folder, value, key, section.key.fields, headers, section.part, primary_key)

@@ -32,6 +32,7 @@ class _OfAnyForm:
     valid: int
     rows_: int | msgspec.UnsetType
     filtered_: int | msgspec.UnsetType
+    deletes_: int | msgspec.UnsetType
 
     @property
     def rows(self) -> int:
@@ -43,14 +44,19 @@ class _OfAnyForm:
         """Messages that became no row, and were neither refused nor dropped."""
         return self.filtered_ if isinstance(self.filtered_, int) else 0
 
+    @property
+    def deletes(self) -> int:
+        """Rows that the valid messages took out of the table by their keys, or would have if they had been there."""
+        return self.deletes_ if isinstance(self.deletes_, int) else 0
+
 
 class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     """What one task counted, by independent hands: the reader messages and bytes, the task verdicts and rows, the stager what it staged.
 
-    Each message that was `read` is counted once: `valid` messages became `rows`, at least one each; `dead` ones were refused; `dropped`
-    ones had no value and were to be passed over; `filtered` ones were fine and became no row. Of the `rows` and dead letters that the
-    stager was given it counted `rows_staged` and `dead_staged` by itself. Receipts of the first two forms leave `rows` and `filtered`
-    unset: they are of windows in which each valid message became one row.
+    Each message that was `read` is counted once: `valid` messages became `rows` and `deletes`, at least one each; `dead` ones were refused;
+    `dropped` ones had no value and were to be passed over; `filtered` ones were fine and became no row. Of the rows and deletes that the
+    stager was given it counted `rows_staged` by itself, and of the dead letters `dead_staged`. Receipts of the first two forms leave `rows`
+    and `filtered` unset: they are of windows in which each valid message became one row. `deletes` are unset where there can be none.
 
     `next_offset` is where the reader stood at the end; `missing` offsets of the range held no visible message, `aborted` of them were
     seen to be messages of aborted transactions, the rest are transaction markers or were compacted away. `skipped` offsets were not in the
@@ -87,6 +93,7 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     checksums: Checksums | msgspec.UnsetType = msgspec.UNSET
     rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
+    deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
     schemas: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -113,6 +120,7 @@ class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
     early: int = 0
     rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
+    deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
 
     @classmethod
     def total(cls, splits: Iterable[SplitCounts]) -> Counts:
@@ -131,6 +139,7 @@ class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
             early=sum(s.early for s in parts),
             rows_=sum(s.rows for s in parts),
             filtered_=sum(s.filtered for s in parts),
+            deletes_=sum(s.deletes for s in parts) if any(isinstance(s.deletes_, int) for s in parts) else msgspec.UNSET,
         )
 
 

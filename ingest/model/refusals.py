@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 KINDS = 10
 """How many kinds of one split are told apart; whatever else there is counts as `OTHERS`."""
 
 TOLD = 5
 """How many kinds one sentence names."""
+
+FIRST = 3
+"""So many of a stage's dead letters are told by their offsets."""
 
 OTHERS = "other reasons"
 
@@ -21,6 +26,15 @@ _INDEX = re.compile(r"\[\d+\]")
 
 Kinds = tuple[tuple[str, int], ...]
 """What was wrong, and how often; the most frequent first."""
+
+
+class RefusedAt(msgspec.Struct, frozen=True):
+    """The dead letters of one stage in one split: how many, what was wrong with them, and the offsets of the first few."""
+
+    stage: str
+    count: int
+    kinds: Kinds
+    first: tuple[int, ...] = ()
 
 
 def in_words(reason: str, detail: str | None) -> str:
@@ -42,21 +56,30 @@ def in_words(reason: str, detail: str | None) -> str:
 
 
 class Refusals:
-    """Counts the dead letters of one split. Its memory is bounded, however many kinds there are."""
+    """Counts the dead letters of one split, stage by stage. Its memory is bounded, however many kinds there are."""
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._kinds: dict[str, Counter[str]] = {}
+        self._first: dict[str, list[int]] = {}
 
-    def add(self, reasons: Iterable[str], details: Iterable[str | None]) -> None:
-        """Count one dead letter for each pair."""
-        for (reason, detail), count in Counter(zip(reasons, details, strict=True)).items():
+    def add(self, stages: Sequence[str], reasons: Iterable[str], details: Iterable[str | None], offsets: Sequence[int]) -> None:
+        """Count dead letters: the stage, reason, detail and offset of each."""
+        for (stage, reason, detail), count in Counter(zip(stages, reasons, details, strict=True)).items():
+            kinds = self._kinds.setdefault(stage, Counter())
             what = in_words(reason, detail)
-            known = what in self._counts or len(self._counts) < _COUNTED
-            self._counts[what if known else OTHERS] += count
+            known = what in kinds or len(kinds) < _COUNTED
+            kinds[what if known else OTHERS] += count
+        for stage, offset in zip(stages, offsets, strict=True):
+            first = self._first.setdefault(stage, [])
+            if len(first) < FIRST:
+                first.append(offset)
 
-    def kinds(self) -> Kinds:
-        """The most frequent kinds, at most `KINDS`, and all others together."""
-        return bounded(self._counts, KINDS)
+    def by_stage(self) -> tuple[RefusedAt, ...]:
+        """Each stage that refused any: the most frequent kinds, at most `KINDS`, and all others together."""
+        return tuple(
+            RefusedAt(stage, kinds.total(), bounded(kinds, KINDS), tuple(self._first[stage]))
+            for stage, kinds in sorted(self._kinds.items())
+        )
 
 
 def bounded(counts: Counter[str], most: int) -> Kinds:

@@ -6,7 +6,7 @@ import msgspec
 
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksum, SplitCounts
-from ingest.model.refusals import Kinds
+from ingest.model.refusals import RefusedAt
 from ingest.model.writer_schema import WriterSchema
 
 
@@ -26,14 +26,14 @@ class Staging(msgspec.Struct, frozen=True):
 class Staged(msgspec.Struct, frozen=True):
     """What one task staged: the committables of its rows and of its dead letters, none of which is visible yet.
 
-    `refused` says what was wrong with the dead letters, and how often (see `ingest.model.refusals`). It is for the error of a window that
-    is refused, so it is no part of the counts, which the receipt keeps for ever. `schemas`: the writers' schemas that the
-    task had to ask for.
+    `refused` says by stage how many dead letters there are, and what was wrong with them. Limits are held against it, and it is for the
+    error of a window that is refused, so it is no part of the counts, which the receipt keeps for ever. `schemas`: the writers' schemas
+    that the task had to ask for.
     """
 
     split: Split
     counts: SplitCounts
     rows: tuple[str, ...]
     dead: tuple[str, ...]
-    refused: Kinds = ()
+    refused: tuple[RefusedAt, ...] = ()
     schemas: tuple[WriterSchema, ...] = ()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ingest.model.receipt import Receipt
 from ingest.model.window import Window
+from ingest.operate.files import iso_instant, text_or_base64
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.sink import Sink
-from ingest.sinks.columns import DEAD_LETTERS
+from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 
 
 def read_dead(sink: Sink, store: DeadLetters, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
@@ -24,6 +29,64 @@ def read_dead(sink: Sink, store: DeadLetters, window: Window, limit: int | None 
             return DEAD_LETTERS.empty_table()
         attempt = committed.receipt.attempt
     return store.read(window, attempt, limit)
+
+
+PAYLOAD = ("key", "value", "headers")
+"""The columns of dead letters that hold what was sent."""
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """Some of a window's dead letters: those of a stage, those with a reason, or both; None: any."""
+
+    stage: str | None = None
+    reason: str | None = None
+
+    def may_be_in(self, receipt: Receipt) -> bool:
+        """Whether a window has any, as far as its receipt tells, which knows reasons alone."""
+        return receipt.counts.dead > 0 and (
+            self.reason is None or any(self.reason == reason for s in receipt.splits for reason, _ in s.reasons)
+        )
+
+    def among(self, letters: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of a batch."""
+        for column, wanted in (("stage", self.stage), ("reason", self.reason)):
+            if wanted is not None:
+                letters = letters.filter(pc.equal(letters[column].cast(pa.string()), wanted))
+        return letters
+
+
+def letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.RecordBatch]:
+    """An attempt's dead letters of a window, in batches of bounded size that have the columns of `DEAD_LETTERS` but for the window's.
+
+    Raises (when read on):
+        UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
+    """
+    for batch in store.contents(window):
+        mine = batch.filter(pc.equal(batch["attempt"].cast(pa.string()), attempt))
+        if mine.num_rows:
+            yield _as_now(mine)
+
+
+def _as_now(letters: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of today: a file may be older, and have fewer, or have been rewritten with other types for the same."""
+    there = set(letters.schema.names)
+    columns = [letters[f.name].cast(f.type) if f.name in there else pa.nulls(letters.num_rows, f.type) for f in DEAD_FILE]
+    return pa.RecordBatch.from_arrays(columns, schema=DEAD_FILE)
+
+
+def documents(letters: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Dead letters as JSON has them: instants in ISO's form, bytes as text where they are UTF-8."""
+    stamps = letters["_timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    plain = letters.set_column(letters.schema.get_field_index("_timestamp"), "_timestamp", stamps)
+    return [_document(letter) for letter in plain.to_pylist()]
+
+
+def _document(letter: dict[str, Any]) -> dict[str, Any]:
+    payload: dict[str, Any] = {name: text_or_base64(letter[name]) for name in ("key", "value") if name in letter}
+    if "headers" in letter:
+        payload["headers"] = [{"key": header["key"], "value": text_or_base64(header["value"])} for header in letter["headers"]]
+    stamp = letter["_timestamp"]
+    return letter | {"_timestamp": None if stamp is None else iso_instant(stamp)} | payload
 
 
 def refused_attempts(sink: Sink, store: DeadLetters, windows: Sequence[Window] | None = None) -> dict[str, str]:

@@ -6,24 +6,19 @@ ends (Flink's bounded source waits for a stopping offset that nobody may ever wr
 
 from __future__ import annotations
 
-import json
-import uuid
-from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ingest.errors import SpecError
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import AtLabel, Given, Initializer, Source
+from ingest.operate.files import iso_instant, text_or_base64, write_file
 from ingest.plan.positions import positions
 from ingest.plan.topics import Discovered, discover
 from ingest.ports.broker import ClusterView, OffsetAndEpoch
@@ -36,7 +31,6 @@ PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
 Messages = Callable[[Take], None]
 """Reads, and gives away one batch of messages after the other."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 200
 
 
@@ -106,45 +100,12 @@ def _read(
 
 
 def write_messages(messages: Messages, path: Path) -> int:
-    """Write messages to a file that is there whole or not at all, replacing one of that name; how many.
-
-    `.parquet` has the columns of `MESSAGES`. `.jsonl` has one of `documents` a line.
+    """Write messages to a file (`ingest.operate.files`); how many. A Parquet file has the columns of `MESSAGES`.
 
     Raises:
-        SpecError: the name ends otherwise, or its folder isn't there.
+        SpecError: it can't lie there, or be of that form.
     """
-    forms: dict[str, Callable[[Path], AbstractContextManager[Take]]] = {".parquet": _parquet, ".jsonl": _jsonl}
-    form = forms.get(path.suffix)
-    if form is None:
-        raise SpecError(f"{path.name} is neither a .parquet nor a .jsonl file", "stage", "Name one of the two: the ending says the form.")
-    if not path.parent.is_dir():
-        raise SpecError(f"There is no folder {path.parent}", "stage", "Make it, or name another.")
-    part, count = path.with_name(f".{path.name}.{uuid.uuid4().hex}"), 0
-    try:
-        with form(part) as write:
-
-            def take(batch: pa.RecordBatch) -> None:
-                nonlocal count
-                write(batch)
-                count += batch.num_rows
-
-            messages(take)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return count
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Take]:
-    with pq.ParquetWriter(path, MESSAGES, compression="zstd") as writer:
-        yield writer.write_batch
-
-
-@contextmanager
-def _jsonl(path: Path) -> Iterator[Take]:
-    with path.open("x", encoding="utf-8") as file:
-        yield lambda batch: file.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents(batch))
+    return write_file(path, MESSAGES, documents, messages)
 
 
 def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -162,27 +123,14 @@ def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     stamps = batch.column("timestamp")
     plain = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", stamps.cast(pa.int64()))
     return [
-        message | {"timestamp": _instant(message["timestamp"]) if inside else message["timestamp"]}
+        message | {"timestamp": iso_instant(message["timestamp"]) if inside else message["timestamp"]}
         for message, inside in zip(plain.to_pylist(), in_calendar(stamps).to_pylist(), strict=True)
     ]
 
 
-def _instant(millis: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _document(message: dict[str, Any]) -> dict[str, Any]:
-    headers = [{"key": header["key"], "value": _json(header["value"])} for header in message["headers"]]
-    return message | {"key": _json(message["key"]), "value": _json(message["value"]), "headers": headers}
-
-
-def _json(value: bytes | None) -> str | dict[str, str] | None:
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(value).decode()}
+    headers = [{"key": header["key"], "value": text_or_base64(header["value"])} for header in message["headers"]]
+    return message | {"key": text_or_base64(message["key"]), "value": text_or_base64(message["value"]), "headers": headers}
 
 
 # ---------------------------------------------------------------------------------------------------------------------------- people

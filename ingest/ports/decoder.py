@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -29,16 +29,47 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Deletes:
+    """Rows that messages take out of a table with a primary key.
+
+    `keys` has the columns of the primary key alone; `index` (int64, ascending) says for each of its rows the message that it came from.
+    """
+
+    keys: pa.RecordBatch
+    index: pa.Int64Array
+
+    def kept(self, mask: npt.NDArray[np.bool_]) -> Deletes:
+        """Some of them."""
+        chosen = pa.array(mask)
+        return Deletes(self.keys.filter(chosen), self.index.filter(chosen))
+
+    def numbered(self, numbers: pa.Int64Array) -> Deletes:
+        """The same with other numbers for the messages."""
+        return replace(self, index=numbers.take(self.index))
+
+    def with_those(self, other: Deletes) -> Deletes:
+        """Both, in the order of the messages; of one message these come first."""
+        order = pa.array(np.argsort(np.concatenate([self.index.to_numpy(), other.index.to_numpy()]), kind="stable"))
+        keys = [
+            pa.concat_arrays([mine, other.keys.column(name)]).take(order)
+            for name, mine in zip(self.keys.schema.names, self.keys.columns, strict=True)
+        ]
+        return Deletes(pa.RecordBatch.from_arrays(keys, schema=self.keys.schema), pa.concat_arrays([self.index, other.index]).take(order))
+
+
+@dataclass(frozen=True)
 class Decoded:
     """What became of a batch of messages. Each of them is in exactly one place.
 
     - it has rows: in `row_index` (int64, ascending), which says for each of `rows` the message that it came from, once or several times;
+    - it takes rows out of the table, in `deletes`, and may have rows besides: in one message deletes count before rows;
     - it was refused: in `dead_index` (int64, ascending, each once), with the stage that refused it (one of `STAGES`), a short
       reason to count by, and a detail free of payload;
     - it has no value, and the spec says that such messages are only counted: in `dropped`;
     - it is fine and stands for no row: in `filtered`.
 
-    `rows` has the Arrow schema of the columns that whoever made this promises.
+    `rows` has the Arrow schema of the columns that whoever made this promises. `deletes` is None where nobody asked for any
+    (`TellsDeletes`): the table has no primary key.
     """
 
     rows: pa.RecordBatch
@@ -49,23 +80,29 @@ class Decoded:
     dead_detail: pa.StringArray
     dropped: int = 0
     filtered: int = 0
+    deletes: Deletes | None = None
 
     @property
     def valid(self) -> int:
-        """How many messages have rows."""
+        """How many messages have rows or deletes."""
         index = self.row_index.to_numpy()
+        if self.deletes is not None and len(self.deletes.index):
+            index = np.sort(np.concatenate([index, self.deletes.index.to_numpy()]))
         return int(np.count_nonzero(np.diff(index))) + 1 if len(index) else 0
 
     def with_rows(self, rows: pa.RecordBatch, made_from: npt.NDArray[np.intp]) -> Decoded:
         """The same messages with other rows: `made_from` (ascending) says for each new row the old one that it was made from.
 
-        A message that loses all of its rows by that is filtered.
+        A message that loses all of its rows by that is filtered, unless it has deletes: those stay.
         """
         changed = replace(self, rows=rows, row_index=self.row_index.take(pa.array(made_from, pa.int64())))
         return replace(changed, filtered=self.filtered + self.valid - changed.valid)
 
     def refused(self, stage: str, refusals: Sequence[Refusal]) -> Decoded:
-        """The same with the messages of some rows refused: whole messages, each for the first of its rows that is named, and first why."""
+        """The same with the messages of some rows refused: whole messages, each for the first of its rows that is named, and first why.
+
+        Whole messages: with their other rows, and their deletes.
+        """
         positions = np.concatenate([np.zeros(0, np.intp), *(r.rows for r in refusals)])
         if not len(positions):
             return self
@@ -86,11 +123,23 @@ class Decoded:
         dead_index, dead_stage, dead_reason, dead_detail = letters
         kept = ~np.isin(index, dead)
         rows, row_index = self.rows.filter(pa.array(kept)), pa.array(index[kept], pa.int64())
-        return Decoded(rows, row_index, dead_index, dead_stage, dead_reason, dead_detail, self.dropped, self.filtered)
+        deletes = None if self.deletes is None else self.deletes.kept(~np.isin(self.deletes.index.to_numpy(), dead))
+        return Decoded(rows, row_index, dead_index, dead_stage, dead_reason, dead_detail, self.dropped, self.filtered, deletes)
 
 
 Decode = Callable[[pa.RecordBatch], Decoded]
 """The verdict on each message of a `MESSAGES` batch, of at most some 65,536 messages."""
+
+
+@runtime_checkable
+class TellsDeletes(Protocol):
+    """What a decoder has besides whose messages say by themselves that a row is to be taken out: change events."""
+
+    def with_deletes(self, primary_key: tuple[str, ...]) -> Decoder:
+        """The same decoder, whose verdicts all have `deletes`: of these columns, in this order, all of which its rows have.
+
+        There may be none of them, where the message's key has the others. A decoder that isn't asked gives no deletes (None).
+        """
 
 
 class Decoder(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,12 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.label import label_text
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Counts, Receipt, SplitCounts
-from ingest.model.refusals import TOLD, bounded
+from ingest.model.refusals import FIRST, TOLD, RefusedAt, bounded
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.plan.splits import doubts
-from ingest.ports.decoder import Decoded
+from ingest.ports.decoder import STAGES, Decoded
+from ingest.spec.pipeline import LimitsSpec, StageLimits
 from ingest.windows.tiling import between
 
 SHOWN = 20
@@ -51,13 +53,17 @@ def refuse_misread(split: Split, messages: pa.RecordBatch, position: int) -> int
     return int(offsets[-1]) + 1
 
 
-def refuse_unplaced(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> None:
+def refuse_unplaced(split: Split, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool = False) -> None:
     """Each message of a batch is in exactly one place, and each row is some message's, in order: decoder and transforms against the reader.
+
+    `keyed`: whether rows may be taken out of the table, which so has a primary key.
 
     Raises:
         AccountingError: says what is wrong with the batch, and where it begins.
     """
     rows, dead = decoded.row_index.to_numpy(), decoded.dead_index.to_numpy()
+    deletes = np.zeros(0, np.int64) if decoded.deletes is None else decoded.deletes.index.to_numpy()
+    keys = 0 if decoded.deletes is None else decoded.deletes.keys.num_rows
     count, placed = messages.num_rows, decoded.valid + len(dead) + decoded.dropped + decoded.filtered
     parts = f"{decoded.valid} valid + {len(dead)} dead + {decoded.dropped} dropped + {decoded.filtered} filtered"
     problems = [
@@ -67,6 +73,10 @@ def refuse_unplaced(split: Split, messages: pa.RecordBatch, decoded: Decoded) ->
             (not _ascends(rows, count, 0), "rows are not in the order of the batch's messages"),
             (not _ascends(dead, count, 1), "dead letters are not in the order of the batch's messages, each once"),
             (len(dead) and np.isin(dead, rows).any(), "a message is a row and a dead letter"),
+            (len(deletes) != keys, f"{keys} deletes came with the messages of {len(deletes)}"),
+            (not _ascends(deletes, count, 0), "deletes are not in the order of the batch's messages"),
+            (len(dead) and np.isin(dead, deletes).any(), "a message is a delete and a dead letter"),
+            (len(deletes) and not keyed, f"{len(deletes)} deletes came for a table without a primary key"),
             (decoded.dropped < 0 or decoded.filtered < 0, "a count is negative"),
             (placed != count, f"of {count} messages {placed} were accounted for: {parts}"),
         )
@@ -107,8 +117,11 @@ def _refuse_split(c: SplitCounts) -> None:
         text
         for wrong, text in (
             (c.read != c.valid + c.dead + c.dropped + c.filtered, f"read {c.read} is not {_verdicts(c)}"),
-            (c.rows_staged != c.rows, f"{c.rows_staged} rows were staged of {c.rows} that {c.valid} valid messages became"),
-            (c.rows < c.valid, f"{c.valid} valid messages became {c.rows} rows, less than one each"),
+            (
+                c.rows_staged != c.rows + c.deletes,
+                f"{c.rows_staged} rows were staged of {_changes(c)} that {c.valid} valid messages became",
+            ),
+            (c.rows + c.deletes < c.valid, f"{c.valid} valid messages became {_changes(c)} rows, less than one each"),
             (c.dead_staged != c.dead, f"{c.dead_staged} dead letters were staged for {c.dead} refused messages"),
             (c.next_offset < c.stop, f"the reader stood at {c.next_offset}, before the stop {c.stop}"),
             (c.missing < 0, f"{c.read} messages were read and {c.skipped} offsets skipped of {c.stop - c.start}"),
@@ -122,31 +135,55 @@ def _refuse_split(c: SplitCounts) -> None:
         )  # fmt: skip
 
 
+def _changes(c: SplitCounts) -> str:
+    return f"{c.rows} + {c.deletes} deleted" if c.deletes else f"{c.rows}"
+
+
 def _verdicts(c: SplitCounts) -> str:
     return f"valid {c.valid} + dead {c.dead} + dropped {c.dropped} + filtered {c.filtered}"
 
 
-def refuse_too_many_dead(
-    window: Window, staged: Sequence[Staged], max_ratio: float | None, max_count: int | None, way_to_see: str
-) -> None:  # fmt: skip
-    """Hold the window's dead letters against its limits; None sets no limit.
+def refuse_too_many_dead(window: Window, staged: Sequence[Staged], limits: LimitsSpec, way_to_see: str) -> None:
+    """Hold the window's dead letters against the limits: all of them, then those of each stage.
 
     Raises:
-        DeadLetterLimitError: says what was wrong where in the documents, how often, and where the first one lies; never a payload.
+        DeadLetterLimitError: says what was wrong where in the documents, how often, and where the first ones lie; never a payload.
     """
     total = Counts.total(s.counts for s in staged)
-    over_ratio = max_ratio is not None and total.dead > max_ratio * total.read
-    over_count = max_count is not None and total.dead > max_count
+    refused = [(s.split.tp, one) for s in staged for one in s.refused]
+    first = next(([f"{s.split.tp}@{offset}"] for s in staged for offset, _ in s.counts.first_dead), [])
+    _refuse_beyond(window, _Refused(total.dead, total.read, [one for _, one in refused], first), limits, "limits", way_to_see)
+    for stage in STAGES:
+        ones = [(tp, one) for tp, one in refused if one.stage == stage]
+        first = [f"{tp}@{offset}" for tp, one in ones for offset in one.first][:FIRST]
+        found = _Refused(sum(one.count for _, one in ones), total.read, [one for _, one in ones], first, f" at stage {stage}")
+        _refuse_beyond(window, found, limits.of(stage), f"limits.{stage}", way_to_see)
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """Dead letters of a window that one limit is for: how many of how many messages, what was wrong, the first places; which they are."""
+
+    dead: int
+    read: int
+    refused: Sequence[RefusedAt]
+    first: Sequence[str]
+    which: str = ""
+
+
+def _refuse_beyond(window: Window, found: _Refused, limits: StageLimits | LimitsSpec, setting: str, way_to_see: str) -> None:
+    over_ratio = limits.max_dead_ratio is not None and found.dead > limits.max_dead_ratio * found.read
+    over_count = limits.max_dead_count is not None and found.dead > limits.max_dead_count
     if not over_ratio and not over_count:
         return
-    limit = f"limits.max_dead_ratio {max_ratio}" if over_ratio else f"limits.max_dead_count {max_count}"
+    limit = f"{setting}.max_dead_ratio {limits.max_dead_ratio}" if over_ratio else f"{setting}.max_dead_count {limits.max_dead_count}"
     kinds: Counter[str] = Counter()
-    for one in staged:
-        kinds.update(dict(one.refused))
+    for one in found.refused:
+        kinds.update(dict(one.kinds))
     told = "; ".join(f"{what} ({n})" for what, n in bounded(kinds, TOLD))
-    first = next((f" First: {s.split.tp}@{offset}." for s in staged for offset, _ in s.counts.first_dead), "")
+    first = f" First: {', '.join(found.first)}." if found.first else ""
     raise DeadLetterLimitError(
-        f"Window {window.key}: {total.dead} of {total.read} refused: {told}.{first} That is more than {limit} allows", "check",
+        f"Window {window.key}: {found.dead} of {found.read} refused{found.which}: {told}.{first} That is more than {limit} allows", "check",
         f"No row was committed. Look at them ({way_to_see}), mend the schema or the producer, or raise the limit, and run it again.",
     )  # fmt: skip
 

@@ -280,7 +280,9 @@ def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:
     plan, named = attempt.plan, (attempt.plan, attempt.generation, attempt.id)
     reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, attempt.on_loss)
     rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
-    return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), rows, dead, _late_bins(pipeline, plan.window))
+    keyed = pipeline.sink.promises.mode == "upsert"
+    late_bins = _late_bins(pipeline, plan.window)
+    return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), rows, dead, late_bins, keyed)
 
 
 def _late_bins(pipeline: Pipeline, window: Window) -> LateBins | None:
@@ -350,11 +352,10 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
         refuse_fewer(receipt, found.receipt)
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, receipt.attempt, staged)
-    limits = pipeline.spec.limits
-    way = f"windrow show SPEC --dead --window {receipt.window.key}"
+    way = f"windrow dead show SPEC --window {receipt.window.key}"
     if found is not None:  # else `show` takes the newest attempt by itself
         way += f" --attempt {receipt.attempt}"
-    refuse_too_many_dead(receipt.window, staged, limits.max_dead_ratio, limits.max_dead_count, way)
+    refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, way)
 
 
 def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:

@@ -26,6 +26,7 @@ from ingest.ports.schemas import UsesSchemas
 from ingest.ports.sink import Stager, StagerFactory
 from ingest.ports.transform import Transform
 from ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
+from ingest.schema.changes import changes, only_rows
 from ingest.schema.messages import in_calendar
 
 
@@ -45,7 +46,8 @@ class LateBins:
 class SplitTask:
     """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names.
 
-    `late_bins`: what the messages' timestamps are held against; None for a micro-batch, which has none.
+    `late_bins`: what the messages' timestamps are held against; None for a micro-batch, which has none. `keyed`: whether the table has a
+    primary key; then changes are staged, rows and deletes, instead of rows (`ingest.schema.changes`).
     """
 
     reader: Reader
@@ -54,6 +56,7 @@ class SplitTask:
     rows: StagerFactory
     dead: StagerFactory
     late_bins: LateBins | None = None
+    keyed: bool = False
 
     def __call__(self, split: Split) -> Staged:
         """Take one split through all steps in batches, so that memory doesn't grow with the window."""
@@ -61,12 +64,12 @@ class SplitTask:
         decode = self.decoder.open_telling(schemas.tell) if isinstance(self.decoder, UsesSchemas) else self.decoder.open()
         transform = self.transform.open()
         rows, dead = self.rows(split), self.dead(split)
-        tally = _Tally(split, self.late_bins)
+        tally = _Tally(split, self.late_bins, self.keyed)
 
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
             tally.add(messages, decoded)
-            _stage(rows, dead, messages, decoded)
+            _stage(rows, dead, messages, decoded, keyed=self.keyed)
             crash_point("write.middle")
 
         try:
@@ -80,16 +83,28 @@ class SplitTask:
         counts = tally.counts(summary, staged_rows, staged_dead)
         if isinstance(self.decoder, UsesSchemas):
             counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
-        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.kinds(), tuple(schemas.asked))
+        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage(), tuple(schemas.asked))
 
 
-def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
-    if decoded.rows.num_rows:
+def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
+    if keyed:
+        _stage_changes(rows, messages, decoded)
+    elif decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
         rows.add(decoded.rows, messages if one_each else messages.take(decoded.row_index))
     if len(decoded.dead_index):
         reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
         dead.add(reasons, messages.take(decoded.dead_index))
+
+
+def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
+    deletes = decoded.deletes
+    if deletes is None or not len(deletes.index):
+        changed, index = only_rows(decoded.rows), decoded.row_index
+    else:
+        changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
+    if changed.num_rows:
+        stager.add(changed, messages.take(index))
 
 
 @dataclass
@@ -114,9 +129,11 @@ class _Tally:
 
     split: Split
     late_bins: LateBins | None
+    keyed: bool
     stamped: npt.NDArray[np.int64] = field(init=False)
     position: int = field(init=False)
     rows: int = 0
+    deletes: int = 0
     valid: int = 0
     dead: int = 0
     dropped: int = 0
@@ -134,19 +151,20 @@ class _Tally:
 
     def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
         self.position = refuse_misread(self.split, messages, self.position)
-        refuse_unplaced(self.split, messages, decoded)
+        refuse_unplaced(self.split, messages, decoded, keyed=self.keyed)
         self.rows += decoded.rows.num_rows
+        self.deletes += 0 if decoded.deletes is None else decoded.deletes.keys.num_rows
         self.valid += decoded.valid
         self.dead += len(decoded.dead_index)
         self.dropped += decoded.dropped
         self.filtered += decoded.filtered
         reasons = decoded.dead_reason.to_pylist()
-        self.reasons.update(reasons)
-        self.refusals.add(reasons, decoded.dead_detail.to_pylist())
-        room = SHOWN - len(self.first_dead)
-        if reasons and room > 0:
-            offsets = messages.column("offset").take(decoded.dead_index.slice(0, room)).to_pylist()
-            self.first_dead += zip(offsets, reasons[:room], strict=True)
+        if reasons:
+            offsets = messages.column("offset").take(decoded.dead_index).to_pylist()
+            self.reasons.update(reasons)
+            self.refusals.add(decoded.dead_stage.to_pylist(), reasons, decoded.dead_detail.to_pylist(), offsets)
+            room = SHOWN - len(self.first_dead)
+            self.first_dead += zip(offsets[:room], reasons[:room], strict=True)
         self._stamps(messages.column("timestamp"))
 
     def _stamps(self, stamps: pa.Array) -> None:
@@ -182,4 +200,5 @@ class _Tally:
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
             late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
             checksums=Checksums(rows.checksum, dead.checksum), rows_=self.rows, filtered_=self.filtered,
+            deletes_=self.deletes if self.keyed else msgspec.UNSET,
         )  # fmt: skip

@@ -24,6 +24,8 @@ import pyarrow as pa
 from ingest.errors import SpecError
 from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
 
+_EPOCH = b"epoch"
+
 
 @dataclass(frozen=True)
 class Column:
@@ -35,6 +37,17 @@ class Column:
     epoch: str | None = None
     description: str | None = None
     constraints: tuple[str, ...] = ()
+
+
+def epoch_of(field: pa.Field) -> str | None:
+    """The unit of an integer timestamp that is a struct's field, as `Column.epoch`. No model says one; what is made of its columns can."""
+    stated = (field.metadata or {}).get(_EPOCH)
+    return None if stated is None else str(stated.decode())
+
+
+def field_of(column: Column) -> pa.Field:
+    """The column as a field of a struct, nullable, which keeps its epoch."""
+    return pa.field(column.name, column.type, metadata=None if column.epoch is None else {_EPOCH: column.epoch.encode()})
 
 
 @dataclass(frozen=True)

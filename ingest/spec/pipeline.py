@@ -37,8 +37,19 @@ def _pipeline_id(value: str) -> str:
     return value
 
 
+class StageLimits(Section):
+    """How many of a window's dead letters one stage may have refused, as a share of the messages read and as a number; None: any."""
+
+    max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
+        default=None, description="The share of a window's messages that this stage may refuse. `null`: any share."
+    )
+    max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
+        default=None, description="How many of a window's messages this stage may refuse. `null`: any number."
+    )
+
+
 class LimitsSpec(Section):
-    """How many dead letters a window may have, as a share of the messages read and as a number; None: any."""
+    """How many dead letters a window may have, as a share of the messages read and as a number; None: any. In all, and by stage."""
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
         default=0.01, description="The share of a window's messages that may be dead letters; with more it is refused. `null`: any share."
@@ -46,6 +57,18 @@ class LimitsSpec(Section):
     max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
         default=None, description="How many dead letters a window may have; with more it is refused. `null`: any number."
     )
+    key: StageLimits = Field(default=StageLimits(), description="Of messages whose key isn't of its format, or doesn't fit its columns.")
+    header: StageLimits = Field(default=StageLimits(), description="Of messages with a header that is a column and doesn't fit it.")
+    value: StageLimits = Field(default=StageLimits(), description="Of messages whose value isn't of its format.")
+    schema_: StageLimits = Field(
+        default=StageLimits(), alias="schema", description="Of messages whose value is of its format and doesn't fit the columns."
+    )
+    rules: StageLimits = Field(default=StageLimits(), description="Of messages that break a rule of the schema.")
+
+    def of(self, stage: str) -> StageLimits:
+        """Those of one of `ingest.ports.decoder.STAGES`."""
+        by_stage = {"key": self.key, "header": self.header, "value": self.value, "schema": self.schema_, "rules": self.rules}
+        return by_stage[stage]
 
 
 class PipelineSpec(Section):
@@ -65,7 +88,9 @@ class PipelineSpec(Section):
     window: WindowSpec = Field(description="The grid of windows, and when one is run.")
     decode: DecodeSection = Field(description="How a message's bytes become columns.")
     sink: SinkOfItsKind = Field(description="The table.")
-    limits: LimitsSpec = Field(default=LimitsSpec(), description="How many dead letters a window may have.")
+    limits: LimitsSpec = Field(
+        default=LimitsSpec(), description="How many dead letters a window may have: in all, and by the stage that refused them."
+    )
     metadata: Annotated[
         Mapping[str, str],
         PlainValidator(checked_metadata),

@@ -154,15 +154,16 @@ def _sums(receipt: Receipt) -> Iterator[str]:
         place = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
         if s.read != s.valid + s.dead + s.dropped + s.filtered:
             yield f"{place}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped {s.dropped} + filtered {s.filtered}"
-        if (s.rows_staged, s.dead_staged) != (s.rows, s.dead) or s.rows < s.valid:
-            yield f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {s.rows} rows of {s.valid} messages + {s.dead}"
+        changes = s.rows + s.deletes
+        if (s.rows_staged, s.dead_staged) != (changes, s.dead) or changes < s.valid:
+            yield f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {changes} rows of {s.valid} messages + {s.dead}"
         if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
             yield f"{place}: read {s.read} messages up to {s.next_offset}, skipped {s.skipped}"
     if sorted((s.topic, s.partition, s.start, s.stop) for s in receipt.splits) != sorted(
         (s.topic, s.partition, s.start, s.stop) for s in receipt.plan.splits
     ):
         yield f"window {key}: the counted splits are not the plan's"
-    names = ("read", "valid", "rows", "dead", "dropped", "filtered", "skipped")
+    names = ("read", "valid", "rows", "deletes", "dead", "dropped", "filtered", "skipped")
     if [getattr(total, n) for n in names] != [sum(getattr(s, n) for s in receipt.splits) for n in names]:
         yield f"window {key}: the totals are not the sums over its splits"
     if total.read + total.invisible + total.skipped != sum(s.stop - s.start for s in receipt.plan.splits):

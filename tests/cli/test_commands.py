@@ -296,10 +296,10 @@ def test_show_windows(stage: Stage) -> None:
 def test_show_nothing(stage: Stage) -> None:
     """Before the first run there is nothing to show, and that is no error."""
     assert stage.json("show", stage.spec) == {"pipeline": "things", "windows": [], "left_out": False}
-    assert stage.json("show", stage.spec, "--dead") == {"pipeline": "things", "dead": [], "left_out": False, "refused": []}
+    assert stage.json("dead", "show", stage.spec) == {"pipeline": "things", "dead": [], "left_out": False, "refused": []}
     assert "Nothing is committed yet." in stage.call("show", stage.spec).stdout
     assert f"Nothing is committed in {hour(1)}." in stage.call("show", stage.spec, "--window", hour(1)).stdout
-    none = stage.call("show", stage.spec, "--dead", "--window", hour(1), "--attempt", "nosuch").stdout
+    none = stage.call("dead", "show", stage.spec, "--window", hour(1), "--attempt", "nosuch").stdout
     assert f"There are no dead letters of attempt nosuch in {hour(1)}." in none
 
 
@@ -309,48 +309,48 @@ def test_show_dead_of_a_refused_window(stage: Stage) -> None:
     for _ in range(2):
         error = stage.json("run", stage.spec, "--window", hour(0), code=1)["error"]["message"]
     assert "1 of 5 refused: JSON is malformed: Expecting value (1). First: shop.things[0]@2. " in error
-    assert f"windrow show SPEC --dead --window {hour(0)})" in error
-    named = stage.json("show", stage.spec, "--dead", "--window", f"{hour(0)}/{hour(2)}")
+    assert f"windrow dead show SPEC --window {hour(0)})" in error
+    named = stage.json("dead", "show", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     assert [(d["window"], d["partition"], d["offset"]) for d in named["dead"]] == [(hour(0), 0, 2)]
     ((window, attempt),) = [(r["window"], r["attempt"]) for r in named["refused"]]
     assert window == hour(0)
-    text = stage.call("show", stage.spec, "--dead", "--window", hour(0)).stdout
+    text = stage.call("dead", "show", stage.spec, "--window", hour(0)).stdout
     assert f"{hour(0)} is not committed; these are of its newest attempt, {attempt}." in text
-    assert stage.json("show", stage.spec, "--dead", "--window", hour(0), "--attempt", attempt)["dead"] == named["dead"]
-    every = stage.json("show", stage.spec, "--dead")
+    assert stage.json("dead", "show", stage.spec, "--window", hour(0), "--attempt", attempt)["dead"] == named["dead"]
+    every = stage.json("dead", "show", stage.spec)
     assert (every["dead"], every["refused"]) == ([], named["refused"])
-    text = stage.call("show", stage.spec, "--dead").stdout
-    assert f"{hour(0)} is not committed; see what was refused: windrow show {stage.spec} --dead --window {hour(0)}" in text
+    text = stage.call("dead", "show", stage.spec).stdout
+    assert f"{hour(0)} is not committed; see what was refused: windrow dead show {stage.spec} --window {hour(0)}" in text
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("0.1", "0.6"))
     stage.json("run", stage.spec, "--window", hour(0))
-    shown = stage.json("show", stage.spec, "--dead")
+    shown = stage.json("dead", "show", stage.spec)
     assert ([d["offset"] for d in shown["dead"]], shown["refused"]) == ([2], [])
 
 
 def test_show_dead(stage: Stage) -> None:
     """Dead letters come with place and reason; what they hold only if it is asked for."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
-    dead = stage.json("show", stage.spec, "--dead")["dead"]
+    dead = stage.json("dead", "show", stage.spec)["dead"]
     assert [(d["window"], d["topic"], d["partition"], d["offset"], d["stage"]) for d in dead] == [
         (hour(0), "shop.things", 0, 2, "value"),
         (hour(1), "shop.things", 0, 5, "value"),
     ]
     assert all(d["reason"] and "key" not in d and "value" not in d for d in dead)
-    assert "secret" not in stage.call("show", stage.spec, "--dead").output
-    cut = stage.json("show", stage.spec, "--dead", "--limit", "1")
+    assert "secret" not in stage.call("dead", "show", stage.spec).output
+    cut = stage.json("dead", "show", stage.spec, "--limit", "1")
     assert (len(cut["dead"]), cut["left_out"]) == (1, True)
-    assert stage.json("show", stage.spec, "--dead", "--limit", "2")["left_out"] is False
-    assert "There are more, which are not shown" in stage.call("show", stage.spec, "--dead", "--limit", "1").stdout
-    (second,) = stage.json("show", stage.spec, "--dead", "--payload", "--window", hour(1))["dead"]
+    assert stage.json("dead", "show", stage.spec, "--limit", "2")["left_out"] is False
+    assert "There are more, which are not shown" in stage.call("dead", "show", stage.spec, "--limit", "1").stdout
+    (second,) = stage.json("dead", "show", stage.spec, "--payload", "--window", hour(1))["dead"]
     assert second["value"] == "c2VjcmV0LXBvaXNvbg=="
-    assert "secret-poison" in stage.call("show", stage.spec, "--dead", "--payload").stdout
+    assert "secret-poison" in stage.call("dead", "show", stage.spec, "--payload").stdout
 
 
 def test_control_characters_of_a_payload_stay_out_of_the_terminal(stage: Stage) -> None:
     """A message that holds escape sequences is shown as text."""
     stage.produce(5, b"\x1b[31mred[bold]", b'{"id": 1}')
     stage.json("run", stage.spec, "--window", hour(5))
-    shown = stage.call("show", stage.spec, "--dead", "--payload").stdout
+    shown = stage.call("dead", "show", stage.spec, "--payload").stdout
     assert "\x1b[31m" not in shown
     assert r"\x1b[31mred[bold]" in shown
 

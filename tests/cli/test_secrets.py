@@ -18,6 +18,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.sinks.delta.place import normal
 from ingest.spec.load import fill_spec, load_spec
 from tests.cli.conftest import Stage, hour
+from tests.commands import with_spec
 from tests.spec.test_settings import FIELDS
 
 CANARY = "hunter2-C4nary"
@@ -125,11 +126,11 @@ def said(stage: Stage) -> Iterator[tuple[int, str]]:
     """All that the commands say of the spec as it stands: exit codes and outputs."""
     one = ("--window", hour(0))
     for arguments in (
-        ("plan", *one), ("run", *one), ("run", *one), ("show",), ("show", "--dead"), ("lag",), ("verify",), ("peek",), ("doctor",),
+        ("plan", *one), ("run", *one), ("run", *one), ("show",), ("dead", "show"), ("lag",), ("verify",), ("peek",), ("doctor",),
         ("replay", *one), ("rebase",), ("doctor", "--rebuild-ledger"),
     ):  # fmt: skip
         for way in WAYS:
-            result = stage.call(arguments[0], stage.spec, *arguments[1:], *way)
+            result = stage.call(*with_spec(arguments, stage.spec), *way)
             yield result.exit_code, result.output
 
 

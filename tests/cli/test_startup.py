@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Stage, hour
+from tests.commands import with_spec
 
 pytestmark = pytest.mark.slow  # processes that import
 
@@ -129,15 +130,15 @@ def topic_id(stage: Stage) -> str:
         (["plan", "--window", hour(3)], "shop.things[0]"),
         (["lag"], "shop.things[1]"),
         (["show"], hour(0)),
-        (["show", "--dead", "--window", hour(0), "--json"], "not_json"),
+        (["dead", "show", "--window", hour(0), "--json"], "not_json"),
     ],
     ids=["plan", "lag", "show", "dead"],
 )
 def test_a_look_loads_no_frames_of_data(seen: Stage, command: list[str], told: str) -> None:
     """Who looks at a pipeline loads neither its schema nor what decoding, tasks and stack traces stand on."""
-    said, modules = loaded(LOOK, topic_id(seen), command[0], seen.spec, *command[1:])
+    said, modules = loaded(LOOK, topic_id(seen), *with_spec(command, seen.spec))
     assert told in said
-    assert foreign(modules) & HEAVY - ({"pandas"} if "--dead" in command else set()) == set()
+    assert foreign(modules) & HEAVY - ({"pandas"} if "dead" in command else set()) == set()
 
 
 def test_show_opens_no_ledger(seen: Stage) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import pickle
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from ingest.ports.decoder import RULES, Decoded, Refusal
+from ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
 from ingest.ports.transform import Transform
 from ingest.schema.columns import Columns
-from tests.contracts.values import dead, verdicts, whole
+from tests.contracts.values import dead, deleted, verdicts, whole
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,20 @@ class Before:
     rows: pa.RecordBatch
     messages: tuple[int, ...]
 
-    def decoded(self, *only: int) -> Decoded:
+    def decoded(self, *only: int, deletes: bool = False) -> Decoded:
         """The rows, of some of the messages only; beside them two dead letters, one dropped and one filtered message.
 
-        Message n has the number 2n + 1 here: messages 0 and the last one were refused by the decoder.
+        Message n has the number 2n + 1 here: messages 0 and the last one were refused by the decoder. `deletes`: each message with rows
+        deletes something, too.
         """
         kept = [i for i, message in enumerate(self.messages) if not only or message in only]
         last = 2 * max(self.messages) + 2
         index = pa.array([2 * self.messages[i] + 1 for i in kept], pa.int64())
         letters = (pa.array(["value"] * 2), pa.array(["odd", "even"]), pa.array(["Expected - at $", None], pa.string()))
         taken = self.rows.take(pa.array(kept, pa.int64()))
-        return Decoded(taken, index, pa.array([0, last], pa.int64()), *letters, dropped=1, filtered=1)
+        told = Decoded(taken, index, pa.array([0, last], pa.int64()), *letters, dropped=1, filtered=1)
+        which = pa.array(sorted(set(index.to_pylist())), pa.int64())
+        return replace(told, deletes=Deletes(pa.record_batch([which], ["number"]), which)) if deletes else told
 
     def count(self, *only: int) -> int:
         """How many messages `decoded` stands for."""
@@ -73,6 +76,15 @@ class TransformContract:
         for message in sorted(set(before.messages)):
             alone = verdicts(self.after(transform, before, message))
             assert alone.get(2 * message + 1) == together.get(2 * message + 1)
+
+    def test_deletes_pass_through(self, transform: Transform, before: Before) -> None:
+        """What a message deletes it deletes whatever becomes of its rows, but for one that is refused: that does nothing at all."""
+        given = before.decoded(deletes=True)
+        found = transform.open()(given)
+        refused = {index for index, _, _ in dead(found)}
+        assert deleted(found) == [(index, key) for index, key in deleted(given) if index not in refused]
+        assert found.valid == len({index for index, _ in deleted(found)})
+        assert found.valid + len(refused) + found.dropped + found.filtered == before.count()
 
     def test_nothing_is_nothing(self, transform: Transform, before: Before) -> None:
         """A batch without a row has none afterwards, with the right columns."""

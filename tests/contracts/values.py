@@ -29,9 +29,17 @@ def dead(decoded: Decoded) -> list[tuple[int, str, str]]:
     return list(zip(decoded.dead_index.to_pylist(), decoded.dead_stage.to_pylist(), decoded.dead_reason.to_pylist(), strict=True))
 
 
+def deleted(decoded: Decoded) -> list[tuple[int, dict[str, Any]]]:
+    """Index and key of what is deleted."""
+    deletes = decoded.deletes
+    return [] if deletes is None else list(zip(deletes.index.to_pylist(), deletes.keys.to_pylist(), strict=True))
+
+
 def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
-    """Per message that isn't dropped or filtered what became of it: its rows, or stage, reason and detail in a tuple."""
+    """Per message that isn't dropped or filtered what became of it: what it deletes (in a list), its rows, or the refusal."""
     found: dict[int, list[Any]] = {}
+    for index, key in deleted(decoded):
+        found.setdefault(index, []).append([key])
     for index, row in zip(decoded.row_index.to_pylist(), decoded.rows.to_pylist(), strict=True):
         found.setdefault(index, []).append(row)
     details = decoded.dead_detail.to_pylist()
@@ -55,8 +63,17 @@ def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | N
     assert decoded.rows.num_rows == len(rows)
     assert rows == sorted(rows)
     assert refused == sorted(set(refused))
-    assert not set(rows) & set(refused)
-    assert all(0 <= index < (numbered or messages) for index in (*rows, *refused))
+    gone = [] if decoded.deletes is None else decoded.deletes.index.to_pylist()
+    if decoded.deletes is not None:
+        assert gone == sorted(gone)
+        assert decoded.deletes.keys.num_rows == len(gone)
+        assert all(
+            column.type == columns.field(name).type
+            for name, column in zip(decoded.deletes.keys.schema.names, decoded.deletes.keys, strict=True)
+        )
+        assert not any(column.null_count for column in decoded.deletes.keys)
+    assert not {*rows, *gone} & set(refused)
+    assert all(0 <= index < (numbered or messages) for index in (*rows, *gone, *refused))
     assert min(decoded.dropped, decoded.filtered) >= 0
-    assert decoded.valid == len(set(rows))
+    assert decoded.valid == len({*rows, *gone})
     assert decoded.valid + len(refused) + decoded.dropped + decoded.filtered == messages

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.decode.composed import ComposedDecoder
-from ingest.decode.formats import make_decoder
+from ingest.decode.formats import FORMATS, make_decoder
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.decode.json.kind import JsonSection
+from ingest.decode.kind import FormatKind
 from ingest.decode.shared.headers import last_values
 from ingest.errors import BugError, SpecError
-from ingest.ports.decoder import Decoded, Decoder
+from ingest.ports.decoder import Decoded, Decoder, Deletes
 from ingest.schema.messages import HEADERS
 from ingest.schema.part import Part
 from tests.contracts.decoder_contract import DecoderContract
-from tests.contracts.values import dead, valued, verdicts, whole
-from tests.decode.words import WordsDecoder
+from tests.contracts.values import dead, deleted, valued, verdicts, whole
+from tests.decode.words import WordsDecoder, WordsSection
 
 HERE = Path(__file__).parent
 
 
-def made(model: str, **decode: Any) -> Decoder:
+def made(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decoder:
     """What a spec's `decode` makes."""
-    return make_decoder(JsonSection.model_validate({"schema": f"composed_models.py:{model}", **decode}), HERE)
+    return make_decoder(JsonSection.model_validate({"schema": f"composed_models.py:{model}", **decode}), HERE, primary_key)
 
 
 SALES = made("Sale", key={"fields": ["number", "shop"]}, fields_include="except_key", headers={"trace": "x-trace"})
@@ -216,3 +220,96 @@ def test_parts_that_do_not_give_what_they_should() -> None:
         ComposedDecoder(sale, HERE, JsonDecoder(sale, HERE), key, ("amount",)).open()
     with pytest.raises(SpecError, match="letters: the value gives it as int32, by the schema it is string"):
         ComposedDecoder("composed_models.py:Letters", HERE, WordsDecoder(9)).open()
+
+
+# ------------------------------------------------------------------------------------------------------------------------ deletes
+
+
+class TestKeyed(TestComposed):
+    """The contract of every format holds where messages without a value delete."""
+
+    @pytest.fixture
+    def decoder(self) -> Decoder:
+        return made(
+            "Sale", ("shop", "number"), key={"fields": ["number", "shop"]}, fields_include="except_key", headers={"trace": "x-trace"}
+        )
+
+
+def test_a_message_without_a_value_deletes_by_its_key() -> None:
+    """It takes the row of its key out, whatever its headers are; a key that is refused is a dead letter; an empty value is a value."""
+    keys = [KEY, KEY, b"no", b'{"shop":"b","number":0}', KEY, KEY]
+    values = [None, b'{"amount":1}', None, None, b"", None]
+    headers: list[list[tuple[str, bytes | None]]] = [[("x-trace", b"\xff")], [], [], [], [], []]
+    decoder = made(
+        "Sale", ("shop", "number"), key={"fields": ["number", "shop"]}, fields_include="except_key", headers={"trace": "x-trace"}
+    )
+    found = decoded(decoder, valued(values, keys, headers))
+    assert deleted(found) == [(0, {"shop": "a", "number": 7}), (3, {"shop": "b", "number": 0}), (5, {"shop": "a", "number": 7})]
+    assert (found.row_index.to_pylist(), dead(found)) == ([1], [(2, "key", "key:not_json"), (4, "value", "not_json")])
+    assert found.valid == 4
+
+
+@pytest.mark.parametrize("primary_key", [(), ("amount",), ("number", "amount")])
+def test_a_message_without_a_value_is_the_values_to_judge(primary_key: tuple[str, ...]) -> None:
+    """Where its key doesn't have the whole primary key, or there is none, it is what the format says of it."""
+    decoder = made("Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key")
+    found = decoded(decoder, valued([None], [b'{"number":7}']))
+    assert (dead(found), found.deletes) == ([(0, "value", "tombstone")], None)
+
+
+@dataclass(frozen=True)
+class Struck(WordsDecoder):
+    """Words, of which those that begin with a minus are deleted."""
+
+    primary_key: tuple[str, ...] | None = None
+
+    def with_deletes(self, primary_key: tuple[str, ...]) -> Struck:
+        return replace(self, primary_key=primary_key)
+
+    def _decoded(self, messages: pa.RecordBatch) -> Decoded:
+        found = super()._decoded(messages)
+        if self.primary_key is None:
+            return found
+        struck = pc.starts_with(found.rows["word"], "-").to_numpy(zero_copy_only=False)
+        keys = found.rows.filter(pa.array(struck)).select(list(self.primary_key))
+        deletes = Deletes(keys, found.row_index.filter(pa.array(struck)))
+        return replace(found, deletes=deletes).with_rows(found.rows.filter(pa.array(~struck)), np.flatnonzero(~struck))
+
+
+def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> None:
+    """What the value doesn't have of the primary key, its message's key has; both stand in the order of the primary key."""
+    (tmp_path / "m.py").write_text(
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass M(pa.DataFrameModel):\n    word: pl.String\n    id: pl.Int64\n"
+        "    letters: pl.Int32\n"
+    )
+    section = JsonSection.model_validate({"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"})
+    assert section.key is not None
+    key = JsonDecoder("m.py:M", tmp_path, part=section.key.part)
+    values, keys = [b"a -b", b"-c", None, b"d -e f", b"-\xff"], [b'{"id":%d}' % i for i in range(5)]
+    whole_key = ComposedDecoder("m.py:M", tmp_path, Struck(9).with_deletes(("word",)), key, ("id",), (), section.part, ("id", "word"))
+    found = decoded(whole_key, valued([None, *values], [b"{", *keys]))
+    assert deleted(found) == [(1, {"id": 0, "word": "-b"}), (2, {"id": 1, "word": "-c"}), (4, {"id": 3, "word": "-e"})]
+    assert [(row["id"], row["word"]) for row in found.rows.to_pylist()] == [(0, "a"), (3, "d"), (3, "f")]
+    assert (found.valid, len(dead(found))) == (3, 3)
+    of_key = ComposedDecoder("m.py:M", tmp_path, Struck(9).with_deletes(()), key, ("id",), (), section.part, ("id",))
+    found = decoded(of_key, valued(values, keys))
+    assert deleted(found) == [(i, {"id": i}) for i in range(4)]  # message 2 has no value
+    assert found.valid == 4
+
+
+def test_who_can_tell_deletes_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A format of change events gives them where the table has a primary key, and there alone."""
+    monkeypatch.setitem(FORMATS, "words", "tests.decode.test_composed:STRUCK")
+    section = WordsSection()
+    assert make_decoder(section, HERE) == Struck(9)
+    assert make_decoder(section, HERE, ("word",)) == Struck(9, ("word",))
+
+
+class _Struck:
+    section = WordsSection
+
+    def decoder(self, section: WordsSection, folder: Path) -> Struck:
+        return Struck(9)
+
+
+STRUCK: FormatKind[WordsSection] = _Struck()

@@ -74,7 +74,7 @@ def headers(cell: str) -> list[tuple[str, bytes | None]]:
 def became(decoded: Decoded) -> str:
     """As the page writes it."""
     if decoded.rows.num_rows:
-        return f"`{json.dumps(decoded.rows.to_pylist()[0], default=_text)}`"
+        return ", ".join(f"`{json.dumps(row, default=_text)}`" for row in decoded.rows.to_pylist())
     return f"dead letter, {decoded.dead_stage[0]}: `{decoded.dead_reason[0]}`" if len(decoded.dead_index) else "counted only"
 
 

@@ -191,6 +191,39 @@ CASES = {
         [{"id": b"\xff", "body": b"\x00"}, {"id": b"k", "body": None}],
         [("key", "key:null")],
     ),
+    "debezium-json": Case(
+        {"format": "debezium-json", "schema": "formats.py:Customer", "envelope": {"op": "op"}, "schema_include": True},
+        [
+            (b"{}", b'{"schema":{},"payload":{"op":"c","before":null,"after":{"id":1,"name":"Ann"}}}', ()),
+            (b"{}", b'{"schema":{},"payload":{"op":"u","before":{"id":1,"name":"Ann"},"after":{"id":1,"name":"Eve"}}}', ()),
+            (b"{}", b'{"schema":{},"payload":{"op":"d","before":{"id":1,"name":"Eve"},"after":null}}', ()), (b"{}", None, ()),
+            (b"{}", b'{"schema":{},"payload":{"op":"m"}}', ()), (b"{}", b'{"schema":{},"payload":{"op":"t"}}', ()),
+            (b"{}", b'{"op":"c","after":{"id":1,"name":"Ann"}}', ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "c"}, {"id": 1, "name": "Eve", "op": "u"}, {"id": 1, "name": "Eve", "op": "d"}],
+        [("schema", "missing"), ("schema", "truncate")],
+    ),
+    "canal-json": Case(
+        {"format": "canal-json", "schema": "formats.py:Customer", "envelope": {"op": "type"}, "table_include": "c.*"},
+        [
+            (None, b'{"type":"INSERT","table":"customers","data":[{"id":"1","name":"Ann"},{"id":"2","name":"Eve"}]}', ()),
+            (None, b'{"type":"INSERT","table":"orders","data":[{"number":"1"}]}', ()),
+            (None, b'{"type":"ALTER","table":"customers","isDdl":true,"data":null}', ()),
+            (None, b'{"type":"DELETE","table":"customers","data":[{"id":"1","name":"Ann"}]}', ()),
+            (None, b'{"type":"INSERT","table":"customers","data":[{"id":"3","name":"Bob"},{"id":"x","name":"Bob"}]}', ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "INSERT"}, {"id": 2, "name": "Eve", "op": "INSERT"}, {"id": 1, "name": "Ann", "op": "DELETE"}],
+        [("schema", "wrong_format")],
+    ),
+    "maxwell-json": Case(
+        {"format": "maxwell-json", "schema": "formats.py:Customer", "envelope": {"op": "type"}},
+        [
+            (None, b'{"type":"bootstrap-start","data":{}}', ()), (None, b'{"type":"bootstrap-insert","data":{"id":1,"name":"Ann"}}', ()),
+            (None, b'{"type":"delete","data":{"id":1,"name":"Ann"}}', ()), (None, b'{"type":"insert","data":{"id":"1"}}', ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "bootstrap-insert"}, {"id": 1, "name": "Ann", "op": "delete"}],
+        [("schema", "wrong_type")],
+    ),
     "messages kept as they are": Case({"format": "raw"}, [(None, b"\xff", ())], [{"value": b"\xff"}], []),
 }  # fmt: skip
 

@@ -44,3 +44,11 @@ class Kept(pa.DataFrameModel):
 
     id: pl.Binary
     body: pl.Binary = pa.Field(nullable=True)
+
+
+class Customer(pa.DataFrameModel):
+    """A row whose changes are told, and what happened to it."""
+
+    id: pl.Int64
+    name: pl.String
+    op: pl.String

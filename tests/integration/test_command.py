@@ -75,7 +75,7 @@ def test_a_day_with_the_command(user: User) -> None:
     assert [w["recovered"] for w in again["windows"]] == [True] * 3
     assert version(user.place) == before
     assert len(user.types("show")["windows"]) == 3
-    dead = user.types("show", "--dead")["dead"]
+    dead = user.types("dead", "show")["dead"]
     assert [(d["reason"], d["window"]) for d in dead] == [("not_json", "2026-01-05T02:00:00Z")]
     assert "poison" not in json.dumps(dead)
     assert user.types("verify")["rows"] == 120

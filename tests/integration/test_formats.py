@@ -19,6 +19,6 @@ def test_from_a_topic_to_a_table(name: str, kafka: str, tmp_path: Path, schema_r
     user = somebody(case, kafka, tmp_path, schema_registry)
     user.types("run", "--window", HOUR)
     assert rows(user.folder) == case.rows
-    dead = user.types("show", "--dead")["dead"]
+    dead = user.types("dead", "show")["dead"]
     assert sorted((d["stage"], d["reason"]) for d in dead) == case.dead
     assert user.types("verify", "--deep")["findings"] == []

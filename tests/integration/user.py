@@ -14,6 +14,7 @@ from unittest.mock import patch
 from typer.testing import CliRunner
 
 from ingest.cli.main import app
+from tests.commands import with_spec
 from tests.integration.harness import Place
 
 HERE = Path(__file__).parent
@@ -39,7 +40,7 @@ class User:
 
     def starts(self, *words: str, spec: bool = True, crash: str = "") -> subprocess.Popen[str]:
         """Begin the command with --json; `crash`: WINDROW_CRASH for it and, by way of the JVM, for Spark's workers."""
-        command = [str(Path(sys.executable).parent / "windrow"), words[0], *(["things.yaml"] if spec else []), *words[1:], "--json"]
+        command = [str(Path(sys.executable).parent / "windrow"), *(with_spec(words, "things.yaml") if spec else words), "--json"]
         env = {name: value for name, value in os.environ.items() if name not in ELSEWHERE} | ({"WINDROW_CRASH": crash} if crash else {})
         return subprocess.Popen(command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -48,7 +49,7 @@ class User:
         with chdir(self.folder), patch.dict(os.environ):
             for name in ELSEWHERE:
                 os.environ.pop(name, None)
-            done = CliRunner().invoke(app, [words[0], "things.yaml", *words[1:], "--json"])
+            done = CliRunner().invoke(app, [*with_spec(words, "things.yaml"), "--json"])
         assert done.exit_code == code, (done.exit_code, done.output)
         return json.loads(done.stdout)
 

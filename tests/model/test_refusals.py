@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ingest.model.refusals import OTHERS, Refusals, bounded, in_words
+from ingest.model.refusals import OTHERS, Kinds, Refusals, RefusedAt, bounded, in_words
 
 
 @pytest.mark.parametrize(
@@ -41,34 +41,58 @@ def test_words_have_an_end(length: int, shown: int) -> None:
     assert found.removesuffix("...") == f"{path} expected int"[: len(found.removesuffix("..."))]
 
 
+def add(refusals: Refusals, reasons: list[str], details: list[str | None] | list[str]) -> None:
+    """Dead letters of one stage, at offset 0."""
+    refusals.add(["value"] * len(reasons), reasons, details, [0] * len(reasons))
+
+
+def kinds_of(refusals: Refusals) -> Kinds:
+    """What was wrong with those of the one stage."""
+    (refused,) = refusals.by_stage()
+    assert refused.count == sum(n for _, n in refused.kinds)
+    return refused.kinds
+
+
+def test_stages_are_told_apart() -> None:
+    """Each has its own count, kinds and first offsets, of which three are kept, in the order in which they came."""
+    refusals = Refusals()
+    assert refusals.by_stage() == ()
+    refusals.add(["value", "key", "value"], ["a", "a", "b"], [None] * 3, [7, 8, 9])
+    refusals.add(["value"] * 3, ["b"] * 3, [None] * 3, [11, 12, 13])
+    assert refusals.by_stage() == (
+        RefusedAt("key", 1, (("a", 1),), (8,)),
+        RefusedAt("value", 5, (("b", 4), ("a", 1)), (7, 9, 11)),
+    )
+
+
 def test_refusals_are_counted_by_kind() -> None:
     """Alike ones together, the most frequent first, equal ones in the order of their names."""
     refusals = Refusals()
-    refusals.add(["b", "a", "c"], ["b", "a", "c"])
-    refusals.add(["c", "b"], [None, None])
-    refusals.add([], [])
-    assert [n for _, n in refusals.kinds()] == [2, 2, 1]
-    assert [what[-1] for what, _ in refusals.kinds()] == ["b", "c", "a"]
+    add(refusals, ["b", "a", "c"], ["b", "a", "c"])
+    add(refusals, ["c", "b"], [None, None])
+    add(refusals, [], [])
+    assert [n for _, n in kinds_of(refusals)] == [2, 2, 1]
+    assert [what[-1] for what, _ in kinds_of(refusals)] == ["b", "c", "a"]
 
 
 def test_kinds_are_told_apart_by_their_details() -> None:
     """Two messages that were refused for one reason may want two things mended."""
     refusals = Refusals()
-    refusals.add(["wrong_type"] * 3, ["Expected int, got str - at $.a"] * 2 + ["Expected int, got str - at $.b"])
-    assert refusals.kinds() == (("$.a expected int, got str", 2), ("$.b expected int, got str", 1))
+    add(refusals, ["wrong_type"] * 3, ["Expected int, got str - at $.a"] * 2 + ["Expected int, got str - at $.b"])
+    assert kinds_of(refusals) == (("$.a expected int, got str", 2), ("$.b expected int, got str", 1))
 
 
 def test_reasons_and_details_come_in_pairs() -> None:
     """One without the other is a mistake."""
     with pytest.raises(ValueError, match="argument"):
-        Refusals().add(["a", "b"], ["a"])
+        Refusals().add(["value"] * 2, ["a", "b"], ["a"], [1, 2])
 
 
 def test_at_most_ten_kinds_are_told_apart() -> None:
     """All others together come last, whatever their number."""
     refusals = Refusals()
-    refusals.add([f"{n:02}" for n in range(12)] + ["00"], [None] * 13)
-    kinds = refusals.kinds()
+    add(refusals, [f"{n:02}" for n in range(12)] + ["00"], [None] * 13)
+    kinds = kinds_of(refusals)
     assert len(kinds) == 11
     assert kinds[0][1] == 2
     assert kinds[-1] == (OTHERS, 2)
@@ -77,9 +101,9 @@ def test_at_most_ten_kinds_are_told_apart() -> None:
 def test_at_most_two_hundred_kinds_are_kept() -> None:
     """A kind that is known is counted on; what is new beyond them counts as others, so memory is bounded."""
     refusals = Refusals()
-    refusals.add([f"{n:03}" for n in range(201)], [None] * 201)
-    refusals.add(["000", "199", "200", "999"], [None] * 4)
-    found = dict(refusals.kinds())
+    add(refusals, [f"{n:03}" for n in range(201)], [None] * 201)
+    add(refusals, ["000", "199", "200", "999"], [None] * 4)
+    found = dict(kinds_of(refusals))
     assert found[OTHERS] == 3 + 190
     assert sorted(found.values())[-3:] == [2, 2, 193]
 

@@ -21,14 +21,14 @@ from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Counts, Receipt, SplitCounts
-from ingest.model.refusals import OTHERS, Refusals, in_words
+from ingest.model.refusals import OTHERS, Refusals, RefusedAt, in_words
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.operate.dead_letters import read_dead, refused_attempts
-from ingest.ports.decoder import Decoded
+from ingest.ports.decoder import Decoded, Deletes
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from ingest.ports.sink import Stager
-from ingest.run.accounting import refuse_fewer, refuse_too_many_dead, refuse_unequal, unexplained
+from ingest.run.accounting import refuse_fewer, refuse_too_many_dead, refuse_unequal, refuse_unplaced, unexplained
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
@@ -36,10 +36,12 @@ from ingest.schema.load import load_model
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.spec.load import parse_spec
+from ingest.spec.pipeline import LimitsSpec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
 from ingest.transform.validate import Validate
+from tests.contracts.values import valued
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("things", START, START + timedelta(hours=1))
@@ -81,8 +83,9 @@ SPLIT = Split("shop.things", 1, 100, 110)
 
 def test_counts_that_agree_are_no_complaint() -> None:
     """A split whose counters agree passes, also with markers in it and with offsets that were skipped."""
-    longer = Split("shop.things", 2, 0, 15)
-    refuse_unequal(plan(SPLIT, longer), staged(counts(SPLIT), counts(longer, skipped=2)))
+    longer, keyed = Split("shop.things", 2, 0, 15), Split("shop.things", 3, 0, 10)
+    deleting = counts(keyed, rows_=1, deletes_=5, rows_staged=6)
+    refuse_unequal(plan(SPLIT, longer, keyed), staged(counts(SPLIT), counts(longer, skipped=2), deleting))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,8 @@ def test_counts_that_agree_are_no_complaint() -> None:
         ({"rows_staged": 6}, "6 rows were staged of 7 that 6 valid messages became"),
         ({"rows_staged": 8}, "8 rows were staged of 7 that 6 valid messages became"),
         ({"valid": 8, "dropped": 0, "filtered_": 0}, "8 valid messages became 7 rows, less than one each"),
+        ({"rows_": 4, "deletes_": 2}, "7 rows were staged of 4 + 2 deleted that 6 valid messages became"),
+        ({"rows_": 2, "deletes_": 3, "rows_staged": 5}, "6 valid messages became 2 + 3 deleted rows, less than one each"),
         ({"dead": 1, "dropped": 2}, "2 dead letters were staged for 1 refused messages"),
         ({"dead_staged": 3}, "3 dead letters were staged for 2 refused messages"),
         ({"dead_staged": 1}, "1 dead letters were staged for 2 refused messages"),
@@ -117,6 +122,35 @@ def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
     """A split that is missing, there twice, or another one refuses the window."""
     with pytest.raises(AccountingError, match="not the plan's 1 splits"):
         refuse_unequal(plan(SPLIT), staged(*(counts(s) for s in brought)))
+
+
+def decoded(rows: list[int], dead: list[int], gone: list[int], keys: int | None = None) -> Decoded:
+    """Of four messages: which have rows, are dead letters, and delete something. The others are dropped."""
+    words = pa.array(["x"] * len(dead), pa.string())
+    deletes = Deletes(
+        pa.record_batch([pa.array(range(len(gone) if keys is None else keys), pa.int64())], ["id"]), pa.array(gone, pa.int64())
+    )
+    index, left = pa.array(rows, pa.int64()), 4 - len({*rows, *dead, *gone})
+    return Decoded(pa.record_batch([index], ["id"]), index, pa.array(dead, pa.int64()), words, words, words, dropped=left, deletes=deletes)
+
+
+@pytest.mark.parametrize(("told", "keyed", "says"), [
+    (decoded([0, 1], [3], [0, 0, 2]), True, None),
+    (decoded([0, 1], [3], []), False, None),
+    (decoded([0, 1], [3], [0, 0, 2]), False, "3 deletes came for a table without a primary key"),
+    (decoded([0], [3], [2, 1]), True, "deletes are not in the order of the batch's messages"),
+    (decoded([0], [], [4]), True, "deletes are not in the order of the batch's messages"),
+    (decoded([0], [], [1], keys=2), True, "2 deletes came with the messages of 1"),
+    (decoded([0], [1, 2], [2]), True, "a message is a delete and a dead letter"),
+])  # fmt: skip
+def test_each_delete_is_some_messages(told: Decoded, keyed: bool, says: str | None) -> None:
+    """A message that only deletes is in one place; deletes that nobody asked for, or that are no message's, refuse the window."""
+    split, messages = Split("shop.things", 1, 0, 4), valued([b""] * 4)
+    if says is None:
+        refuse_unplaced(split, messages, told, keyed=keyed)
+    else:
+        with pytest.raises(AccountingError, match=says):
+            refuse_unplaced(split, messages, told, keyed=keyed)
 
 
 # ------------------------------------------------------------------------------------------------------------------- in a whole run
@@ -223,12 +257,12 @@ class Bank:
     folder: Path
     broker: MemoryBroker
 
-    def pipeline(self, max_dead_ratio: float | None = 0.5, on_null: Literal["dead", "drop"] = "dead") -> Pipeline:
+    def pipeline(self, max_dead_ratio: float | None = 0.5, on_null: Literal["dead", "drop"] = "dead", **stages: Any) -> Pipeline:
         spec = parse_spec(
             {
                 "id": "things", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "bank.payments"},
                 "window": {"grid": "hourly", "start": START}, "decode": {"schema": "schema.py:Payment"},
-                "limits": {"max_dead_ratio": max_dead_ratio}, "sink": {"path": str(self.folder / "table")},
+                "limits": {"max_dead_ratio": max_dead_ratio} | stages, "sink": {"path": str(self.folder / "table")},
                 "state": str(self.folder / "state.db"),
             },
             self.folder,
@@ -371,7 +405,7 @@ def test_a_refused_window_says_what_to_mend(bank: Bank) -> None:
     text = str(why.value)
     assert "120 of 120 refused: $.amount expected int, got float (120). First: bank.payments[0]@0. " in text
     assert "more than limits.max_dead_ratio 0.5 allows" in text
-    assert f"windrow show SPEC --dead --window {HOUR.key}" in text
+    assert f"windrow dead show SPEC --window {HOUR.key}" in text
     assert "12345" not in text
     assert len(text) < 500
 
@@ -402,7 +436,7 @@ def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:
 
 def limited(ratio: float | None = None, count: int | None = None) -> None:
     """Hold 2 dead of 10 against limits."""
-    refuse_too_many_dead(HOUR, staged(counts(SPLIT)), ratio, count, "so")
+    refuse_too_many_dead(HOUR, staged(counts(SPLIT)), LimitsSpec(max_dead_ratio=ratio, max_dead_count=count), "so")
 
 
 def test_limits_are_inclusive() -> None:
@@ -417,12 +451,57 @@ def test_limits_are_inclusive() -> None:
 
 def test_splits_are_told_together() -> None:
     """Kinds of several splits are added up, the most frequent first, at most five of them; the first place is the plan's first."""
-    first = staged(counts(SPLIT, first_dead=((105, "x"),)), refused=tuple((f"$.f{i} is odd", 1) for i in range(6)))
-    second = staged(counts(Split("shop.things", 2, 0, 10), first_dead=((3, "x"),)), refused=(("$.f5 is odd", 9), (OTHERS, 4)))
+    first = staged(
+        counts(SPLIT, first_dead=((105, "x"),)), refused=(RefusedAt("rules", 6, tuple((f"$.f{i} is odd", 1) for i in range(6))),)
+    )
+    second = staged(
+        counts(Split("shop.things", 2, 0, 10), first_dead=((3, "x"),)), refused=(RefusedAt("rules", 13, (("$.f5 is odd", 9), (OTHERS, 4))),)
+    )
     with pytest.raises(DeadLetterLimitError) as why:
-        refuse_too_many_dead(HOUR, first + second, 0.0, None, "so")
+        refuse_too_many_dead(HOUR, first + second, LimitsSpec(max_dead_ratio=0.0), "so")
     kinds = "$.f5 is odd (10); $.f0 is odd (1); $.f1 is odd (1); $.f2 is odd (1); $.f3 is odd (1); other reasons (5)"
     assert f"4 of 20 refused: {kinds}. First: shop.things[1]@105." in why.value.what
+
+
+ANY = {"max_dead_ratio": None}
+BY_STAGE = (RefusedAt("key", 1, (("key of 3 bytes", 1),), (104,)), RefusedAt("rules", 4, (("$.a failed x", 4),), (101, 102, 103)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"key": {"max_dead_count": 0}}, "1 of 20 refused at stage key: key of 3 bytes (1). First: shop.things[1]@104."),
+        (
+            {"rules": {"max_dead_ratio": 0.3}},
+            "8 of 20 refused at stage rules: $.a failed x (8). First: shop.things[1]@101, shop.things[1]@102, ",
+        ),
+        ({"rules": {"max_dead_count": 7}, "key": {"max_dead_count": 1}}, "8 of 20 refused at stage rules"),
+    ],
+)
+def test_each_stage_has_limits_of_its_own(limits: dict[str, Any], says: str) -> None:
+    """What one stage refused is held against its own limits, over all splits; the refusal names stage, counts, places and the limit."""
+    other = msgspec.structs.replace(BY_STAGE[1], first=(5,))
+    found = staged(counts(SPLIT), refused=BY_STAGE) + staged(counts(Split("shop.things", 2, 0, 10)), refused=(other,))
+    with pytest.raises(DeadLetterLimitError) as why:
+        refuse_too_many_dead(HOUR, found, LimitsSpec.model_validate(ANY | limits), "so")
+    assert says in why.value.what
+    stage, ((name, value), *_) = next((stage, list(bounds.items())) for stage, bounds in limits.items())
+    assert why.value.what.endswith(f"more than limits.{stage}.{name} {value} allows")
+
+
+def test_a_stage_may_refuse_what_its_limits_allow() -> None:
+    """Limits of a stage are inclusive, and say nothing of other stages; a stage without limits has none."""
+    bounds = {"key": {"max_dead_count": 1, "max_dead_ratio": 0.1}, "rules": {"max_dead_ratio": 0.4}, "value": {"max_dead_count": 0}}
+    refuse_too_many_dead(HOUR, staged(counts(SPLIT), refused=BY_STAGE), LimitsSpec.model_validate(ANY | bounds), "so")
+
+
+def test_a_limit_of_a_stage_refuses_a_window(bank: Bank) -> None:
+    """What the stages refused comes from the tasks: a window whose values are well-formed and don't fit is refused by that limit alone."""
+    bank.produce(b'{"amount": 1}', b'{"amount": 1.5}', b"poison", b'{"amount": 2}', b'{"amount": 3}')
+    with pytest.raises(DeadLetterLimitError) as why:
+        bank.run(bank.pipeline(schema={"max_dead_count": 0}))
+    assert "1 of 5 refused at stage schema: $.amount expected int, got float (1). First: bank.payments[0]@1." in why.value.what
+    assert bank.run(bank.pipeline(schema={"max_dead_count": 1}, value={"max_dead_ratio": 0.2})).committed.receipt.counts.dead == 2
 
 
 @pytest.mark.parametrize(
@@ -446,9 +525,11 @@ def test_kinds_are_bounded() -> None:
     """However many kinds of dead letters there are, few are kept, and all are counted."""
     tally = Refusals()
     for batch in range(3):
-        tally.add(["r"] * 1000, [f"Failed rule_{i} - at $.a" for i in range(batch * 1000, batch * 1000 + 1000)])
-    tally.add(["r"] * 5, ["Expected int, got str - at $.b"] * 2 + ["Failed rule_7 - at $.a" + "x" * 1000] * 3)
-    kinds = tally.kinds()
+        details = [f"Failed rule_{i} - at $.a" for i in range(batch * 1000, batch * 1000 + 1000)]
+        tally.add(["rules"] * 1000, ["r"] * 1000, details, range(1000))
+    details = ["Expected int, got str - at $.b"] * 2 + ["Failed rule_7 - at $.a" + "x" * 1000] * 3
+    tally.add(["rules"] * 5, ["r"] * 5, details, range(5))
+    (kinds,) = [refused.kinds for refused in tally.by_stage()]
     assert len(kinds) == 11
     assert sum(n for _, n in kinds) == 3005
     assert max(len(what) for what, _ in kinds) <= 200

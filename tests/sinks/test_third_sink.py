@@ -82,7 +82,7 @@ def test_a_pipeline_runs_on_it(third: Stage) -> None:
     third.json("replay", third.spec, "--window", hour(0))
     (shown,) = third.json("show", third.spec)["windows"]
     assert shown["receipt"]["generation"] == 1
-    assert [letter["reason"] for letter in third.json("show", third.spec, "--dead")["dead"]] == ["not_json"]
+    assert [letter["reason"] for letter in third.json("dead", "show", third.spec)["dead"]] == ["not_json"]
     assert third.json("verify", third.spec, "--deep")["findings"] == []
     assert third.json("sweep", third.spec)["files"] == []
     assert next(c for c in third.json("doctor", third.spec, code=0)["checks"] if c["name"] == "sink")["level"] == "ok"

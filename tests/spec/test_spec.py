@@ -17,11 +17,12 @@ from pydantic import BaseModel, ValidationError
 from ingest.config.kinds import OfItsKind, kind_at
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
+from ingest.ports.decoder import STAGES
 from ingest.schema.part import WHOLE
 from ingest.sinks.kinds import KINDS
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.load import load_spec, parse_spec
-from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec
+from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec, StageLimits
 from ingest.windows.grid import parse_windows
 
 ROOT = Path(__file__).parents[2]
@@ -317,7 +318,7 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
         found.append((section, name))
         kinds = OfItsKind.of(info)
         for below in _models(info.annotation) if kinds is None else kinds.sections().values():
-            found += _fields(below, name)
+            found += _fields(below, "limits" if below is StageLimits else name)
     return found
 
 
@@ -329,7 +330,14 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
         yield from _models(part)
 
 
-SECTIONS = {"PipelineSpec": "spec", "SourceSpec": "source", "TuningSpec": "tuning", "StartSpec": "start", "KeySection": "key"}
+SECTIONS = {
+    "LimitsSpec": "limits",
+    "PipelineSpec": "spec",
+    "SourceSpec": "source",
+    "TuningSpec": "tuning",
+    "StartSpec": "start",
+    "KeySection": "key",
+}
 SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window"}
 """What production code calls a section where it knows which kind it is."""
@@ -410,3 +418,11 @@ def test_a_key_beside_the_value(folder: Path) -> None:
     assert (decode.key.format, decode.key.part.only, decode.key.part.prefix) == ("json", ("k_a",), "k_")
     plain = parse_spec(GOOD_ATTRIBUTES, folder).decode
     assert (plain.key, plain.headers, plain.part) == (None, {}, WHOLE)
+
+
+def test_every_stage_has_limits(folder: Path) -> None:
+    """What a decoder or a transform may say refused a message, a spec can bound, by its own name; without a word there is no bound."""
+    every = {stage: {"max_dead_count": n, "max_dead_ratio": n / 10} for n, stage in enumerate(STAGES)}
+    limits = parse_spec({**GOOD_ATTRIBUTES, "limits": every}, folder).limits
+    assert [limits.of(stage) for stage in STAGES] == [StageLimits(**bounds) for bounds in every.values()]
+    assert {parse_spec(GOOD_ATTRIBUTES, folder).limits.of(stage) for stage in STAGES} == {StageLimits()}

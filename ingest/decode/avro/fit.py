@@ -33,7 +33,7 @@ from ingest.decode.avro.schema import (
 )
 from ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from ingest.errors import SpecError
-from ingest.schema.columns import Columns
+from ingest.schema.columns import Columns, epoch_of
 from ingest.schema.dtypes import EPOCH_UNITS
 
 INT_BYTES, LONG_BYTES = 5, 10
@@ -141,7 +141,7 @@ class _Fitting:
             fields = dict(self._schema.records[kind.name].fields)
             for field in column:
                 if field.name in fields:
-                    yield from self.misfits(fields[field.name], field.type, None, f"{path}.{field.name}")
+                    yield from self.misfits(fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}")
                 else:
                     yield f"{path}.{field.name}: the record {kind.name} has no such field"
         elif not isinstance(kind, AbsentType) and (self._schema.is_empty(kind) or not _scalar_fits(kind, column, epoch)):

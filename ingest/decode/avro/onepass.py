@@ -17,7 +17,7 @@ from ingest.decode.shared.gather import Gathered
 from ingest.decode.shared.machine import Taken
 from ingest.schema.columns import Columns
 
-PASS, TEXTS = Compiled("ingest.decode.avro.scan"), Compiled("ingest.decode.avro.texts")
+PASS, TEXTS = Compiled("ingest.decode.avro.scan"), Compiled("ingest.decode.shared.texts")
 """The compiled functions."""
 
 _KEPT = 1 << 20

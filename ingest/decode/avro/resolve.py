@@ -6,6 +6,7 @@ that can't become the column are refused where a message has one. What a type ma
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
-from ingest.schema.columns import Columns
+from ingest.schema.columns import Columns, epoch_of
 
 
 def resolved(writer: AvroSchema, columns: Columns) -> AvroSchema:
@@ -40,7 +41,7 @@ class _Resolution:
     def __init__(self, writer: AvroSchema) -> None:
         self._writer = writer
         self._records = dict(writer.records)
-        self._made: dict[tuple[str, pa.DataType], str] = {}
+        self._made: dict[tuple[str, pa.DataType, Hashable], str] = {}
 
     def whole(self, columns: Columns) -> AvroSchema:
         wanted = {column.name: (column.type, column.epoch) for column in columns.columns}
@@ -48,7 +49,7 @@ class _Resolution:
         return AvroSchema.of(name, self._records)
 
     def _record(self, name: str, struct: pa.DataType, wanted: dict[str, tuple[pa.DataType, str | None]]) -> str:
-        key = name, struct
+        key = name, struct, _epochs(struct)  # types are equal whatever their fields' metadata
         if key not in self._made:
             own = self._made[key] = f"{name}({len(self._made) + 1})"  # no name of a schema's has brackets
             fields = self._writer.records[name].fields
@@ -65,7 +66,7 @@ class _Resolution:
         if isinstance(kind, MapType) and pa.types.is_map(column):
             return MapType(self._type(kind.values, column.item_type, None))
         if isinstance(kind, NamedReference) and pa.types.is_struct(column):
-            return NamedReference(self._record(kind.name, column, {field.name: (field.type, None) for field in column}))
+            return NamedReference(self._record(kind.name, column, {field.name: (field.type, epoch_of(field)) for field in column}))
         return kind
 
     def _union(self, kind: UnionType, column: pa.DataType, epoch: str | None) -> UnionType:
@@ -75,3 +76,12 @@ class _Resolution:
         if not any(fine and not is_null(branch) for fine, branch in zip(good, made, strict=True)):
             return UnionType(tuple(made))  # none can be read: `check` says why
         return UnionType(tuple(b if fine else UnfitType(words(old)) for b, fine, old in zip(made, good, kind.branches, strict=True)))
+
+
+def _epochs(kind: pa.DataType) -> Hashable:
+    """The units of the integer timestamps in a type, at any depth."""
+    if pa.types.is_struct(kind):
+        return tuple((epoch_of(field), _epochs(field.type)) for field in kind)
+    if pa.types.is_list(kind):
+        return _epochs(kind.value_type)
+    return _epochs(kind.item_type) if pa.types.is_map(kind) else None

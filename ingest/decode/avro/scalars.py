@@ -7,10 +7,10 @@ import numpy as np
 from ingest.compiled.making import inlined, part, word_at
 from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
 from ingest.decode.avro.program import BOOLEAN, COUNT, DIVISOR, DOUBLE, FACTOR, FIRST, FLOAT, HIGH, KEYED, LOW, VARINT_FLOAT
-from ingest.decode.shared.octets import byte, character_end
+from ingest.decode.shared.octets import byte, single
+from ingest.decode.shared.spread import put
 
 _U = np.uint64
-_TOPS = _U(0x8080_8080_8080_8080)
 _WIDEST = 16
 """Bytes of the widest decimal."""
 
@@ -41,29 +41,6 @@ def long_varint(data, at, end, most):
                 return -1, 0
             return at, np.int64(number >> _U(1)) ^ -np.int64(number & _U(1))
     return -1, 0
-
-
-@part
-def is_utf8(data, at, end):
-    """Whether these bytes are."""
-    while at < end:
-        if at + 8 <= end and word_at(data, at) & _TOPS == _U(0):
-            at += 8
-        elif byte(data, at) < 128:
-            at += 1
-        else:
-            at = character_end(data, at, end)
-            if at < 0:
-                return False
-    return True
-
-
-@inlined
-def put(tape, entry, node, index, value):
-    """Write one value down, and where the next entry goes."""
-    tape[np.uintp(2 * entry)] = node << 32 | index
-    tape[np.uintp(2 * entry + 1)] = value
-    return entry + 1
 
 
 @inlined
@@ -108,15 +85,6 @@ def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
             value = at << 32 | n << 1
         entry = put(tape, entry, node, index, value)
     return at + n, entry
-
-
-@inlined
-def single(data, at):
-    """A float of four bytes as a double, whose bits are a number."""
-    bits = np.uint32(0)
-    for i in range(4):
-        bits |= np.uint32(byte(data, at + i)) << np.uint32(8 * i)
-    return np.float64(np.uint32(bits).view(np.float32)).view(np.int64)
 
 
 @part

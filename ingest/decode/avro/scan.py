@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, uint8
 
-from ingest.compiled.making import OCTETS, below, compiled, inlined, memory, part, word_at
+from ingest.compiled.making import OCTETS, compiled, inlined, memory, part
 from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
 from ingest.decode.avro.program import (
     ARRAY,
@@ -36,7 +36,7 @@ from ingest.decode.avro.program import (
     VARINT_FLOAT,
     WIDTH,
 )  # fmt: skip
-from ingest.decode.avro.scalars import enum, fixed, integer, is_utf8, octets, put, varint, wide
+from ingest.decode.avro.scalars import enum, fixed, integer, octets, varint, wide
 from ingest.decode.avro.state import (
     BEGIN,
     BLOCK_END,
@@ -54,11 +54,10 @@ from ingest.decode.avro.state import (
     SPACES,
     room_for_keys,
 )  # fmt: skip
-from ingest.decode.shared.octets import EDGES
-from ingest.decode.shared.seen import is_first
+from ingest.decode.shared.octets import EDGES, is_utf8
+from ingest.decode.shared.seen import hash_of, is_first
+from ingest.decode.shared.spread import put
 
-_U = np.uint64
-_HASH_STEP = _U(0x9E3779B97F4A7C15)
 _LOWEST = -(1 << 63)
 
 _room_for_keys = part(room_for_keys)
@@ -66,21 +65,8 @@ _room_for_keys = part(room_for_keys)
 
 @part
 def is_new(data, at, n, end, number, state, keys):
-    """Whether no key with this hash was in the map before; the keys of all maps of a message share one table."""
-    h = _U(n) ^ _U(number) * _HASH_STEP
-    while n > 0:
-        if at + 8 <= end:
-            word = word_at(data, at) & below(min(n, 8))
-        else:
-            word = _U(0)
-            for i in range(min(n, 8)):
-                word |= _U(data[at + i]) << _U(8 * i)
-        h = (h ^ word) * _HASH_STEP
-        h ^= h >> _U(29)
-        at, n = at + 8, n - 8
-    h *= _HASH_STEP
-    own = np.int64(h ^ h >> _U(32))
-    return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
+    """Whether the map has not had this key yet; the keys of all maps of a message share one table."""
+    return is_first(hash_of(data, at, n, end, number), state[MESSAGES], state[KEYS_MASK], keys)
 
 
 @inlined

@@ -28,7 +28,7 @@ from ingest.decode.avro.schema import (
     UnionType,
 )
 from ingest.decode.shared.refusal import RefusedValueError
-from ingest.schema.columns import Column, Columns
+from ingest.schema.columns import Column, Columns, epoch_of
 
 MAX_DEPTH = 100
 """Arrays, maps and records that no column is for, in one another."""
@@ -160,9 +160,9 @@ class StrictAvro:
         return _primitive(kind, column, epoch)
 
     def _struct(self, kind: NamedReference, column: pa.DataType) -> Read:
-        wanted = {field.name: field.type for field in column}
+        wanted = {field.name: (field.type, epoch_of(field)) for field in column}
         fields = [
-            (name, f".{name}", name in wanted, self._value(of, wanted[name]) if name in wanted else self._skip(of))
+            (name, f".{name}", name in wanted, self._value(of, *wanted[name]) if name in wanted else self._skip(of))
             for name, of in self._schema.records[kind.name].fields
         ]
 

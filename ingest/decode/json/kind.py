@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import TimestampOptions
+from ingest.decode.options import ReadingOptions
 
 if TYPE_CHECKING:
     from ingest.decode.json.values import Reading
@@ -17,17 +17,12 @@ if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
 
 
-class JsonOptions(TimestampOptions):
+class JsonOptions(ReadingOptions):
     """What keys and values may say alike."""
 
     unknown: Literal["ignore", "dead"] = Field(
         default="ignore",
         description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
-    )
-    coerce: Literal["strict", "lenient"] = Field(
-        default="strict",
-        description="Whether a value of another kind will do where it says the very same: a number in a string, a whole number with a "
-        "fraction of zeros, a number or a boolean for a String, `true` and `false` in strings for a Boolean.",
     )
 
 

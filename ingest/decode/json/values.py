@@ -24,6 +24,7 @@ import pyarrow as pa
 from ingest.decode.shared.calendar import EPOCH, MAX_MICROS, MIN_MICROS
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.decode.timestamps import TimestampForm
+from ingest.schema.columns import epoch_of
 from ingest.schema.dtypes import EPOCH_UNITS
 
 
@@ -301,7 +302,7 @@ def _to_day(value: Any, path: str) -> date:
 
 
 def _to_struct(kind: pa.DataType, reading: Reading) -> Convert:
-    fields = [(f.name, nested(converter(f.type, None, reading))) for f in kind]
+    fields = [(f.name, nested(converter(f.type, epoch_of(f), reading))) for f in kind]
 
     def convert(value: Any, path: str) -> dict[str, Any]:
         if type(value) is not dict:

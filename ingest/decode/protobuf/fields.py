@@ -53,17 +53,20 @@ def readers(kind: Any, columns: Columns) -> list[Get]:
     if wrong:
         what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(wrong)
         raise SpecError(what, "spec", "Mend the schema or the message type; nothing was read.")
-    return [_required(_field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable) for c in columns.columns]
+    return [_column(_field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable) for c in columns.columns]
 
 
-def _required(get: Get, name: str, *, nullable: bool) -> Get:
-    def required(message: Any, path: str) -> Any:
-        value = get(message, path)
-        if value is None:
+def _column(get: Get, name: str, *, nullable: bool) -> Get:
+    def column(message: Any, path: str) -> Any:
+        try:
+            value = get(message, path)
+        except UnicodeDecodeError as error:  # of a list or a map of proto2: its library looks when the items are asked for
+            raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}") from None
+        if value is None and not nullable:
             raise RefusedValueError("missing", "Expected a value, got none", f"{path}.{name}")
         return value
 
-    return get if nullable else required
+    return column
 
 
 def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
@@ -71,7 +74,7 @@ def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path:
     field = kind.fields_by_name.get(name)
     if field is None:
         yield f"{path}: {kind.full_name} has no such field"
-    elif _is_map(field) and pa.types.is_map(column):
+    elif is_map(field) and pa.types.is_map(column):
         entry = field.message_type.fields_by_name
         if TYPES[entry["key"].type] != "string":
             yield f"{path}: a map of {TYPES[entry['key'].type]} keys can't become {column}: take a List of Struct"
@@ -79,7 +82,7 @@ def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path:
     elif field.is_repeated and pa.types.is_list(column):
         yield from _misfits_of_value(field, column.value_type, None, f"{path}[...]")
     elif field.is_repeated or pa.types.is_list(column) or pa.types.is_map(column):
-        hint = ": say metadata={'map': True}" if _is_map(field) and pa.types.is_list(column) else ""
+        hint = ": say metadata={'map': True}" if is_map(field) and pa.types.is_list(column) else ""
         yield f"{path}: {_words(field)} can't become {column}{hint}"
     else:
         yield from _misfits_of_value(field, column, epoch, path)
@@ -91,7 +94,7 @@ def _misfits_of_value(field: Any, column: pa.DataType, epoch: str | None, path: 
     if inner is not None and pa.types.is_struct(column):
         for part in column:
             yield from _misfits(inner, part.name, part.type, None, f"{path}.{part.name}")
-    elif inner is not None and inner.full_name in _WRAPPERS:
+    elif inner is not None and is_wrapper(inner):
         yield from _misfits_of_value(inner.fields_by_name["value"], column, epoch, path)
     elif not _scalar_fits(field, column, epoch):
         yield f"{path}: {_words(field)} can't become {column}"
@@ -112,13 +115,19 @@ def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
     return column in takes.get(kind, ())
 
 
-def _is_map(field: Any) -> bool:
+def is_map(field: Any) -> bool:
+    """Whether a field is a map."""
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def is_wrapper(kind: Any) -> bool:
+    """Whether a type is one of those that stand for a value that may not be there."""
+    return kind.full_name in _WRAPPERS
 
 
 def _words(field: Any) -> str:
     """A field's type, for people."""
-    if _is_map(field):
+    if is_map(field):
         return "a map"
     kind = TYPES[field.type]
     named = f"{kind} {field.message_type.full_name}" if field.message_type is not None else kind
@@ -127,7 +136,7 @@ def _words(field: Any) -> str:
 
 def _field(kind: Any, name: str, column: pa.DataType, epoch: str | None) -> Get:
     field, step = kind.fields_by_name[name], f".{name}"
-    if _is_map(field):
+    if is_map(field):
         if pa.types.is_map(column):
             return _entries(name, _value(field.message_type.fields_by_name["value"], column.item_type, None))
         return _pairs(name, _value(field, column.value_type, None))
@@ -175,7 +184,7 @@ def _value(field: Any, column: pa.DataType, epoch: str | None) -> Read:
         fields = [(part.name, _field(inner, part.name, part.type, None)) for part in column]
         return lambda value, path: {name: get(value, path) for name, get in fields}
     if inner is not None:
-        return _timestamp if column == TIMESTAMP and inner.full_name not in _WRAPPERS else _wrapper(inner, column, epoch)
+        return _timestamp if column == TIMESTAMP and not is_wrapper(inner) else _wrapper(inner, column, epoch)
     if kind == "enum" and column == pa.string():
         return _enum({number: value.name for number, value in field.enum_type.values_by_number.items()})
     if kind in INTEGERS or kind == "enum":
@@ -206,15 +215,19 @@ def _enum(names: dict[int, str]) -> Read:
     return read
 
 
-def _integer(column: pa.DataType, epoch: str | None) -> Read:
+def bounds(column: pa.DataType, epoch: str | None) -> tuple[int, int, int]:
+    """Which integers a column holds exactly, from the lowest to the highest, and what a field's is multiplied with to be one of them."""
     factor = 1 if epoch is None else EPOCH_UNITS[epoch]
     if column == TIMESTAMP:
-        low, high = MIN_MICROS, MAX_MICROS
-    elif pa.types.is_integer(column):
-        low, high = -(1 << column.bit_width - 1), (1 << column.bit_width - 1) - 1
-    else:
-        high = 1 << (53 if column.bit_width == 64 else 24)
-        low = -high
+        return MIN_MICROS, MAX_MICROS, factor
+    if pa.types.is_integer(column):
+        return -(1 << column.bit_width - 1), (1 << column.bit_width - 1) - 1, factor
+    most = 1 << (53 if column.bit_width == 64 else 24)
+    return -most, most, factor
+
+
+def _integer(column: pa.DataType, epoch: str | None) -> Read:
+    low, high, factor = bounds(column, epoch)
 
     def read(number: int, path: str) -> int:
         if not low <= number * factor <= high:

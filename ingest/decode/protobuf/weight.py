@@ -10,15 +10,21 @@ from typing import Any
 
 SMALL = 1 << 16
 """Bytes of a message that is parsed without a look: what it may become is bounded by them."""
-_FREE, _SHARE = 64 << 20, 32
+FREE, SHARE = 64 << 20, 32
+"""What the messages inside any larger message may take, and how much more for each of its bytes."""
 _MESSAGE, _FIELD = 64, 16
 """What a message inside a message takes by itself, and for each of its type's fields, in bytes."""
 _DEPTH = 100
 
 
+def weight_of(kind: Any) -> int:
+    """What a message of a type takes inside another one, in bytes."""
+    return _MESSAGE + _FIELD * len(kind.fields)
+
+
 def is_too_heavy(message: bytes, kind: Any) -> bool:
     """Whether the messages inside would take more than 32 bytes a byte, beyond 64 MB. What is malformed is judged by who parses it."""
-    left, spans = _FREE + _SHARE * len(message), [(0, len(message), kind)]
+    left, spans = FREE + SHARE * len(message), [(0, len(message), kind)]
     types: dict[str, dict[int, Any]] = {}
     while spans:
         at, end, of = spans.pop()
@@ -34,7 +40,7 @@ def is_too_heavy(message: bytes, kind: Any) -> bool:
             if at < 0 or wire in {6, 7}:
                 return False
             if below is not None and wire in {2, 3}:
-                left -= _MESSAGE + _FIELD * len(below.fields)
+                left -= weight_of(below)
                 if left < 0:
                     return True
             if below is not None and wire == 2 and len(spans) < _DEPTH and at + size <= end:

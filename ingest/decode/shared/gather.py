@@ -6,12 +6,13 @@ of one more entry. Of a string, list or map the value holds its length, times tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.compiled.calling import Compiled
 from ingest.decode.shared.nodes import BOOL, DECIMAL, FLOAT32, LIST, MAP, STRUCT, TEXT, WIDE, Node
@@ -32,8 +33,8 @@ CopyTexts = Callable[[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[
 class Gathered:
     """The values of all nodes: 64 bits each, and whether they are there. Of each node they lie from its place in `bases` on.
 
-    `copy_texts`: how the format finds its strings; `counts`: how many values the nodes of each space have. Of wide decimals the high
-    halves lie behind the low ones.
+    `copy_texts`: how the format finds its strings; `counts`: how many values the nodes of each space have; `by_key`: whether the entries of
+    each map are put in the order of their keys. Of wide decimals the high halves lie behind the low ones.
     """
 
     copy_texts: CopyTexts
@@ -41,17 +42,28 @@ class Gathered:
     bases: npt.NDArray[np.int64]
     values: npt.NDArray[np.int64]
     present: npt.NDArray[np.uint8]
+    by_key: bool = False
 
     @classmethod
     def of(
-        cls, nodes: Sequence[Node], counts: npt.NDArray[np.int64], tape: npt.NDArray[np.int64], entries: int, copy_texts: CopyTexts
+        cls,
+        nodes: Sequence[Node],
+        counts: npt.NDArray[np.int64],
+        tape: npt.NDArray[np.int64],
+        entries: int,
+        copy_texts: CopyTexts,
+        defaults: Iterable[tuple[int, int]] = (),
+        *,
+        by_key: bool = False,
     ) -> Gathered:
-        """The entries of a tape, each at its node's place."""
+        """The entries of a tape, each at its node's place. `defaults`: nodes that have a value where the tape has none, with this value."""
         behind = np.array([int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes])
         bases = np.cumsum([0, *(int(counts[node.space]) + int(more) for node, more in zip(nodes, behind, strict=True))])
         values, present = np.zeros(bases[-1], np.int64), np.zeros(bases[-1], np.uint8)
+        for number, value in defaults:
+            values[bases[number] : bases[number + 1]], present[bases[number] : bases[number + 1]] = value, 1
         SPREADING.spread(tape, entries, behind, bases, values, present)
-        return cls(copy_texts, counts, bases[:-1], values, present)
+        return cls(copy_texts, counts, bases[:-1], values, present, by_key)
 
     def array(self, node: Node) -> pa.Array:
         """A node's array, with all below it."""
@@ -79,9 +91,18 @@ class Gathered:
             return pa.Array.from_buffers(node.type, len(values), [*buffers, pa.py_buffer(letters[:-_SPARE])], nulls)
         children = [self.array(child) for child in node.children]
         if node.kind == MAP:
+            if self.by_key:
+                children = _by_key(offsets, children)
             entry = pa.struct([node.type.key_field, node.type.item_field])
             children = [pa.Array.from_buffers(entry, len(children[0]), [None], 0, children=children)]
         return pa.Array.from_buffers(node.type, len(values), buffers, nulls, children=children)
+
+
+def _by_key(offsets: npt.NDArray[np.int32], entries: Sequence[pa.Array]) -> list[pa.Array]:
+    """Keys and values of maps, those of each map in the order of their keys' bytes."""
+    maps = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    order = pc.sort_indices(pa.table([maps, entries[0]], ["map", "key"]), [("map", "ascending"), ("key", "ascending")])
+    return [entry.take(order) for entry in entries]
 
 
 def _stored(node: Node, values: npt.NDArray[np.int64], behind: npt.NDArray[np.int64]) -> npt.NDArray[np.generic]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ingest.schema.columns import Columns
+from ingest.schema.columns import Columns, epoch_of
 
 INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(12)
 """Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""
@@ -54,7 +54,7 @@ def nodes_of(columns: Columns, epoch: str | None = None) -> list[Node]:
         if node.number == 0:
             node.children = [Node(0, c.name, c.type, epoch=c.epoch, required=not c.nullable) for c in columns.columns]
         elif node.kind == STRUCT:
-            node.children = [Node(0, f.name, f.type) for f in node.type]
+            node.children = [Node(0, f.name, f.type, epoch=epoch_of(f)) for f in node.type]
         elif node.kind == LIST:
             node.children = [Node(0, "", node.type.value_type)]
         elif node.kind == MAP:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ingest.compiled.making import inlined, part
+from ingest.compiled.making import inlined, part, word_at
+
+_U = np.uint64
+_TOPS = _U(0x8080_8080_8080_8080)
 
 EDGES = types.Array(types.int32, 1, "C", readonly=True)
 """Where messages begin or end."""
@@ -35,3 +38,27 @@ def character_end(data, at, end):
         if byte(data, at + i) & 0xC0 != 0x80:
             return -1
     return at + more + 1
+
+
+@part
+def is_utf8(data, at, end):
+    """Whether these bytes are."""
+    while at < end:
+        if at + 8 <= end and word_at(data, at) & _TOPS == _U(0):
+            at += 8
+        elif byte(data, at) < 128:
+            at += 1
+        else:
+            at = character_end(data, at, end)
+            if at < 0:
+                return False
+    return True
+
+
+@inlined
+def single(data, at):
+    """A float of four bytes as a double, whose bits are a number."""
+    bits = np.uint32(0)
+    for i in range(4):
+        bits |= np.uint32(byte(data, at + i)) << np.uint32(8 * i)
+    return np.float64(np.uint32(bits).view(np.float32)).view(np.int64)

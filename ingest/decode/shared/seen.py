@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ingest.compiled.making import part
+import numpy as np
+
+from ingest.compiled.making import below, part, word_at
+
+_U = np.uint64
+_HASH_STEP = _U(0x9E3779B97F4A7C15)
 
 MOST_PROBES = 100
 """Steps of the search for an equal key. By chance it never takes so many: the table is kept more than half empty."""
@@ -21,3 +26,21 @@ def is_first(own, message, mask, keys):
             return False
         place = (place + 1) & mask
     return False
+
+
+@part
+def hash_of(data, at, n, end, number):
+    """A hash of n bytes from `at` on, and of a number: whose key it is. `end`: up to there memory may be read."""
+    h = _U(n) ^ _U(number) * _HASH_STEP
+    while n > 0:
+        if at + 8 <= end:
+            word = word_at(data, at) & below(min(n, 8))
+        else:
+            word = _U(0)
+            for i in range(min(n, 8)):
+                word |= _U(data[at + i]) << _U(8 * i)
+        h = (h ^ word) * _HASH_STEP
+        h ^= h >> _U(29)
+        at, n = at + 8, n - 8
+    h *= _HASH_STEP
+    return np.int64(h ^ h >> _U(32))

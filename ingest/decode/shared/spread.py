@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import int32, int64, uint8
 
 from ingest.compiled.making import compiled, inlined, memory, word_at
@@ -9,6 +10,14 @@ from ingest.decode.shared.words import put_word
 
 _LENGTH = 0xFFFF_FFFF
 """The bits of a string's, list's or map's value that hold its length, times two."""
+
+
+@inlined
+def put(tape, entry, node, index, value):
+    """Write one value down, and where the next entry goes."""
+    tape[np.uintp(2 * entry)] = node << 32 | index
+    tape[np.uintp(2 * entry + 1)] = value
+    return entry + 1
 
 
 @compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))

@@ -65,6 +65,7 @@ GOOD: dict[str, tuple[bytes, Mapping[str, Any]]] = {
     "the last one of two entries": (ID + stock("x", 1) + stock("x", 2), {"stock": [("x", 2)]}),
     "an entry without a key": (ID + text(8, number(2, 1)), {"stock": [("", 1)]}),
     "an entry without a value": (ID + text(8, text(1, "x")), {"stock": [("x", 0)]}),
+    "an entry with something unknown is unknown itself": (ID + text(8, text(1, "x") + number(2, 1) + number(3, 1)), {}),
     "a message inside": (ID + text(9, text(1, "x") + double(2, 1.5)), {"place": PLACE}),
     "a message of nothing inside": (ID + text(9, b""), {"place": {"city": "", "lat": 0.0}}),
     "a message inside in two parts": (ID + text(9, text(1, "x")) + text(9, double(2, 1.5)), {"place": PLACE}),

@@ -1,0 +1,40 @@
+"""Arguments that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingest.errors import SpecError
+
+Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The pipeline's YAML file.", show_default=False)]
+_W = "The instant at which the window starts, or the micro-batch's number or name; START/END for several."
+WindowText = Annotated[str, typer.Option("--window", metavar="W", help=_W, show_default=False)]
+NextOrWindow = Annotated[
+    str | None, typer.Option("--window", metavar="W", help=f"{_W} Left out: the next micro-batch.", show_default=False)
+]
+RequestText = Annotated[
+    str | None, typer.Option("--request", help="The same text makes a repeated command one and the same.", show_default=False)
+]
+
+_A = "Run on a Spark that is up: sc://HOST:PORT, as `windrow spark run` says it."
+Connect = Annotated[str | None, typer.Option("--connect", metavar="ADDRESS", help=_A, show_default=False)]
+_T = "Holds the token that the server asks for."
+TokenFile = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help=_T, show_default=False)]
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
+
+
+def refuse_absent(spec: Path) -> None:
+    """Look for a spec's file before seconds go into loading Spark and Arrow.
+
+    Raises:
+        SpecError: it isn't there, or is a folder.
+    """
+    if spec.is_dir():
+        raise SpecError(f"The spec {spec} is a folder", "spec", f"Name the file in it, such as {spec / 'defs.yaml'}.")
+    if not spec.is_file():
+        raise SpecError(f"The spec {spec} can't be read: there is no such file", "spec", "Give the path of a pipeline's YAML file.")

@@ -1,0 +1,69 @@
+"""The commands below `windrow dead`: arguments in, exit code out, as in `ingest.cli.main`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingest.cli.arguments import Debug, Json, Spec, refuse_absent
+from ingest.cli.output import telling
+
+dead_app = typer.Typer(no_args_is_help=True, help="Dead letters: the messages that were refused.")
+
+SomeWindows = Annotated[str | None, typer.Option("--window", metavar="W", help="Only of these windows.", show_default=False)]
+OfStage = Annotated[
+    str | None, typer.Option("--stage", help="Only what this stage refused: key, header, value, schema or rules.", show_default=False)
+]
+WithReason = Annotated[str | None, typer.Option("--reason", help="Only what was refused for this reason.", show_default=False)]
+OfAttempt = Annotated[str | None, typer.Option("--attempt", help="With --window: of this attempt, which was refused.", show_default=False)]
+
+
+def _refuse_attempt_alone(attempt: str | None, window: str | None) -> None:
+    if attempt is not None and window is None:
+        raise typer.BadParameter("--attempt goes with --window")
+
+
+@dead_app.command("show")
+def dead_show(
+    spec: Spec,
+    window: SomeWindows = None,
+    stage: OfStage = None,
+    reason: WithReason = None,
+    attempt: OfAttempt = None,
+    payload: Annotated[bool, typer.Option("--payload", help="Keys and values too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show which messages were refused, and why: of committed windows, and of those that are named and were refused."""
+    _refuse_attempt_alone(attempt, window)
+    with telling(json=json, debug=debug) as output:
+        refuse_absent(spec)
+        from ingest.cli.dead import DeadRequest, show_dead
+        from ingest.operate.dead_letters import Chosen
+
+        show_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), limit)
+
+
+@dead_app.command("export")
+def dead_export(
+    spec: Spec,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The .parquet or .jsonl file to write.", show_default=False)],
+    window: SomeWindows = None,
+    stage: OfStage = None,
+    reason: WithReason = None,
+    attempt: OfAttempt = None,
+    payload: Annotated[bool, typer.Option("--payload", help="Keys, values and headers too.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the same to a file, all of them."""
+    _refuse_attempt_alone(attempt, window)
+    with telling(json=json, debug=debug) as output:
+        refuse_absent(spec)
+        from ingest.cli.dead import DeadRequest, export_dead
+        from ingest.operate.dead_letters import Chosen
+
+        export_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), out)

@@ -1,0 +1,147 @@
+"""Changes of a database's table -> rows and dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest.decode.cdc.arrays import numbered, together
+from ingest.decode.cdc.envelope import ChangeKind, Envelope, FieldPath
+from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
+from ingest.decode.cdc.heads import EVERYTHING, Heads, Included
+from ingest.decode.cdc.images import RowImage
+from ingest.decode.cdc.inner import Inner, OnNull
+from ingest.errors import SpecError
+from ingest.ports.decoder import Decode, Decoded, Deletes
+from ingest.schema.columns import Columns
+from ingest.schema.load import built_of_model, model_now
+from ingest.schema.part import WHOLE, Part
+
+
+@dataclass(frozen=True)
+class ChangeDecoder:
+    """Messages in an envelope to the columns of a pandera model, a row for each change of a row.
+
+    `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`: what a message without a value becomes; `part`:
+    which of the model's columns the messages hold; `beside`: those that the envelope has itself, each with its path there; `forms`: how
+    values are written; `included`: whose rows are asked for. `primary_key`: the columns by which rows are taken out of the table; None, if
+    it only grows: then a deletion is a row, too, as it was.
+    """
+
+    reference: str
+    folder: Path
+    inner: Inner
+    envelope: Envelope
+    root: FieldPath = ()
+    on_null: OnNull = "drop"
+    part: Part = WHOLE
+    beside: tuple[tuple[str, FieldPath], ...] = ()
+    forms: Forms = AS_THEY_ARE
+    included: Included = EVERYTHING
+    primary_key: tuple[str, ...] | None = None
+
+    @property
+    def columns(self) -> Columns:
+        """See `ports.decoder.Decoder.columns`."""
+        columns = self.columns_of(model_now(self.reference, self.folder)[1])
+        self.included.check()
+        inner = self.inner.now()
+        images = [image.asked for image in (self.written(columns), self.removed(columns)) if image is not None]
+        for asked in [self.heads().columns, *images]:
+            inner.check(asked)
+        return columns
+
+    def open(self) -> Decode:
+        """See `ports.decoder.Decoder.open`. A thread's machine is kept until the model's file, or one of the format's, changes."""
+        recipe = replace(self, inner=self.inner.now())
+        return built_of_model(recipe, self.reference, self.folder, lambda model: _Machine(recipe, recipe.columns_of(model))).decode
+
+    def with_deletes(self, primary_key: tuple[str, ...]) -> ChangeDecoder:
+        """See `ports.decoder.TellsDeletes.with_deletes`."""
+        return replace(self, primary_key=primary_key)
+
+    def heads(self) -> Heads:
+        """What is asked of a message first."""
+        return Heads(self.envelope, self.root, self.included)
+
+    def written(self, columns: Columns) -> RowImage:
+        """Where the row of an insert or an update is."""
+        former = (*self.root, self.envelope.former)
+        path = (*self.root, self.envelope.written)
+        return RowImage(path, columns, self.envelope.many, self._beside(columns), self.forms, former, self.primary_key or ())
+
+    def removed(self, columns: Columns) -> RowImage | None:
+        """Where the row of a deletion is, of which its key is enough where it is taken out; None if the message's key says all of it."""
+        if self.primary_key is not None:
+            by_name = {column.name: column for column in columns.columns}
+            columns = Columns(tuple(by_name[name] for name in self.primary_key))
+        if not columns.columns:
+            return None
+        return RowImage((*self.root, self.envelope.removed), columns, self.envelope.many, self._beside(columns), self.forms)
+
+    def columns_of(self, model: type[Any]) -> Columns:
+        """The columns that a model says.
+
+        Raises:
+            SpecError: it doesn't have those that the spec names, or not where it says.
+        """
+        columns = self.part.of(Columns.of(model))
+        of_row = Part(without=tuple(name for name, _ in self.beside), place="decode.envelope").of(columns)
+        if self.primary_key and not {column.name for column in of_row.columns} & set(self.primary_key):
+            what = f"The primary key has no column of the changed row: {', '.join(self.primary_key)} come from the envelope"
+            raise SpecError(what, "spec", "Name a column of the row in it; nothing was read.")
+        return columns
+
+    def _beside(self, columns: Columns) -> tuple[tuple[str, FieldPath], ...]:
+        """The columns that the envelope has, each with its whole path."""
+        names = {column.name for column in columns.columns}
+        return tuple((name, (*self.root, *path)) for name, path in self.beside if name in names)
+
+
+class _Machine:
+    """What the recipe builds. Not for several threads at once."""
+
+    def __init__(self, recipe: ChangeDecoder, columns: Columns) -> None:
+        self._schema, self._key = columns.arrow_schema, recipe.primary_key
+        self._heads, self._written, self._removed = recipe.heads(), recipe.written(columns), recipe.removed(columns)
+        self._head = recipe.inner.open(self._heads.columns, recipe.on_null)
+        self._write = recipe.inner.open(self._written.asked, "dead")
+        self._remove = None if self._removed is None else recipe.inner.open(self._removed.asked, "dead")
+
+    def decode(self, messages: pa.RecordBatch) -> Decoded:
+        """The verdict on each message."""
+        heads, changes = self._heads.asked(self._head, messages)
+        index = heads.row_index.to_numpy()
+        counted = replace(heads, rows=heads.rows.slice(0, 0), row_index=heads.row_index.slice(0, 0))
+        written = _of_some(messages, index[changes == ChangeKind.WRITTEN], lambda some: self._written.rows(self._write, some))
+        removed = _of_some(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
+        return together(self._schema, [counted, written, removed], self._key)
+
+    def _rows_removed(self, messages: pa.RecordBatch) -> Decoded:
+        """What deletions are: rows, where the table only grows; else deletes."""
+        if self._removed is None or self._remove is None:
+            return _only_deletes(messages.num_rows)
+        rows = self._removed.rows(self._remove, messages)
+        if self._key is None:
+            return rows
+        return replace(rows, rows=rows.rows.slice(0, 0), row_index=rows.row_index.slice(0, 0), deletes=Deletes(rows.rows, rows.row_index))
+
+
+def _of_some(messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Decode) -> Decoded:
+    """The verdict on some of the messages, by their numbers."""
+    if len(index) == messages.num_rows:
+        return decode(messages)
+    numbers = pa.array(index, pa.int64())
+    return numbered(decode(messages.take(numbers)), numbers)
+
+
+def _only_deletes(count: int) -> Decoded:
+    """So many messages, each of which deletes what its key says."""
+    none, words = pa.array([], pa.int64()), pa.array([], pa.string())
+    deletes = Deletes(pa.RecordBatch.from_arrays([], []), pa.array(np.arange(count, dtype=np.int64)))
+    return Decoded(pa.RecordBatch.from_arrays([], []), none, none, words, words, words, deletes=deletes)

@@ -1,0 +1,123 @@
+"""Rows as a field of the envelope holds them: one, or a list of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.cdc.arrays import beside_items, missing, path_text, picked
+from ingest.decode.cdc.envelope import FieldPath
+from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
+from ingest.decode.cdc.inner import nested
+from ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
+from ingest.schema.columns import Column, Columns, field_of
+
+
+@dataclass(frozen=True)
+class RowImage:
+    """What a field of the envelope holds of the table's rows.
+
+    `path`: where the row is, or the list of them where there are `many`; `columns`: of the table; `beside`: those of them that the envelope
+    has itself, each with its path; `forms`: how values are written; `former`: where the row is as it was before, of which the columns in
+    `key` are looked at: where they differ, the former row is deleted.
+    """
+
+    path: FieldPath
+    columns: Columns
+    many: bool = False
+    beside: tuple[tuple[str, FieldPath], ...] = ()
+    forms: Forms = AS_THEY_ARE
+    former: FieldPath = ()
+    key: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> Columns:
+        """What has to be decoded for it."""
+        beside, written = dict(self.beside), {column.name: self.forms.written(column) for column in self.columns.columns}
+        leaves = [(path, written[name]) for name, path in self.beside]
+        for path, names in ((self.path, [name for name in written if name not in beside]), (self.former, self._former_key)):
+            if names:
+                row = pa.struct([field_of(written[name]) for name in names])
+                leaves.append((path, Column("", pa.list_(row) if self.many else row, nullable=True)))
+        return nested(leaves)
+
+    def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
+        """The rows that messages hold; those that hold none where one should be, or one that doesn't fit, are refused."""
+        found = decode(messages)
+        found = found.refused(SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))])
+        if self.many:
+            found = self._unequal(found)
+            parents = pc.list_parent_indices(picked(found.rows, self.path)).to_numpy()
+            own, former = self._items(found.rows)
+            found = found.with_rows(found.rows.take(pa.array(parents)), parents)
+        else:
+            own, former = picked(found.rows, self.path), picked(found.rows, self.former) if self._former_key else None
+        values, refusals = self._values(found.rows, own)
+        rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
+        if not self.key:
+            return replace(found, rows=rows).refused(SCHEMA, refusals)
+        deletes, misfits = self._moved(rows, former)
+        moved = Deletes(deletes.keys, found.row_index.take(deletes.index))
+        return replace(found, rows=rows, deletes=moved).refused(SCHEMA, [*refusals, *misfits])
+
+    @property
+    def _former_key(self) -> list[str]:
+        """The columns of the key that the former row may have: those that the envelope itself has are the message's."""
+        return [name for name in self.key if name not in dict(self.beside)]
+
+    @property
+    def _at(self) -> str:
+        return path_text(self.path) + ("[...]" if self.many else "")
+
+    def _unequal(self, found: Decoded) -> Decoded:
+        """Without the messages that have another number of former rows than of rows."""
+        if not self._former_key:
+            return found
+        both = [pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former)]
+        unlike = pc.fill_null(pc.not_equal(*both), False).to_numpy(zero_copy_only=False)
+        what = f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
+        return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
+
+    def _items(self, envelopes: pa.RecordBatch) -> tuple[pa.StructArray, pa.StructArray | None]:
+        """All rows of lists behind each other, and what each was before."""
+        own = picked(envelopes, self.path)
+        return own.flatten(), beside_items(own, picked(envelopes, self.former)) if self._former_key else None
+
+    def _values(self, envelopes: pa.RecordBatch, own: pa.StructArray) -> tuple[list[pa.Array], list[Refusal]]:
+        """The columns of the rows, and what doesn't fit."""
+        beside = dict(self.beside)
+        refusals = [missing(own, self._at)] if self.many else []
+        values = []
+        for column in self.columns.columns:
+            path = beside.get(column.name)
+            raw = pc.struct_field(own, [column.name]) if path is None else picked(envelopes, path)
+            place = f"{self._at}.{column.name}" if path is None else path_text(path)
+            read, wrong = self._read(raw, column, place)
+            refusals += wrong if column.nullable else [*wrong, missing(raw, place)]
+            values.append(read)
+        return values, refusals
+
+    def _read(self, raw: pa.Array, column: Column, place: str) -> tuple[pa.Array, list[Refusal]]:
+        read, misfits = self.forms.read(raw, column)
+        return read, [Refusal(m.positions, m.reason, f"{m.what} - at {place}") for m in misfits]
+
+    def _moved(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> tuple[Deletes, list[Refusal]]:
+        """The keys that rows had before, where they have others now, with the rows' numbers; a column that isn't there has not changed."""
+        keys, refusals, moved = [], [], np.zeros(rows.num_rows, np.bool_)
+        by_name = {column.name: column for column in self.columns.columns}
+        for name in self.key:
+            now = rows.column(name)
+            if former is None or name not in self._former_key:
+                keys.append(now)
+                continue
+            place = f"{path_text(self.former)}{'[...]' if self.many else ''}.{name}"
+            read, wrong = self._read(pc.struct_field(former, [name]), by_name[name], place)
+            refusals += wrong
+            before = pc.coalesce(read, now)
+            moved |= pc.fill_null(pc.not_equal(before, now), False).to_numpy(zero_copy_only=False)
+            keys.append(before)
+        at = pa.array(np.flatnonzero(moved), pa.int64())
+        return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at), refusals

@@ -1,0 +1,92 @@
+"""The formats that an envelope itself may be written in. Each decodes columns that lie in one another, all of them nullable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self
+
+import pyarrow as pa
+
+from ingest.decode.cdc.envelope import FieldPath
+from ingest.decode.json.values import Reading
+from ingest.errors import SpecError
+from ingest.ports.decoder import Decode
+from ingest.schema.columns import Column, Columns, epoch_of, field_of
+from ingest.schema.dtypes import holds_bytes
+
+OnNull = Literal["dead", "drop"]
+
+
+class Inner(Protocol):
+    """What an envelope is written in. Picklable: a recipe."""
+
+    def now(self) -> Self:
+        """The same with what it reads from files as it is now.
+
+        Raises:
+            SpecError: a file can't be read.
+        """
+
+    def check(self, columns: Columns) -> None:
+        """Whether these columns can come from it.
+
+        Raises:
+            SpecError: with those that can't.
+        """
+
+    def open(self, columns: Columns, on_null: OnNull) -> Decode:
+        """What decodes them, for the thread that asks: one row of each message, or a dead letter."""
+
+
+@dataclass(frozen=True)
+class JsonInner:
+    """JSON. `reading`: how its values are written."""
+
+    reading: Reading
+
+    def now(self) -> Self:
+        """See `Inner.now`."""
+        return self
+
+    def check(self, columns: Columns) -> None:
+        """See `Inner.check`."""
+        wrong = [".".join(path) for path in _paths_of_bytes(columns.arrow_schema)]
+        if wrong:
+            what = f"The schema can't be used for JSON, which has no bytes: {', '.join(wrong)}"
+            raise SpecError(what, "spec", "Take String, and decode it after the table; nothing was read.")
+
+    def open(self, columns: Columns, on_null: OnNull) -> Decode:
+        """See `Inner.open`."""
+        from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+
+        machine = json_machine(columns, "ignore", self.reading)
+        return lambda messages: machine.decode(messages.column("value"), on_null)
+
+
+def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
+    """The columns of an envelope, each at its path; no path is another one's beginning."""
+    fields = _fields([(path, field_of(column)) for path, column in leaves])
+    return Columns(tuple(Column(f.name, f.type, nullable=True, epoch=epoch_of(f)) for f in fields))
+
+
+def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
+    """The fields of one level, each with all that lies below it."""
+    below: dict[str, list[tuple[FieldPath, pa.Field]]] = {}
+    for (name, *rest), leaf in leaves:
+        below.setdefault(name, []).append((tuple(rest), leaf))
+    return [
+        group[0][1].with_name(name) if not group[0][0] else pa.field(name, pa.struct(_fields(group)))
+        for name, group in below.items()
+    ]  # fmt: skip
+
+
+def _paths_of_bytes(fields: Sequence[pa.Field]) -> list[FieldPath]:
+    """Where in columns there are bytes."""
+    found: list[FieldPath] = []
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            found += [(field.name, *path) for path in _paths_of_bytes(list(field.type))]
+        elif holds_bytes(field.type):
+            found.append((field.name,))
+    return found

@@ -1,0 +1,174 @@
+"""Change data as formats of specs: Debezium's, Canal's and Maxwell's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from ingest.config.document import Place
+from ingest.config.values import LeftOut, Text, Values, section_of
+from ingest.decode.keys import names_in
+from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.decode.options import ReadingOptions, TimestampOptions
+from ingest.decode.timestamps import TimestampForm
+
+if TYPE_CHECKING:
+    from ingest.decode.cdc.decoder import ChangeDecoder
+    from ingest.decode.cdc.envelope import Envelope, FieldPath
+    from ingest.decode.cdc.forms import DateForm, DecimalForm
+    from ingest.decode.cdc.heads import Included
+
+
+def _path(value: str) -> str:
+    if not all(value.split(".")):
+        raise ValueError("must be a field of the envelope, or one inside another, like source.ts_ms")
+    return value
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        why = error.msg if isinstance(error, re.error) else "too large"
+        raise ValueError(f"must be a regular expression, which the whole name has to match: {why}") from None
+    return value
+
+
+Pattern = Annotated[Text | None, AfterValidator(lambda value: None if value is None else _pattern(value)), Values("a regular expression")]
+
+
+class ChangeSection(FormatSection):
+    """What the `decode` section of every format of changes has."""
+
+    schema_: SchemaReference = Field(
+        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+    )
+    envelope: Annotated[Mapping[Text, Annotated[Text, AfterValidator(_path)]], Values("`{COLUMN: FIELD}`"), LeftOut("none")] = Field(
+        default={},
+        description="Columns of the schema that the changed row doesn't have, but the envelope around it: `op`, `ts_ms`, `source.lsn`.",
+    )
+    on_null: Literal["drop", "dead"] = Field(
+        default="drop",
+        description="What becomes of a message without a value (a tombstone, which follows a deletion): it is counted, or a dead letter.",
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Each column comes from one place, and each field becomes one column."""
+        yield from super().conflicts(written)
+        envelope = section_of(written, "envelope")
+        elsewhere = {*names_in(section_of(written, "key").get("fields")), *section_of(written, "headers")}
+        twice = [name for name in envelope if name in elsewhere]
+        if twice:
+            yield ("envelope",), f"{', '.join(twice)}: comes from the key or a header already: take it out of one of them"
+        paths = sorted(path.split(".") for path in envelope.values() if isinstance(path, str))
+        for path, after in pairwise(paths):
+            if after[: len(path)] == path:
+                yield ("envelope",), f"{'.'.join(path)} and {'.'.join(after)}: a field becomes one column, whole or in parts"
+
+
+class DebeziumJsonSection(TimestampOptions, ChangeSection):
+    """Debezium's change events as JSON, one a message."""
+
+    format: Literal["debezium-json"] = Field(
+        default="debezium-json", description="What the messages are; the other settings of `decode` are the format's."
+    )
+    schema_include: bool = Field(
+        default=False,
+        description="Whether each message has its own schema beside the event, `{schema: ..., payload: ...}`, as Connect's JsonConverter "
+        "writes it with `schemas.enable`.",
+    )
+    dates: Literal["epoch_days", "iso-8601"] = Field(
+        default="epoch_days",
+        description="How dates are written: whole days since 1970, or `2026-01-05`, as with `time.precision.mode: isostring`.",
+    )
+    decimal_format: Literal["numeric", "base64"] = Field(
+        default="numeric",
+        description="How decimals are written: their digits as a number or a text (`decimal.handling.mode` `double` or `string`); or their "
+        "bytes in base64 (`precise`), then with the column's own scale.",
+    )
+
+
+class CanalJsonSection(ReadingOptions, ChangeSection):
+    """Canal's messages as JSON, each with one row or several."""
+
+    format: Literal["canal-json"] = Field(
+        default="canal-json", description="What the messages are; the other settings of `decode` are the format's."
+    )
+    timestamps: TimestampForm = Field(default="sql", description=str(TimestampOptions.model_fields["timestamps"].description))
+    coerce: Literal["strict", "lenient"] = Field(default="lenient", description=str(ReadingOptions.model_fields["coerce"].description))
+    database_include: Pattern = Field(default=None, description="Only rows of databases whose whole name matches; others are filtered.")
+    table_include: Pattern = Field(default=None, description="Only rows of tables whose whole name matches; others are filtered.")
+
+
+class MaxwellJsonSection(ReadingOptions, ChangeSection):
+    """Maxwell's messages as JSON, each with one row."""
+
+    format: Literal["maxwell-json"] = Field(
+        default="maxwell-json", description="What the messages are; the other settings of `decode` are the format's."
+    )
+    timestamps: TimestampForm = Field(default="sql", description=str(TimestampOptions.model_fields["timestamps"].description))
+    database_include: Pattern = Field(default=None, description="Only rows of databases whose whole name matches; others are filtered.")
+    table_include: Pattern = Field(default=None, description="Only rows of tables whose whole name matches; others are filtered.")
+
+
+class _DebeziumJson:
+    section = DebeziumJsonSection
+
+    def decoder(self, section: DebeziumJsonSection, folder: Path) -> ChangeDecoder:
+        from ingest.decode.cdc.envelope import DEBEZIUM
+        from ingest.decode.cdc.heads import EVERYTHING
+
+        root = ("payload",) if section.schema_include else ()
+        return _of_json(section, folder, DEBEZIUM, EVERYTHING, (section.dates, section.decimal_format), root)
+
+
+class _CanalJson:
+    section = CanalJsonSection
+
+    def decoder(self, section: CanalJsonSection, folder: Path) -> ChangeDecoder:
+        from ingest.decode.cdc.envelope import CANAL
+        from ingest.decode.cdc.heads import Included
+
+        return _of_json(section, folder, CANAL, Included(section.database_include, section.table_include))
+
+
+class _MaxwellJson:
+    section = MaxwellJsonSection
+
+    def decoder(self, section: MaxwellJsonSection, folder: Path) -> ChangeDecoder:
+        from ingest.decode.cdc.envelope import MAXWELL
+        from ingest.decode.cdc.heads import Included
+
+        return _of_json(section, folder, MAXWELL, Included(section.database_include, section.table_include))
+
+
+def _of_json(
+    section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection, folder: Path, envelope: Envelope, included: Included,
+    forms: tuple[DateForm, DecimalForm] = ("iso-8601", "numeric"), root: FieldPath = (),
+) -> ChangeDecoder:  # fmt: skip
+    from ingest.decode.cdc.decoder import ChangeDecoder
+    from ingest.decode.cdc.forms import Forms
+    from ingest.decode.cdc.inner import JsonInner
+    from ingest.decode.json.values import Reading
+
+    lenient = isinstance(section, ReadingOptions) and section.coerce == "lenient"
+    return ChangeDecoder(
+        section.schema_, folder, JsonInner(Reading(section.timestamps, lenient)), envelope, root, section.on_null, section.part,
+        _beside(section), Forms(*forms), included,
+    )  # fmt: skip
+
+
+def _beside(section: ChangeSection) -> tuple[tuple[str, FieldPath], ...]:
+    """The columns that the envelope has, each with its path."""
+    return tuple((column, tuple(path.split("."))) for column, path in section.envelope.items())
+
+
+DEBEZIUM_JSON: FormatKind[DebeziumJsonSection] = _DebeziumJson()
+CANAL_JSON: FormatKind[CanalJsonSection] = _CanalJson()
+MAXWELL_JSON: FormatKind[MaxwellJsonSection] = _MaxwellJson()

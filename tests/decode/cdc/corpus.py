@@ -1,0 +1,246 @@
+"""Messages of the three tools, as their documentations have them, and hostile ones, with what becomes of each.
+
+A verdict is a list of rows, each as the tuple of its values; or a stage and a reason; or a word: `dropped`, `filtered`.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+Verdict = list[tuple[Any, ...]] | tuple[str, str] | str
+Corpus = list[tuple[str, bytes | None, Verdict]]
+"""A name, the message's value, and what becomes of it."""
+
+
+def text(document: object) -> bytes:
+    """Its JSON."""
+    return json.dumps(document).encode()
+
+
+# ---------------------------------------------------------------------------------------------------------------------- Debezium
+
+SOURCE = {
+    "version": "2.7.0.Final", "connector": "mysql", "name": "mysql-server-1", "ts_ms": 1767603600000, "snapshot": "false",
+    "db": "inventory", "table": "customers", "server_id": 223344, "gtid": None, "file": "mysql-bin.000003", "pos": 484, "row": 0,
+    "thread": 7, "query": "UPDATE customers SET first_name='Anne Marie' WHERE id=1004",
+}  # fmt: skip
+AT = datetime(2026, 1, 5, 9, tzinfo=UTC)
+ANNE = {"id": 1004, "first_name": "Anne", "last_name": "Kretchmar", "email": "annek@noanswer.org"}
+MARIE = {**ANNE, "first_name": "Anne Marie"}
+
+
+def event(op: object, before: object = None, after: object = None, **more: object) -> dict[str, Any]:
+    """Debezium's envelope."""
+    return {"before": before, "after": after, "source": SOURCE, "op": op, "ts_ms": 1767603600123, "transaction": None, **more}
+
+
+def customer(first_name: str, op: str) -> tuple[Any, ...]:
+    """A row of `Customer`."""
+    return 1004, first_name, "annek@noanswer.org", op, AT
+
+
+MISSING, WRONG_TYPE = ("schema", "missing"), ("schema", "wrong_type")
+_C, _D = text(event("c", None, ANNE)), text(event("d", ANNE, None))
+DEBEZIUM: Corpus = [
+    ("create", _C, [customer("Anne", "c")]),
+    ("snapshot read", text(event("r", None, ANNE)), [customer("Anne", "r")]),
+    ("update", text(event("u", ANNE, MARIE)), [customer("Anne Marie", "u")]),
+    ("update of PostgreSQL without a before-image", text(event("u", None, MARIE)), [customer("Anne Marie", "u")]),
+    ("update whose before-image has the key alone", text(event("u", {"id": 1004}, MARIE)), [customer("Anne Marie", "u")]),
+    ("update that never sends a before-image", text({"after": MARIE, "op": "u", "source": SOURCE}), [customer("Anne Marie", "u")]),
+    ("delete", _D, [customer("Anne", "d")]),
+    ("delete whose after-image is nonsense", text(event("d", ANNE, 7)), [customer("Anne", "d")]),
+    ("tombstone after a delete", None, "dropped"),
+    ("truncate", text(event("t")), ("schema", "truncate")),
+    ("logical message of PostgreSQL", text(event("m", message={"prefix": "foo", "content": "YmFy"})), "filtered"),
+    ("null column", text(event("c", None, {**ANNE, "email": None})), [(1004, "Anne", None, "c", AT)]),
+    ("column that isn't there", text(event("c", None, {"id": 1, "first_name": "A"})), [(1, "A", None, "c", AT)]),
+    ("column that the schema doesn't name", text(event("c", None, {**ANNE, "more": [{"x": 1}]})), [customer("Anne", "c")]),
+    ("fields in another order", text({"op": "c", "source": SOURCE, "after": ANNE, "before": None}), [customer("Anne", "c")]),
+    ("field of the envelope that nobody knows", text(event("c", None, ANNE, hunter2={"a": [1, {}]})), [customer("Anne", "c")]),
+    ("source that isn't there", text({"op": "c", "after": ANNE}), [(1004, "Anne", "annek@noanswer.org", "c", None)]),
+    ("source that is null", text({"op": "c", "after": ANNE, "source": None}), [(1004, "Anne", "annek@noanswer.org", "c", None)]),
+    ("white space and escapes", _C.replace(b'"op"', b' "\\u006fp" ').replace(b"Anne", b"\\u0041nne"), [customer("Anne", "c")]),
+    ("create without a row", text(event("c", None, None, hunter2=1)), MISSING),
+    ("delete without a before-image", text(event("d", None, None, hunter2=1)), MISSING),
+    ("delete that misses a column", text(event("d", {"id": 1004, "hunter2": 1})), MISSING),
+    ("row that misses a column", text(event("c", None, {"id": 1, "hunter2": 2})), MISSING),
+    ("row with null where there must be a value", text(event("c", None, {**ANNE, "first_name": None, "hunter2": 2})), MISSING),
+    ("no operation", text({"before": None, "after": ANNE, "hunter2": 1}), MISSING),
+    ("null operation", text(event(None, None, ANNE, hunter2=1)), MISSING),
+    ("unknown operation", text(event("hunter2", None, ANNE)), ("schema", "unknown_change")),
+    ("operation in capitals", text(event("C", None, {**ANNE, "email": "hunter2"})), ("schema", "unknown_change")),
+    ("operation that is a number", text(event(1, None, {**ANNE, "email": "hunter2"})), WRONG_TYPE),
+    ("row that is a list", text(event("c", None, ["hunter2"])), WRONG_TYPE),
+    ("row that is a text, as MongoDB's", text(event("c", None, '{"id": "hunter2"}')), WRONG_TYPE),
+    ("number in a string", text(event("c", None, {**ANNE, "id": "1004", "email": "hunter2"})), WRONG_TYPE),
+    ("number beyond its column", text(event("c", None, {**ANNE, "id": 2**31, "email": "hunter2"})), ("schema", "out_of_range")),
+    ("source's time as a text", text(event("c", None, ANNE, source={"ts_ms": "hunter2"})), WRONG_TYPE),
+    ("row of a delete that is no row", text(event("d", "hunter2")), WRONG_TYPE),
+    ("event inside the schema's envelope", text({"schema": {"hunter2": 1}, "payload": event("c", None, ANNE)}), MISSING),
+    ("a key twice in the envelope", _C[:-1] + b',"op":"hunter2"}', ("value", "duplicate_key")),
+    ("a key twice in the row", _C.replace(b'"id"', b'"email":"hunter2","id"'), ("value", "duplicate_key")),
+    ("a key twice in the source", _C.replace(b'"db"', b'"file":"hunter2","db"'), ("value", "duplicate_key")),
+    ("cut off", text(event("c", None, {**ANNE, "email": "hunter2"}))[:-9], ("value", "not_json")),
+    ("empty", b"", ("value", "not_json")),
+    ("not UTF-8", _C.replace(b"Anne", b"hunter2\xff"), ("value", "invalid_utf8")),
+    ("too deep", b'{"op":"c","after":' + b"[" * 120 + b'"hunter2"' + b"]" * 120 + b"}", ("value", "too_deep")),
+    ("a list of events", b"[" + text(event("c", None, {**ANNE, "email": "hunter2"})) + b"]", WRONG_TYPE),
+    ("just a row", text({**ANNE, "email": "hunter2"}), MISSING),
+]
+
+WRITTEN: Corpus = [
+    (
+        "everything", text(event("c", None, {
+            "id": 1, "price": "AMg=", "huge": "ASNFZ4mrze8=", "day": 20458, "ms": 1767603600123, "us": 1767603600123456,
+            "zoned": "2026-01-05T10:00:00.5+01:00",
+        })),
+        [(
+            1, Decimal("2.00"), Decimal(0x0123456789ABCDEF).scaleb(-4), date(2026, 1, 5), AT.replace(microsecond=123000),
+            AT.replace(microsecond=123456), AT.replace(microsecond=500000),
+        )],
+    ),
+    ("negative", text(event("c", None, {"id": 1, "price": "/w=="})), [(1, Decimal("-0.01"), *[None] * 5)]),
+    ("zero", text(event("c", None, {"id": 1, "price": "AA==", "day": 0})), [(1, Decimal("0.00"), None, date(1970, 1, 1), *[None] * 3)]),
+    ("more bytes than needed", text(event("c", None, {"id": 1, "price": "////////////////////"})), [(1, Decimal("-0.01"), *[None] * 5)]),
+    ("the largest", text(event("c", None, {"id": 1, "price": "O5rJ/w=="})), [(1, Decimal("9999999.99"), *[None] * 5)]),
+    ("one too large", text(event("c", None, {"id": 1, "price": "O5rKAA==", "hunter2": 1})), ("schema", "out_of_range")),
+    ("far too large", text(event("c", None, {"id": 1, "huge": "f" * 400, "hunter2": 1})), ("schema", "out_of_range")),
+    ("digits", text(event("c", None, {"id": 1, "price": "2.00", "hunter2": 1})), ("schema", "wrong_format")),
+    ("no bytes", text(event("c", None, {"id": 1, "price": "", "hunter2": 1})), ("schema", "wrong_format")),
+    ("base64 without its end", text(event("c", None, {"id": 1, "price": "AMg", "hunter2": 1})), ("schema", "wrong_format")),
+    ("base64 with a blank", text(event("c", None, {"id": 1, "price": "AM g=", "hunter2": 1})), ("schema", "wrong_format")),
+    ("base64 with more behind it", text(event("c", None, {"id": 1, "price": "AMg=AMg=", "hunter2": 1})), ("schema", "wrong_format")),
+    ("letters beyond ASCII", text(event("c", None, {"id": 1, "price": "hünter2", "hunter2": 1})), ("schema", "wrong_format")),
+    ("decimal as a number", text(event("c", None, {"id": 1, "price": 2, "hunter2": 1})), WRONG_TYPE),
+    ("date as a text", text(event("c", None, {"id": 1, "day": "2026-01-05", "hunter2": 1})), WRONG_TYPE),
+    ("date before the year 1", text(event("c", None, {"id": 1, "day": -719163, "hunter2": 1})), ("schema", "out_of_range")),
+    ("the last date", text(event("c", None, {"id": 1, "day": 2932896})), [(1, None, None, date(9999, 12, 31), *[None] * 3)]),
+    ("date after the year 9999", text(event("c", None, {"id": 1, "day": 2932897, "hunter2": 1})), ("schema", "out_of_range")),
+    ("time beyond the calendar", text(event("c", None, {"id": 1, "ms": 2**60, "hunter2": 1})), ("schema", "out_of_range")),
+]  # fmt: skip
+
+# ------------------------------------------------------------------------------------------------------------------------- Canal
+
+SCOOTER = {"id": "111", "name": "scooter", "weight": "5.18", "made": "2026-01-05", "changed": "2026-01-05 09:00:00.5", "tags": None}
+ROW = (111, "scooter", Decimal("5.18"), date(2026, 1, 5), AT.replace(microsecond=500000), None)
+OTHER = (112, "drum", None, None, None, None)
+
+
+def flat(kind: object, data: object, **more: object) -> dict[str, Any]:
+    """Canal's flat message."""
+    return {
+        "data": data, "database": "inventory", "es": 1589373560000, "id": 9, "isDdl": False, "mysqlType": {"id": "INTEGER"},
+        "old": None, "pkNames": ["id"], "sql": "", "sqlType": {"id": 4}, "table": "products", "ts": 1589373560798, "type": kind, **more,
+    }  # fmt: skip
+
+
+DRUM = {"id": "112", "name": "drum", "weight": None}
+CANAL: Corpus = [
+    ("insert", text(flat("INSERT", [SCOOTER])), [ROW]),
+    ("insert of several rows", text(flat("INSERT", [SCOOTER, DRUM, SCOOTER])), [ROW, OTHER, ROW]),
+    ("update", text(flat("UPDATE", [SCOOTER], old=[{"weight": "5.15"}])), [ROW]),
+    ("delete of several rows", text(flat("DELETE", [DRUM, SCOOTER])), [OTHER, ROW]),
+    ("numbers as numbers", text(flat("INSERT", [{**SCOOTER, "id": 111, "weight": 5.18}])), [ROW]),
+    ("no row", text(flat("INSERT", [])), "filtered"),
+    ("a table is made", text(flat("CREATE", None, isDdl=True, sql="CREATE TABLE hunter2")), "filtered"),
+    ("a table is altered, by a word of another version", text(flat("SOMETHING", None, isDdl=True)), "filtered"),
+    ("an index is made", text(flat("CINDEX", None, isDdl=True)), "filtered"),
+    ("a statement", text(flat("QUERY", None)), "filtered"),
+    ("an insert that says that it is of the table's shape", text(flat("INSERT", 7, isDdl=True)), "filtered"),
+    ("truncate", text(flat("TRUNCATE", None, isDdl=True, sql="TRUNCATE hunter2")), ("schema", "truncate")),
+    ("another table", text(flat("INSERT", [{"id": "x"}], table="orders")), "filtered"),
+    ("a table whose name only begins alike", text(flat("INSERT", [{"id": "x"}], table="products2")), "filtered"),
+    ("a table of another database", text(flat("INSERT", 7, database="hunter2")), "filtered"),
+    ("an unknown kind of change in another table", text(flat("hunter2", 7, table="orders")), "filtered"),
+    ("no table", text({"type": "INSERT", "database": "inventory", "data": [{**SCOOTER, "name": "hunter2"}]}), MISSING),
+    ("unknown kind of change", text(flat("hunter2", [SCOOTER])), ("schema", "unknown_change")),
+    ("kind in small letters", text(flat("insert", [{**SCOOTER, "name": "hunter2"}])), ("schema", "unknown_change")),
+    ("no rows", text(flat("INSERT", None, sql="hunter2")), MISSING),
+    ("one row without a list", text(flat("INSERT", {**SCOOTER, "name": "hunter2"})), WRONG_TYPE),
+    ("a row that is null", text(flat("INSERT", [SCOOTER, None, SCOOTER], sql="hunter2")), MISSING),
+    ("one row of several misses its name", text(flat("INSERT", [SCOOTER, {"id": "1"}], sql="hunter2")), MISSING),
+    ("one row of several doesn't fit", text(flat("INSERT", [SCOOTER, {**DRUM, "id": "hunter2"}])), ("schema", "wrong_format")),
+    ("a time of another form", text(flat("INSERT", [{**DRUM, "changed": "2026-01-05T09:00:00Z hunter2"}])), ("schema", "wrong_format")),
+    ("a deleted row that doesn't fit", text(flat("DELETE", [{**DRUM, "weight": "hunter2"}])), ("schema", "wrong_format")),
+    ("no JSON", b"hunter2", ("value", "not_json")),
+]  # fmt: skip
+
+# ----------------------------------------------------------------------------------------------------------------------- Maxwell
+
+PRODUCT = {"id": 111, "name": "scooter", "weight": 5.18, "made": "2026-01-05", "changed": "2026-01-05 09:00:00.500000"}
+
+
+def change(kind: object, data: object, **more: object) -> dict[str, Any]:
+    """Maxwell's message."""
+    return {
+        "database": "test", "table": "product", "type": kind, "ts": 1596684904, "xid": 7201, "commit": True, "data": data,
+        "primary_key_columns": ["id"], **more,
+    }  # fmt: skip
+
+
+MAXWELL: Corpus = [
+    ("insert", text(change("insert", PRODUCT)), [ROW]),
+    ("update", text(change("update", PRODUCT, old={"weight": 5.15})), [ROW]),
+    ("delete", text(change("delete", PRODUCT)), [ROW]),
+    ("row of a bootstrap", text(change("bootstrap-insert", PRODUCT)), [ROW]),
+    ("a bootstrap begins", text(change("bootstrap-start", {})), "filtered"),
+    ("a bootstrap is complete", text(change("bootstrap-complete", {})), "filtered"),
+    ("a table is made", text({"type": "table-create", "database": "test", "table": "product", "def": {"columns": []}}), "filtered"),
+    ("a table is altered", text({"type": "table-alter", "database": "test", "table": "product", "old": {}, "def": {}}), "filtered"),
+    ("a database is dropped", text({"type": "database-drop", "database": "test"}), "filtered"),
+    ("a list column", text(change("insert", {**PRODUCT, "tags": ["a", None]})), [(*ROW[:-1], ["a", None])]),
+    ("unknown kind of change", text(change("hunter2", PRODUCT)), ("schema", "unknown_change")),
+    ("no row", text({"type": "insert", "database": "test", "table": "hunter2"}), MISSING),
+    ("row that is empty", text(change("insert", {}, hunter2=1)), MISSING),
+    ("number in a string", text(change("insert", {**PRODUCT, "id": "111", "name": "hunter2"})), WRONG_TYPE),
+    ("several rows", text(change("insert", [{**PRODUCT, "name": "hunter2"}])), WRONG_TYPE),
+    ("no JSON", b'{"type":"insert","hunter2', ("value", "not_json")),
+]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------- of tables whose key is `id` and `part` (`Part`)
+
+A, B = {"id": 1, "part": "a", "name": "x"}, {"id": 1, "part": "b", "name": "x"}
+KEYED: dict[str, list[tuple[str, bytes | None, Any]]] = {
+    "debezium-json": [
+        ("insert", text(event("c", None, A)), [A]),
+        ("update", text(event("u", {**A, "name": "y"}, A)), [A]),
+        ("update of PostgreSQL without a before-image", text(event("u", None, A)), [A]),
+        ("update of the key", text(event("u", B, A)), [[{"id": 1, "part": "b"}], A]),
+        ("update of the key whose before-image has what changed alone", text(event("u", {"part": "b"}, A)), [[{"id": 1, "part": "b"}], A]),
+        ("update whose before-image has nulls", text(event("u", {"id": None, "part": None}, A)), [A]),
+        ("deletion", text(event("d", A)), [[{"id": 1, "part": "a"}]]),
+        ("deletion whose before-image has the key alone", text(event("d", {"part": "a", "id": 1})), [[{"id": 1, "part": "a"}]]),
+        ("deletion whose before-image has nonsense beside the key", text(event("d", {**A, "name": 7})), [[{"id": 1, "part": "a"}]]),
+        ("deletion that misses a column of the key", text(event("d", {"id": 1})), MISSING),
+        ("deletion without a before-image", text(event("d")), MISSING),
+        ("update whose before-image has a key of another kind", text(event("u", {"id": "1"}, A)), WRONG_TYPE),
+        ("update without a row", text(event("u", B)), MISSING),
+        ("tombstone", None, "dropped"),
+        ("truncate", text(event("t")), ("schema", "truncate")),
+    ],
+    "canal-json": [
+        ("insert", text(flat("INSERT", [A, B])), [A, B]),
+        ("update", text(flat("UPDATE", [A, B], old=[{"name": "y"}, None])), [A, B]),
+        ("update of a key", text(flat("UPDATE", [B, A], old=[{"name": "y"}, {"part": "c", "id": "7"}])), [[{"id": 7, "part": "c"}], B, A]),
+        ("two keys are exchanged", text(flat("UPDATE", [A, B], old=[{"part": "b"}, {"part": "a"}])),
+         [[{"id": 1, "part": "b"}], [{"id": 1, "part": "a"}], A, B]),
+        ("deletion", text(flat("DELETE", [A, {"id": "2", "part": "b"}])), [[{"id": 1, "part": "a"}], [{"id": 2, "part": "b"}]]),
+        ("fewer former rows than rows", text(flat("UPDATE", [A, B], old=[{"name": "y"}])), ("schema", "row_count")),
+        ("more former rows than rows", text(flat("UPDATE", [A], old=[{}, {}])), ("schema", "row_count")),
+        ("a former key of another kind", text(flat("UPDATE", [A, B], old=[None, {"id": "x"}])), ("schema", "wrong_format")),
+        ("one deleted row without its key", text(flat("DELETE", [A, {"id": "2"}])), MISSING),
+        ("no deleted row", text(flat("DELETE", [])), "filtered"),
+    ],
+    "maxwell-json": [
+        ("insert", text(change("insert", A)), [A]),
+        ("update", text(change("update", A, old={"name": "y"})), [A]),
+        ("update of the key", text(change("update", A, old={"id": 3})), [[{"id": 3, "part": "a"}], A]),
+        ("deletion", text(change("delete", A)), [[{"id": 1, "part": "a"}]]),
+        ("deletion without its key", text(change("delete", {"id": 1})), MISSING),
+    ],
+}  # fmt: skip

@@ -1,0 +1,60 @@
+"""Schemas of tables whose changes are told."""
+
+from __future__ import annotations
+
+import pandera.polars as pa
+import polars as pl
+
+
+class Customer(pa.DataFrameModel):
+    """The customers of Debezium's tutorial, with what the envelope says of the change."""
+
+    id: pl.Int32
+    first_name: pl.String
+    email: pl.String = pa.Field(nullable=True)
+    op: pl.String
+    at: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ms"})
+
+
+class Product(pa.DataFrameModel):
+    """The products of Flink's examples, of several types."""
+
+    id: pl.Int64
+    name: pl.String
+    weight: pl.Decimal(9, 2) = pa.Field(nullable=True)
+    made: pl.Date = pa.Field(nullable=True)
+    changed: pl.Datetime("us", "UTC") = pa.Field(nullable=True)
+    tags: pl.List(pl.String) = pa.Field(nullable=True)
+
+
+class Bare(pa.DataFrameModel):
+    """Nothing that must be there."""
+
+    id: pl.Int64 = pa.Field(nullable=True)
+
+
+class Bytes(pa.DataFrameModel):
+    """What JSON has no form for."""
+
+    id: pl.Int64
+    photo: pl.Binary
+
+
+class Written(pa.DataFrameModel):
+    """What Debezium writes in forms of its own."""
+
+    id: pl.Int64
+    price: pl.Decimal(9, 2) = pa.Field(nullable=True)
+    huge: pl.Decimal(38, 4) = pa.Field(nullable=True)
+    day: pl.Date = pa.Field(nullable=True)
+    ms: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "ms"})
+    us: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "us"})
+    zoned: pl.Datetime("us", "UTC") = pa.Field(nullable=True)
+
+
+class Part(pa.DataFrameModel):
+    """What has a key of two columns."""
+
+    id: pl.Int64
+    part: pl.String
+    name: pl.String = pa.Field(nullable=True)

@@ -1,0 +1,129 @@
+"""The corpora of changes: each message becomes what stands beside it, alone and among all others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ingest.ports.decoder import Decoder
+from tests.contracts.values import valued, verdicts, whole
+from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, WRITTEN, A, Corpus, Verdict
+from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
+
+
+def wrapped(corpus: Corpus) -> Corpus:
+    """The same with each message's schema beside it, where it is one that can stand inside something else."""
+    inside = [one for one in corpus if isinstance(one[2], list) or one[2] == "filtered"]
+    return [(name, b'{"schema":{"type":"struct","fields":[]},"payload":' + (value or b"") + b"}", what) for name, value, what in inside]
+
+
+NUMBERED = "of", "number"
+CORPORA: dict[str, tuple[Decoder, Corpus]] = {
+    "debezium": (CUSTOMERS, DEBEZIUM), "debezium with schema": (WITH_SCHEMA, wrapped(DEBEZIUM)), "debezium's forms": (FORMS, WRITTEN),
+    "canal": (PRODUCTS, CANAL), "maxwell": (BINLOG, MAXWELL),
+}  # fmt: skip
+
+
+def became(decoder: Decoder, values: Sequence[bytes | None]) -> list[Verdict]:
+    """A verdict for each message; `gone` where it is neither a row nor a dead letter."""
+    decoded = decoder.open()(valued(values))
+    whole(decoded, decoder.columns.arrow_schema, len(values))
+    found = verdicts(decoded)
+    return [
+        "gone" if i not in found else [tuple(row.values()) for row in found[i]] if isinstance(found[i][0], dict) else found[i][0][:2]
+        for i in range(len(values))
+    ]
+
+
+def expected(verdict: Verdict) -> Verdict:
+    """The same as `became` tells it."""
+    return "gone" if isinstance(verdict, str) else verdict
+
+
+def each(corpora: dict[str, Corpus]) -> list[Any]:
+    """Which corpus, and which number in it, by its name."""
+    return [pytest.param(of, i, id=f"{of}: {one[0]}") for of, corpus in corpora.items() for i, one in enumerate(corpus)]
+
+
+@pytest.mark.parametrize(NUMBERED, each({of: corpus for of, (_, corpus) in CORPORA.items()}))
+def test_a_message_becomes_what_stands_beside_it(of: str, number: int) -> None:
+    """Its rows to the last digit, or stage and reason; what is neither is counted as dropped or filtered."""
+    decoder, corpus = CORPORA[of]
+    _, value, verdict = corpus[number]
+    assert became(decoder, [value]) == [expected(verdict)]
+    decoded = decoder.open()(valued([value]))
+    assert (decoded.dropped, decoded.filtered) == (int(verdict == "dropped"), int(verdict == "filtered"))
+
+
+@pytest.mark.parametrize("of", CORPORA)
+def test_messages_do_not_move_each_other(of: str) -> None:
+    """All messages in one batch, in any order and any often, become what they are alone."""
+    r, (decoder, corpus) = random.Random(7), CORPORA[of]
+    for _ in range(20):
+        strewn = r.choices(corpus, k=120)
+        assert became(decoder, [value for _, value, _ in strewn]) == [expected(verdict) for _, _, verdict in strewn]
+
+
+@pytest.mark.parametrize(NUMBERED, each(KEYED))
+def test_changes_of_a_table_with_a_key(of: str, number: int) -> None:
+    """What a message takes out, by the key of the row as it was, and the rows that are there then; between two other messages."""
+    decoder, (_, value, verdict) = made(of, "Part", primary_key=("id", "part")), KEYED[of][number]
+    first = KEYED[of][0]
+    decoded = decoder.open()(valued([first[1], value, first[1]]))
+    whole(decoded, decoder.columns.arrow_schema, 3)
+    found = verdicts(decoded)
+    assert (found[0], found[2]) == (first[2], first[2])
+    became = found.get(1, [])
+    assert (became[0][:2] if became and isinstance(became[0], tuple) else became) == ([] if isinstance(verdict, str) else verdict)
+    assert (decoded.dropped, decoded.filtered) == (int(verdict == "dropped"), int(verdict == "filtered"))
+
+
+def test_a_key_that_the_messages_key_has() -> None:
+    """A deletion takes out the row of its message's key, whatever its value says of the row; so does a tombstone."""
+    decoder = made("debezium-json", "Part", ("part", "id"), key={"fields": ["part", "id"]}, fields_include="except_key")
+    key, row = b'{"id":1,"part":"a"}', b'{"op":"c","after":{"name":"x"}}'
+    decoded = decoder.open()(valued([row, b'{"op":"d"}', None, b'{"op":"d"}', row], [key, key, key, b'{"id":1}', key]))
+    whole(decoded, decoder.columns.arrow_schema, 5)
+    gone = [[{"part": "a", "id": 1}]]
+    refused = [("key", "key:missing", "Object misses a required field - at the key's $.part")]
+    assert verdicts(decoded) == {0: [A], 1: gone, 2: gone, 3: refused, 4: [A]}
+
+
+def test_a_key_that_is_a_part_of_the_messages_key() -> None:
+    """What the message's key doesn't have of the primary key, the deleted row has."""
+    decoder = made("debezium-json", "Part", ("part", "id"), key={"fields": ["id"]}, fields_include="except_key")
+    values = [b'{"op":"d","before":{"part":"a"}}', b'{"op":"u","before":{"part":"b"},"after":{"part":"a"}}']
+    decoded = decoder.open()(valued(values, [b'{"id":1}'] * 2))
+    assert verdicts(decoded) == {0: [[{"part": "a", "id": 1}]], 1: [[{"part": "b", "id": 1}], {"id": 1, "part": "a", "name": None}]}
+
+
+def test_the_corpora_are_large_enough() -> None:
+    """More than a hundred messages; each tool has rows, refusals, and what is only counted."""
+    assert sum(len(corpus) for _, corpus in CORPORA.values()) > 100
+    for corpus in (DEBEZIUM, CANAL, MAXWELL):
+        assert {type(verdict) for _, _, verdict in corpus} == {list, tuple, str}
+
+
+def test_reasons_say_where() -> None:
+    """What is refused is told by its path in the envelope, whatever the envelope lies in."""
+    details = {name: became_in_words(CUSTOMERS, value) for name, value, _ in DEBEZIUM}
+    assert details["row that misses a column"] == "Expected a value, got none - at $.after.first_name"
+    assert details["delete without a before-image"] == "Expected a value, got none - at $.before"
+    assert details["unknown operation"] == "Expected a change that Debezium has (c, r, u, d, t, m) - at $.op"
+    assert details["truncate"] == "Expected the change of a row, got all rows' removal - at $.op"
+    assert details["source's time as a text"] == "Expected int, got str - at $.source.ts_ms"
+    inside = became_in_words(WITH_SCHEMA, b'{"payload":{"op":"c","after":{"id":1}}}')
+    assert inside == "Expected a value, got none - at $.payload.after.first_name"
+    canal = {name: became_in_words(PRODUCTS, value) for name, value, _ in CANAL}
+    assert canal["one row of several misses its name"] == "Expected a value, got none - at $.data[...].name"
+    assert canal["a row that is null"] == "Expected a value, got none - at $.data[...]"
+    assert canal["no table"] == "Expected a value, got none - at $.table"
+
+
+def became_in_words(decoder: Decoder, value: bytes | None) -> str | None:
+    """Why it was refused; None if it wasn't."""
+    detail = decoder.open()(valued([value])).dead_detail
+    return str(detail[0].as_py()) if len(detail) else None
