@@ -18,6 +18,7 @@ FORMATS = {
     "avro": "ingest.decode.avro.kind:AVRO",
     "avro-confluent": "ingest.decode.confluent.kind:AVRO_CONFLUENT",
     "protobuf": "ingest.decode.protobuf.kind:PROTOBUF",
+    "protobuf-confluent": "ingest.decode.confluent.kind:PROTOBUF_CONFLUENT",
     "json-schema-confluent": "ingest.decode.confluent.kind:JSON_SCHEMA_CONFLUENT",
     "csv": "ingest.decode.csv.kind:CSV",
     "string": "ingest.decode.plain.kind:STRING",
@@ -27,7 +28,7 @@ FORMATS = {
     "maxwell-json": "ingest.decode.cdc.kind:MAXWELL_JSON",
 }
 
-ASKING = frozenset({"avro-confluent"})
+ASKING = frozenset({"avro-confluent", "protobuf-confluent"})
 """Those that ask a schema registry."""
 
 DecodeSection = Annotated[FormatSection, OfItsKind("format", "json", FORMATS)]

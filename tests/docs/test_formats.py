@@ -89,7 +89,8 @@ def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: 
     (tmp_path / "visit.proto").write_text(example.proto)
     told = SPEC.replace("topic: examples", f"topic: examples, registry: {{url: '{schema_registry.url}'}}") if example.schemas else SPEC
     for schema in json.loads(example.schemas or "[]"):
-        schema_registry.register("examples-value", json.dumps(schema))
+        is_avro = isinstance(schema, dict)
+        schema_registry.register("examples-value", json.dumps(schema) if is_avro else schema, "AVRO" if is_avro else "PROTOBUF")
     (tmp_path / "defs.yaml").write_text(told + example.decode)
     spec = load_spec(tmp_path / "defs.yaml")
     assert table_columns(spec).columns

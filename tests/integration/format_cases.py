@@ -26,7 +26,8 @@ HOUR = "2026-01-05T01:00:00Z"
 class Case:
     """What a spec says under `decode`; messages as (key, value, headers); the rows, and the dead letters by (stage, reason), to come.
 
-    `files`: what lies beside the spec, by name; `schemas`: what a registry has under the topic's subjects, with the ids 1, 2, ...
+    `files`: what lies beside the spec, by name; `schemas`: what a registry has under the topic's subjects, with the ids 1, 2, ...,
+    all of one `kind`.
     """
 
     decode: dict[str, Any]
@@ -35,6 +36,7 @@ class Case:
     dead: Sequence[tuple[str, str]]
     files: Mapping[str, str] = field(default_factory=dict)
     schemas: Sequence[tuple[Literal["key", "value"], str]] = ()
+    kind: Literal["AVRO", "PROTOBUF"] = "AVRO"
 
 
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -143,6 +145,24 @@ CASES = {
         ],
         schemas=[("key", json.dumps(SHOP)), ("value", json.dumps(SALE)), ("value", json.dumps(LATER)), ("value", json.dumps(TEXTUAL))],
     ),
+    "protobuf-confluent": Case(
+        {
+            "format": "protobuf-confluent", "schema": "formats.py:Count", "fields_include": "except_key",
+            "key": {"format": "protobuf-confluent", "fields": ["shop", "number"]},
+        },
+        [
+            (framed(1, b"\x00" + protobuf.text(1, "a") + protobuf.number(2, 1)), framed(1, b"\x02\x02" + protobuf.number(3, 5)), ()),
+            (framed(1, b"\x00" + protobuf.text(1, "a")), framed(1, b"\x02\x02" + protobuf.number(3, -5)), ()),
+            (framed(1, b"\x00" + protobuf.text(1, "a")), framed(1, b"\x02\x02\xff"), ()), (framed(1, b"\x00\xff"), b"", ()),
+            (framed(1, b"\x00" + protobuf.text(1, "a")), framed(1, b"\x02\x08"), ()),
+        ],
+        [{"shop": "a", "number": 1, "pieces": 5}],
+        [
+            ("key", "key:not_protobuf"), ("rules", "check:pieces:greater_than_or_equal_to"), ("schema", "incompatible_schema"),
+            ("value", "not_protobuf"),
+        ],
+        schemas=[("value", PROTO)], kind="PROTOBUF",
+    ),
     "json-schema-confluent": Case(
         {"format": "json-schema-confluent", "schema": "formats.py:Reading", "coerce": "lenient"},
         [
@@ -232,7 +252,7 @@ def somebody(case: Case, kafka: str, folder: Path, registry: RegistryServer) -> 
     """Whose topic has the messages, with a spec that says how to decode them."""
     topic = create_topic(kafka)
     for part, schema in case.schemas:
-        registry.register(f"{topic}-{part}", schema)
+        registry.register(f"{topic}-{part}", schema, case.kind)
     produce(kafka, topic, [Put(value, millis(1, i), 0, key, headers) for i, (key, value, headers) in enumerate(case.messages)])
     made = User(kafka, topic, folder, f"registry: {{url: '{registry.url}'}}" if case.schemas else "")
     (folder / "formats.py").write_text((HERE / "formats.py").read_text())

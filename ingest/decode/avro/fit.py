@@ -98,10 +98,11 @@ def check(schema: AvroSchema, columns: Columns) -> None:
     fields, fitting = dict(schema.records[schema.root].fields), _Fitting(schema)
     wrong: list[str] = []
     for column in columns.columns:
-        if column.name not in fields:
+        kind = fields.get(column.name)
+        if kind is None or (isinstance(kind, AbsentType) and not column.nullable):
             wrong.append(f"{column.name}: the Avro schema has no such field")
         else:
-            wrong += fitting.misfits(fields[column.name], column.type, column.epoch, column.name)
+            wrong += fitting.misfits(kind, column.type, column.epoch, column.name)
     if wrong:
         what = "The columns can't come from the Avro schema: " + "; ".join(wrong)
         raise SpecError(what, "spec", "Mend the schema or the Avro schema; nothing was read.")

@@ -130,7 +130,7 @@ class _Writer:
     def _value(self, kind: AvroType, node: Node, after: int) -> int:
         number = node.number
         if isinstance(kind, AbsentType):
-            return self.add(OP=MISSING) if node.required else after
+            return after
         if isinstance(kind, UnfitType):
             return self.add(OP=MISSING)
         if isinstance(kind, UnionType):

@@ -1,6 +1,6 @@
 """A writer's schema for readers who want other fields: Avro's schema resolution, where the columns are the reader's schema.
 
-A column that the writer has no field for is null, and a message without it is refused where the column isn't nullable. Of a union the types
+A column that the writer has no field for is null; where it isn't nullable, the schema can't be read by it. Of a union the types
 that can't become the column are refused where a message has one. What a type may become is `fit.py`'s, as for a schema that a spec names.
 """
 

@@ -38,7 +38,7 @@ class Payloads(Protocol):
     def paths(self) -> bool:
         """Whether frames have a path."""
 
-    def check(self, columns: Columns) -> None:
+    def check(self, columns: Columns, /) -> None:
         """Refuse what no schema could become.
 
         Raises:

@@ -67,6 +67,20 @@ class AvroConfluentKeySection(RegistryOptions, KeySection):
     format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_KEYS)
 
 
+class ProtobufConfluentSection(RegistryOptions, FormatSection):
+    """Protobuf, each message behind the id of its schema in a registry, and which of the schema's messages it is."""
+
+    format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=_VALUES)
+    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
+    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+
+
+class ProtobufConfluentKeySection(RegistryOptions, KeySection):
+    """The same as keys."""
+
+    format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=_KEYS)
+
+
 class JsonSchemaConfluentSection(JsonOptions, FormatSection):
     """JSON documents, each behind the id of its schema in a registry, which isn't asked: the pandera model judges them."""
 
@@ -105,6 +119,30 @@ class _AvroConfluentKey:
         return ConfluentDecoder(reference, folder, AvroPayloads(), subjects, unknown_id=key.unknown_id, part=key.part)
 
 
+class _ProtobufConfluent:
+    section = ProtobufConfluentSection
+
+    def decoder(self, section: ProtobufConfluentSection, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import ProtobufPayloads
+
+        return ConfluentDecoder(
+            section.schema_, folder, ProtobufPayloads(), _subjects("value", section.subject_name_strategy, section.record_names),
+            section.on_null, section.unknown_id, section.part,
+        )  # fmt: skip
+
+
+class _ProtobufConfluentKey:
+    section = ProtobufConfluentKeySection
+
+    def decoder(self, key: ProtobufConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import ProtobufPayloads
+
+        subjects = _subjects("key", key.subject_name_strategy, key.record_names)
+        return ConfluentDecoder(reference, folder, ProtobufPayloads(), subjects, unknown_id=key.unknown_id, part=key.part)
+
+
 class _JsonSchemaConfluent:
     section = JsonSchemaConfluentSection
 
@@ -140,5 +178,7 @@ def _json(unknown: Unknown, timestamps: TimestampForm, coerce: str) -> Payloads:
 
 AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _AvroConfluent()
 AVRO_CONFLUENT_KEY: KeyKind[AvroConfluentKeySection] = _AvroConfluentKey()
+PROTOBUF_CONFLUENT: FormatKind[ProtobufConfluentSection] = _ProtobufConfluent()
+PROTOBUF_CONFLUENT_KEY: KeyKind[ProtobufConfluentKeySection] = _ProtobufConfluentKey()
 JSON_SCHEMA_CONFLUENT: FormatKind[JsonSchemaConfluentSection] = _JsonSchemaConfluent()
 JSON_SCHEMA_CONFLUENT_KEY: KeyKind[JsonSchemaConfluentKeySection] = _JsonSchemaConfluentKey()

@@ -1,4 +1,4 @@
-"""What lies behind the frames: Avro by the schema that is named, or JSON, which needs none."""
+"""What lies behind the frames: Avro and Protobuf by the schema that is named, or JSON, which needs none."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from ingest.schema.dtypes import holds_bytes
 if TYPE_CHECKING:
     from ingest.decode.confluent.frame import Frame
 
+_PLACE = "the schema"
+
 
 @dataclass(frozen=True)
 class AvroPayloads:
@@ -24,7 +26,7 @@ class AvroPayloads:
     kind: str = "AVRO"
     paths: bool = False
 
-    def check(self, columns: Columns) -> None:
+    def check(self, _columns: Columns) -> None:
         """See `Payloads.check`: which columns can come from a schema is said by that."""
 
     def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns) -> Machine:
@@ -41,6 +43,34 @@ class AvroPayloads:
         read = resolved(written, columns)
         fast, strict = AvroPass(read, columns), StrictAvro(read, columns)
         return Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
+
+
+@dataclass(frozen=True)
+class ProtobufPayloads:
+    """Protobuf: of the messages of the schema the one that the frame's path leads to."""
+
+    kind: str = "PROTOBUF"
+    paths: bool = True
+
+    def check(self, _columns: Columns) -> None:
+        """See `Payloads.check`: which columns can come from a schema is said by that, but it takes the compiler to say it."""
+        from ingest.decode.protobuf.descriptors import refuse_without_compiler  # noqa: PLC0415  # loaded where messages are decoded
+
+        refuse_without_compiler("A schema of a registry")
+
+    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns) -> Machine:
+        """See `Payloads.machine`."""
+        from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
+        from ingest.decode.protobuf.descriptors import compiled_text, message_type, name_at  # noqa: PLC0415  # as above
+        from ingest.decode.protobuf.machine import StrictProtobuf  # noqa: PLC0415  # as above
+        from ingest.decode.protobuf.onepass import ProtobufPass  # noqa: PLC0415  # as above
+
+        assert schema is not None
+        types = compiled_text(schema.text, schema.references, _PLACE)
+        kind = message_type(types, name_at(types, frame.path, _PLACE), _PLACE)
+        strict = StrictProtobuf(kind, columns, "null")
+        fast = PassBehind(ProtobufPass(kind, columns), frame.skip)
+        return Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip))
 
 
 @dataclass(frozen=True)

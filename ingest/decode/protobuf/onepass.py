@@ -37,7 +37,11 @@ class ProtobufPass:
 
     def decode(self, messages: pa.BinaryArray) -> Taken:
         """What is certain of the messages. A null is not taken."""
-        data, begins, ends = octets_of(messages)
+        return self.behind(messages, 0)
+
+    def behind(self, messages: pa.BinaryArray, skip: int) -> Taken:
+        """The same of what lies behind so many bytes, which each of them has."""
+        data, begins, ends = octets_of(messages, skip)
         if messages.null_count:  # a message without bytes is one of defaults, and one that isn't there ends before it begins
             ends = np.where(messages.is_valid().to_numpy(zero_copy_only=False), ends, begins - 1).astype(np.int32)
         self._reserve(int((ends - begins).max(initial=0)), int(ends[-1] - begins[0]) if len(ends) else 0)
