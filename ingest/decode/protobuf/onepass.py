@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.compiled.calling import Compiled
-from ingest.decode.protobuf.program import program_of
 from ingest.decode.protobuf.state import ENTRIES, ITEMS, SPACES, room_for_keys
+from ingest.decode.protobuf.tables import field_tables
 from ingest.decode.shared.buffers import octets_of
 from ingest.decode.shared.gather import Gathered
 from ingest.decode.shared.machine import Taken
@@ -29,10 +29,10 @@ class ProtobufPass:
     """The pass for a type and columns. Not for several threads at once."""
 
     def __init__(self, kind: Any, columns: Columns) -> None:
-        self._program = program_of(kind, columns)
-        self._symbols = np.frombuffer(self._program.symbols, np.uint8)
-        self._state = np.zeros(ITEMS + 3 * self._program.spaces, np.int64)
-        self._state[SPACES] = self._program.spaces
+        self._tables = field_tables(kind, columns)
+        self._symbols = np.frombuffer(self._tables.symbols, np.uint8)
+        self._state = np.zeros(ITEMS + 3 * self._tables.spaces, np.int64)
+        self._state[SPACES] = self._tables.spaces
         self._tape = self._keys = np.zeros(0, np.int64)
 
     def decode(self, messages: pa.BinaryArray) -> Taken:
@@ -46,23 +46,23 @@ class ProtobufPass:
             ends = np.where(messages.is_valid().to_numpy(zero_copy_only=False), ends, begins - 1).astype(np.int32)
         self._reserve(int((ends - begins).max(initial=0)), int(ends[-1] - begins[0]) if len(ends) else 0)
         mask = np.zeros(len(messages), np.uint8)
-        program, state = self._program, self._state
-        state[ENTRIES], state[ITEMS : ITEMS + program.spaces] = 0, 0
-        PASS.scan(data, begins, ends, program.root, program.kids, FREE, SHARE, program.numbers, state, self._tape, self._keys, mask)
-        counts, entries = state[ITEMS : ITEMS + program.spaces].copy(), int(state[ENTRIES])
+        tables, state = self._tables, self._state
+        state[ENTRIES], state[ITEMS : ITEMS + tables.spaces] = 0, 0
+        PASS.scan(data, begins, ends, tables.root, tables.kids, FREE, SHARE, tables.numbers, state, self._tape, self._keys, mask)
+        counts, entries = state[ITEMS : ITEMS + tables.spaces].copy(), int(state[ENTRIES])
         copy_texts = partial(TEXTS.copy_texts, data, self._symbols)
-        gathered = Gathered.of(program.nodes, counts, self._tape, entries, copy_texts, program.defaults, by_key=True)
+        gathered = Gathered.of(tables.nodes, counts, self._tape, entries, copy_texts, tables.defaults, by_key=True)
         if entries > _KEPT:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:
             self._keys = np.zeros(0, np.int64)
-        return Taken(mask.view(np.bool_), [gathered.array(node) for node in program.nodes[0].children])
+        return Taken(mask.view(np.bool_), [gathered.array(node) for node in tables.nodes[0].children])
 
     def _reserve(self, longest: int, size: int) -> None:
         """Room for what so many bytes may hold: an item has one at least, any other value two, as has a list that grows."""
         entries = 2 * (size + size + 2)
         if len(self._tape) < entries:
             self._tape = np.empty(entries, np.int64)
-        keys = 2 * room_for_keys(longest) if self._program.keyed else 0
+        keys = 2 * room_for_keys(longest) if self._tables.keyed else 0
         if len(self._keys) < keys:
             self._keys = np.zeros(keys, np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.compiled.making import inlined, part, word_at
-from ingest.decode.protobuf.program import BOOL, DOUBLE, FIXED32, FLOAT, INT32, SINT32, UINT32, UINT64
+from ingest.decode.protobuf.tables import BOOL, DOUBLE, FIXED32, FLOAT, INT32, SINT32, UINT32, UINT64
 from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
 from ingest.decode.shared.octets import byte, single
 

@@ -1,6 +1,6 @@
 """One pass over the bytes of all messages: what is certainly a row is written down, all else is left alone. Compiled, and never recursive.
 
-It goes by the tables of a program (program.py); messages inside a message stand on a stack. What it finds it writes to a tape
+It goes by tables of fields (tables.py); messages inside a message stand on a stack. What it finds it writes to a tape
 (shared/gather.py), where a field that comes again takes the place of the one before, as Protobuf wants it. Of a message that isn't taken
 the tape is wound back, so that nothing of it is left and none of its neighbours moves. Each byte is looked at a bounded number of times.
 """
@@ -11,7 +11,25 @@ import numpy as np
 from numba import int64, uint8
 
 from ingest.compiled.making import OCTETS, compiled, inlined, memory, part
-from ingest.decode.protobuf.program import (
+from ingest.decode.protobuf.scalars import instant, passed_over, raw, sized, tag
+from ingest.decode.protobuf.state import (
+    ENTRIES,
+    FRAME,
+    FRAME_BITS,
+    FRAME_END,
+    FRAME_INDEX,
+    FRAME_KEY,
+    FRAME_LENGTHS,
+    FRAME_PARENT,
+    FRAME_TABLE,
+    FRAMES,
+    ITEMS,
+    KEYS_MASK,
+    MESSAGES,
+    SPACES,
+    room_for_keys,
+)  # fmt: skip
+from ingest.decode.protobuf.tables import (
     BITS,
     COST,
     DENSE,
@@ -47,24 +65,6 @@ from ingest.decode.protobuf.program import (
     UNKNOWN,
     WEIGHT,
     WIRE,
-)  # fmt: skip
-from ingest.decode.protobuf.scalars import instant, passed_over, raw, sized, tag
-from ingest.decode.protobuf.state import (
-    ENTRIES,
-    FRAME,
-    FRAME_BITS,
-    FRAME_END,
-    FRAME_INDEX,
-    FRAME_KEY,
-    FRAME_LENGTHS,
-    FRAME_PARENT,
-    FRAME_TABLE,
-    FRAMES,
-    ITEMS,
-    KEYS_MASK,
-    MESSAGES,
-    SPACES,
-    room_for_keys,
 )  # fmt: skip
 from ingest.decode.protobuf.weight import FREE as FREE_WEIGHT
 from ingest.decode.protobuf.weight import SHARE as WEIGHT_SHARE
@@ -291,7 +291,7 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
 def scan(data, begins, ends, table, kids, free, share, numbers, state, tape, keys, taken):
     """Write down the messages between `begins` and `ends` that are certainly rows, and say in `taken` which.
 
-    `table`, `kids`: the program's `root` and `kids`; `free`, `share`: what a message's items may cost, and how much more for each byte.
+    `table`, `kids`: `root` and `kids` of the tables; `free`, `share`: what a message's items may cost, and how much more for each byte.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, numbers_at, state_at, tape_at, keys_at = memory(data), memory(numbers), memory(state), memory(tape), memory(keys)

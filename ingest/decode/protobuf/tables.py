@@ -70,7 +70,7 @@ _PLACE_BYTES = 9
 
 
 @dataclass(frozen=True)
-class Program:
+class FieldTables:
     """`numbers`: all tables; `root`: where the one of the messages themselves stands; `kids`: where the spaces stand that each row opens.
 
     `symbols`: the bytes of all names and defaults, behind each other; `nodes`: the columns'; `spaces`: how many they have; `keyed`: whether
@@ -87,12 +87,12 @@ class Program:
     defaults: list[tuple[int, int]]
 
 
-def program_of(kind: Any, columns: Columns) -> Program:
-    """The program for a type (a descriptor of Protobuf's library) and columns that can come from it (`fields.readers`)."""
+def field_tables(kind: Any, columns: Columns) -> FieldTables:
+    """The tables for a type (a descriptor of Protobuf's library) and columns that can come from it (`fields.readers`)."""
     nodes = nodes_of(columns)
     writer = _Writer(nodes)
     root, kids = writer.type_of(kind, nodes[0]), writer.kids(0)
-    return Program(
+    return FieldTables(
         np.array(writer.numbers, np.int64), root, kids, bytes(writer.symbols), nodes, 1 + max(node.inner for node in nodes),
         any(node.kind == MAP for node in nodes), writer.defaults,
     )  # fmt: skip
