@@ -76,7 +76,8 @@ class TestProtobuf(DecoderContract):
 @pytest.mark.parametrize(("message", "said"), [
     (framed(1, b""), "id: string can't become int64; name: shop.Other has no such field"),
     (framed(1, b"", b"\x02\x06"), "has no message at [3]"),
-    (framed(1, b"", b"\x06\x02\x02\x00"), "has no message at [1, 1, 0]"), (framed(4, b""), "the schema can't be compiled: windrow-schema.proto:1"),
+    (framed(1, b"", b"\x06\x02\x02\x00"), "has no message at [1, 1, 0]"),
+    (framed(4, b""), "the schema can't be compiled: windrow-schema.proto:1"),
     (framed(5, b""), "parts/name.proto"), (framed(6, b""), "it is of kind AVRO, not PROTOBUF"),
     (framed(7, b""), "file called '../../evil.proto'"),
     (framed(8, b""), "file called '/tmp/evil.proto'"), (framed(9, b""), "file called 'windrow-schema.proto'"),
