@@ -89,7 +89,8 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     reason, `first_dead` gives offset and reason of the first few. `late` and `early` messages are stamped before and after the window's
     hours; `late_by` says of the late ones which windows' hours they are stamped in (its key; the earliest stands for all before it too).
     `regrown`: below `start` the log was cut off after that was frozen, and grew again before `stop` was: what is new there is in no window.
-    `checksums` are the stager's; unset in receipts from before there were any.
+    `checksums` are the stager's; unset in receipts from before there were any. `schemas`: id and digest of each writer's schema that
+    messages were decoded by; unset where the format goes by none.
     """
 
     topic: str
@@ -118,6 +119,7 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
     deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
+    schemas: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def missing(self) -> int:
