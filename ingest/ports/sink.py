@@ -36,7 +36,7 @@ class Stager(Protocol):
     """Writes what one attempt at one split brings, under names that no other attempt uses. Nothing becomes visible. Used on executors."""
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """Stage rows beside the messages that they came from, equal in length and order.
+        """Stage rows beside the messages that they came from, equal in length and order; values may lie in a dictionary.
 
         Raises:
             BugError: they are not the columns that were agreed, or don't fit them.
@@ -219,6 +219,8 @@ class Sink(Protocol):
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """Make rows and receipt visible in one atomic operation, replacing an older generation of the same window.
+
+        Where the receipt is of a mending, the rows of the generation before stay, and these are added to them.
 
         Looks at the table afresh, decides on what it saw (`ingest.sinks.decision`), commits on exactly that, and begins again if another
         commit came first.
