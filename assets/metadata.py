@@ -59,7 +59,9 @@ MEANINGS: Mapping[str, str] = {
     "bytes_read": "keys and values of the messages",
     "run_seconds": "how long the run took that wrote the window",
     "rows_per_second": "in that run",
-    "generation": "how often the window was replaced",
+    "mended": "dead letters that became rows, or were found to need none, since the window was read",
+    "edited": "those of them that were changed for it",
+    "generation": "how often the window was replaced or mended",
     "recovered": "the window was committed before: the run wrote nothing",
     "published": "what came of telling the consumer group",
     "delta_version": "the version of the Delta table that the window made",
@@ -131,6 +133,8 @@ def _sometimes(result: Result) -> dict[str, Value]:
         "messages_written": counts.valid if (counts.rows, counts.filtered) != (counts.valid, 0) else 0,
         "dropped": counts.dropped, "filtered": counts.filtered, "invisible": counts.invisible, "aborted": counts.aborted,
         "skipped": counts.skipped, "generation": receipt.generation,
+        "mended": 0 if receipt.mending is None else receipt.mending.messages,
+        "edited": 0 if receipt.mending is None else receipt.mending.edited,
     }  # fmt: skip
     found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
     if result.recovered:

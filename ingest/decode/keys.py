@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 KEY_FORMATS = {
     "json": "ingest.decode.json.kind:JSON_KEY",
     "avro": "ingest.decode.avro.kind:AVRO_KEY",
+    "avro-confluent": "ingest.decode.confluent.kind:AVRO_CONFLUENT_KEY",
     "protobuf": "ingest.decode.protobuf.kind:PROTOBUF_KEY",
+    "protobuf-confluent": "ingest.decode.confluent.kind:PROTOBUF_CONFLUENT_KEY",
+    "json-schema-confluent": "ingest.decode.confluent.kind:JSON_SCHEMA_CONFLUENT_KEY",
     "csv": "ingest.decode.csv.kind:CSV_KEY",
     "string": "ingest.decode.plain.kind:STRING_KEY",
     "raw": "ingest.decode.plain.kind:RAW_KEY",

@@ -89,7 +89,8 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     reason, `first_dead` gives offset and reason of the first few. `late` and `early` messages are stamped before and after the window's
     hours; `late_by` says of the late ones which windows' hours they are stamped in (its key; the earliest stands for all before it too).
     `regrown`: below `start` the log was cut off after that was frozen, and grew again before `stop` was: what is new there is in no window.
-    `checksums` are the stager's; unset in receipts from before there were any.
+    `checksums` are the stager's; unset in receipts from before there were any. `schemas`: id and digest of each writer's schema that
+    messages were decoded by; unset where the format goes by none.
     """
 
     topic: str
@@ -118,6 +119,7 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
     deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
+    schemas: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def missing(self) -> int:
@@ -166,12 +168,26 @@ class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
         )
 
 
+class Mending(msgspec.Struct, frozen=True):
+    """What a generation that mends says of itself: the rows of the one before stay, and rows of its dead letters are added.
+
+    `of`: the attempt that it stands on, whose open dead letters it took. `read_by`: the attempt that read the log, whose dead letters are
+    all that was refused then. Since that, `messages` of them were mended, by this generation and those before it; `edited` of these are
+    not as they are in the log.
+    """
+
+    of: str
+    read_by: str
+    messages: int
+    edited: int = 0
+
+
 class Receipt(msgspec.Struct, frozen=True):
     """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
 
     `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window. `version`: the receipt's form
     (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again. `merged` is filled
-    in by the sink, which alone knows what its table held; unset where rows are only appended.
+    in by the sink, which alone knows what its table held; unset where rows are only appended. `mending_`: only of a generation that mends.
     """
 
     plan: Plan
@@ -191,6 +207,7 @@ class Receipt(msgspec.Struct, frozen=True):
     partial: tuple[str, ...] = ()
     version: int | msgspec.UnsetType = msgspec.UNSET
     merged: Merged | msgspec.UnsetType = msgspec.UNSET
+    mending_: Mending | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="mending")
 
     def __post_init__(self) -> None:
         """The digest is the plan's."""
@@ -202,6 +219,11 @@ class Receipt(msgspec.Struct, frozen=True):
     def window(self) -> Window:
         """The window it is of."""
         return self.plan.window
+
+    @property
+    def mending(self) -> Mending | None:
+        """What it mends; None of a generation that was read from the log."""
+        return self.mending_ if isinstance(self.mending_, Mending) else None
 
 
 class Committed(msgspec.Struct, frozen=True):

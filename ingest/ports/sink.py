@@ -220,6 +220,8 @@ class Sink(Protocol):
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """Make rows and receipt visible in one atomic operation, replacing an older generation of the same window.
 
+        Where the receipt is of a mending, the rows of the generation before stay, and these are added to them.
+
         Looks at the table afresh, decides on what it saw (`ingest.sinks.decision`), commits on exactly that, and begins again if another
         commit came first.
 

@@ -32,7 +32,16 @@ from ingest.model.window import Window
 from ingest.plan.splits import make_plan
 from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown
-from ingest.run.accounting import held_back, losses, refuse_fewer, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
+from ingest.run.accounting import (
+    held_back,
+    losses,
+    refuse_fewer,
+    refuse_too_many_dead,
+    refuse_undoing,
+    refuse_unequal,
+    unexplained,
+    unwitnessed,
+)
 from ingest.run.attempts import TOGETHER, Attempt, Read, jobs, one_task
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
@@ -41,6 +50,7 @@ from ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
 from ingest.run.frontier import start_of
 from ingest.run.moment import at_one_moment
 from ingest.run.publish import Published, publish
+from ingest.run.schemas import informed, keep_schemas
 from ingest.run.task import LateBins, SplitTask
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import TimeWindows
@@ -114,6 +124,8 @@ def _begin(
     generations = {window: _generation(pipeline, window, request, found[window]) for window in windows}
     committed = {w: there for w, there in found.items() if there is not None and there.receipt.generation >= generations[w]}
     wanted = [window for window in windows if window not in committed]
+    for before in filter(None, (found[window] for window in wanted if not request.accept_fewer)):
+        refuse_undoing(before.receipt)
     if not wanted:
         return committed, []
     pipeline.sink.prepare(pipeline.binding())
@@ -137,7 +149,7 @@ def _reads(pipeline: Pipeline, attempts: Sequence[Attempt], progress: Callable[[
 
 def _read_job(pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Progress], None]) -> Iterator[Read]:
     """One job of the engine over all splits of several attempts. What can't be reached for all of them is tried for each alone."""
-    began = time.monotonic()
+    began, pipeline = time.monotonic(), informed(pipeline, job)
     tasks, splits = [_task(pipeline, attempt) for attempt in job], [split for attempt in job for split in attempt.readable]
     progress(Progress("split", 0, len(splits)))
     staged, trouble = _until_refused(pipeline.engine.run(one_task(tasks, job), splits))
@@ -167,7 +179,7 @@ def _until_refused(results: Iterator[Staged]) -> tuple[list[Staged], WindrowErro
 def _finish(pipeline: Pipeline, read: Read, request: Request) -> Result:
     receipt = _receipt(read, request)
     _check(read, receipt, request)
-    return _commit(pipeline, receipt, read.staged)
+    return commit(pipeline, receipt, read.staged)
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
@@ -307,15 +319,16 @@ def _receipt(read: Read, request: Request) -> Receipt:
         plan=plan, digest=plan.digest, generation=attempt.generation, attempt=attempt.id, request=request.id,
         ledger=pipeline.ledger.identity(), grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits,
         schema=pipeline.columns().described(),
-        code=f"windrow {_version()}", staged_at=pipeline.now(), seconds=round(read.seconds, 3),
+        code=written_by(), staged_at=pipeline.now(), seconds=round(read.seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
         partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan), version=RECEIPT_VERSION,
     )  # fmt: skip
 
 
 @cache
-def _version() -> str:
-    return version("windrow")
+def written_by() -> str:
+    """What a receipt says of the code that made it."""
+    return f"windrow {version('windrow')}"
 
 
 def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
@@ -345,6 +358,7 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
     """
     pipeline, staged, found = read.now, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
+    keep_schemas(pipeline, staged)
     refuse_back(pipeline, receipt.plan, (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start))
     if found is not None and not request.accept_fewer:
         refuse_fewer(receipt, found.receipt)
@@ -356,7 +370,13 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
     refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, way)
 
 
-def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:
+def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:
+    """The last step: rows and receipt in one commit, then the copy for the ledger, and what a consumer group is told.
+
+    Raises:
+        OutcomeUnknownError: it was sent and can't be told to have arrived.
+        RefusedError: as `ports.sink.Sink.commit`.
+    """
     outcome = pipeline.sink.commit(receipt, staged)
     if isinstance(outcome, Unknown):
         raise OutcomeUnknownError(

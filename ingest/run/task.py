@@ -18,9 +18,11 @@ from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
 from ingest.model.staged import Staged, Staging
+from ingest.model.writer_schema import WriterSchema
 from ingest.ports.dead_letters import REASONS
 from ingest.ports.decoder import Decoded, Decoder
 from ingest.ports.reader import Reader, ReadSummary
+from ingest.ports.schemas import UsesSchemas
 from ingest.ports.sink import Stager, StagerFactory
 from ingest.ports.transform import Transform
 from ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
@@ -58,7 +60,9 @@ class SplitTask:
 
     def __call__(self, split: Split) -> Staged:
         """Take one split through all steps in batches, so that memory doesn't grow with the window."""
-        decode, transform = self.decoder.open(), self.transform.open()
+        schemas = _Schemas()
+        decode = self.decoder.open_telling(schemas.tell) if isinstance(self.decoder, UsesSchemas) else self.decoder.open()
+        transform = self.transform.open()
         rows, dead = self.rows(split), self.dead(split)
         tally = _Tally(split, self.late_bins, self.keyed)
 
@@ -77,7 +81,9 @@ class SplitTask:
             dead.discard()
             raise
         counts = tally.counts(summary, staged_rows, staged_dead)
-        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage())
+        if isinstance(self.decoder, UsesSchemas):
+            counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
+        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage(), tuple(schemas.asked))
 
 
 def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
@@ -99,6 +105,19 @@ def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -
         changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
     if changed.num_rows:
         stager.add(changed, for_rows(messages, index))
+
+
+@dataclass
+class _Schemas:
+    """The writers' schemas of a split's messages: id and digest of each, and those that had to be asked for."""
+
+    used: set[tuple[str, str]] = field(default_factory=set)
+    asked: list[WriterSchema] = field(default_factory=list)
+
+    def tell(self, schema: WriterSchema, asked: bool) -> None:
+        self.used.add((schema.id, schema.digest))
+        if asked:
+            self.asked.append(schema)
 
 
 @dataclass

@@ -265,7 +265,7 @@ class DeltaSink:
         return why
 
     def _write(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
-        if receipt.generation > 0:
+        if receipt.generation > 0 and receipt.mending is None:
             tables.replace(tables.brought_to(state.table, state.version), actions, receipt.window.key, properties)
         else:
             append_on(state, actions, properties)
