@@ -18,7 +18,7 @@ from assets.columns import column_schema, lineage
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.codec import to_json
 from ingest.model.label import label_text
-from ingest.model.receipt import Receipt, SplitCounts
+from ingest.model.receipt import Merged, Receipt, SplitCounts
 from ingest.model.window import Window
 from ingest.operate.lag import Lag
 from ingest.run.context import Result
@@ -32,7 +32,10 @@ Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineag
 
 
 MEANINGS: Mapping[str, str] = {
-    "rows_written": "rows that the window added to the table",
+    "rows_written": "rows that the window added to the table; with a primary key, those that its messages became",
+    "deletes": "with a primary key: rows that its messages took out, or would have if they had been there",
+    "rows_added": "with a primary key: rows that came into the table by the window",
+    "rows_removed": "with a primary key: rows that it took out or replaced",
     "dead_letters": "messages that were refused, each with its reason, beside the table",
     "window": "from when until when, as `START/END`; of a micro-batch its name",
     "batch": "the micro-batch's number",
@@ -88,14 +91,15 @@ def window_metadata(
         "run_seconds": receipt.seconds, "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
         "offset_ranges": dg.MetadataValue.json(offset_ranges(receipt)), "receipt": dg.MetadataValue.json(json.loads(to_json(receipt))),
     }  # fmt: skip
-    found |= _by_kind(receipt) | _sometimes(result)
+    found |= _by_kind(receipt) | _merged(receipt) | _sometimes(result)
     found |= {} if lag is None else lag_metadata(lag)
     found |= {} if state is None else state_metadata(state)
     schema: dict[str, Value] = {
         "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
-    rows: dict[str, Value] = {} if receipt.window.span is None else {"dagster/partition_row_count": counts.rows}
+    lie_by_window = receipt.window.span is not None and not isinstance(receipt.merged, Merged)
+    rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if lie_by_window else {}
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
 
 
@@ -109,6 +113,14 @@ def _by_kind(receipt: Receipt) -> dict[str, Value]:
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
     return {name: n for name, n in (("late", receipt.counts.late), ("early", receipt.counts.early)) if n}
+
+
+def _merged(receipt: Receipt) -> dict[str, Value]:
+    """What the window did to a table in which rows replace each other."""
+    merged = receipt.merged
+    if not isinstance(merged, Merged):
+        return {}
+    return {"deletes": receipt.counts.deletes, "rows_added": merged.rows_added, "rows_removed": merged.rows_removed}
 
 
 def _sometimes(result: Result) -> dict[str, Value]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
+    from ingest.registry.embedded import RegistryServer
+
 pytest_plugins = ["tests.plugin"]
 
 TopicFactory = Callable[..., str]
@@ -35,6 +37,15 @@ def admin(kafka: str) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     return AdminClient({"bootstrap.servers": kafka})
+
+
+@pytest.fixture
+def schema_registry() -> Iterator[RegistryServer]:
+    """A schema registry of the test's own."""
+    from ingest.registry.embedded import RegistryServer
+
+    with RegistryServer() as server:
+        yield server
 
 
 @pytest.fixture

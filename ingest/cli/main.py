@@ -307,6 +307,7 @@ def broker_run(
         Path | None, typer.Option(help="Where it keeps its files. [default: $WINDROW_HOME/broker or .windrow/broker]")
     ] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Its port. [default: as last time, else a free one]")] = None,
+    registry: Annotated[bool, typer.Option("--registry", help="With a schema registry beside it, in memory.")] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -314,7 +315,7 @@ def broker_run(
     with telling(json=json, debug=debug) as output:
         from ingest.cli.serving import default_folder, run_broker
 
-        run_broker(output, folder or default_folder(), port)
+        run_broker(output, folder or default_folder(), port, registry=registry)
 
 
 @spark_app.command("archive")

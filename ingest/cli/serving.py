@@ -6,7 +6,9 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.text import Text
@@ -14,16 +16,20 @@ from rich.text import Text
 from ingest.cli.output import Output
 from ingest.errors import UnreachableError
 
+if TYPE_CHECKING:
+    from ingest.registry.embedded import RegistryServer
+
 
 class Serving(msgspec.Struct):
     """The document of `broker run`, printed when the broker is up."""
 
     bootstrap_servers: str
     folder: str
+    registry: str | None
 
 
-def run_broker(output: Output, folder: Path, port: int | None) -> None:
-    """The embedded Kafka until Ctrl-C or SIGTERM.
+def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool) -> None:
+    """The embedded Kafka until Ctrl-C or SIGTERM; with a schema registry in memory, if that is wanted.
 
     Raises:
         UnreachableError: it doesn't come up, or ends by itself.
@@ -31,15 +37,23 @@ def run_broker(output: Output, folder: Path, port: int | None) -> None:
     from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     ended = _until_told()
-    with EmbeddedBroker(folder, find_jars(), port) as broker:
-        text = Text(f"Kafka answers on {broker.bootstrap}; its files are in {folder}. Ctrl-C ends it.")
-        output.show(Serving(broker.bootstrap, str(folder)), text)
+    with EmbeddedBroker(folder, find_jars(), port) as broker, _registry() if registry else nullcontext() as server:
+        url = None if server is None else server.url
+        beside = "" if url is None else f" A schema registry answers on {url}; its schemas are in memory and end with it."
+        text = Text(f"Kafka answers on {broker.bootstrap}; its files are in {folder}.{beside} Ctrl-C ends it.")
+        output.show(Serving(broker.bootstrap, str(folder), url), text)
         output.finish()
         while not ended.wait(0.5):
             if broker.stopped():
                 return  # by somebody else, on purpose
             if not broker.running():
                 raise UnreachableError("The broker ended by itself", "setup", f"See {folder / 'broker.log'}.")
+
+
+def _registry() -> RegistryServer:
+    from ingest.registry.embedded import RegistryServer
+
+    return RegistryServer()
 
 
 class Connected(msgspec.Struct):

@@ -21,7 +21,9 @@ ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_v
 SENTENCE = "sentence"
 """The type of a mistake whose sentence is whole: nothing is added to it."""
 
-SECRET: tuple[Place, ...] = (("source", "client"), ("state",), ("sink", "path"), ("clusters", "*", "client"))
+SECRET: tuple[Place, ...] = (
+    ("source", "client"), ("source", "registry"), ("state",), ("sink", "path"), ("clusters", "*", "client"), ("clusters", "*", "registry"),
+)  # fmt: skip
 """Places whose values are never repeated in a message; `*` is any name."""
 
 _SHOWN_MAX = 80

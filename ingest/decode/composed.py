@@ -11,9 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.decode.shared.headers import last_values
 from ingest.decode.text import as_text
 from ingest.errors import BugError, SpecError
+from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
+from ingest.ports.schemas import SchemaRegistry, Tell, UsesSchemas
 from ingest.schema.columns import Columns
 from ingest.schema.load import model_now
 from ingest.schema.messages import MESSAGES
@@ -83,10 +86,33 @@ class ComposedDecoder:
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`."""
+        return self.open_telling(lambda _schema, _asked: None)
+
+    def asking(self, registry: SchemaRegistry) -> Decoder:
+        """See `ports.schemas.UsesSchemas`."""
+        key, value = (part.asking(registry) if isinstance(part, UsesSchemas) else part for part in (self.key, self.value))
+        return self if value is None else replace(self, key=key, value=value)
+
+    def foreseen(self, topics: Sequence[str], known: Sequence[WriterSchema]) -> list[WriterSchema]:
+        """See `ports.schemas.UsesSchemas`."""
+        parts: tuple[object, ...] = (self.key, self.value)
+        return [schema for part in parts if isinstance(part, UsesSchemas) for schema in part.foreseen(topics, known)]
+
+    def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:
+        """See `ports.schemas.UsesSchemas`."""
+        key, value = (part.with_schemas(known) if isinstance(part, UsesSchemas) else part for part in (self.key, self.value))
+        return self if value is None else replace(self, key=key, value=value)
+
+    def open_telling(self, tell: Tell) -> Decode:
+        """See `ports.schemas.UsesSchemas`."""
         schema = self.columns.arrow_schema
         of_value = self.value.columns.arrow_schema.names
-        key = None if self.key is None else _Keys(self.key.open(), self.fields)
-        return _Composer(schema, self.value.open(), of_value, key, self.headers, self.primary_key).decode
+        key = None if self.key is None else _Keys(_opened(self.key, tell), self.fields)
+        return _Composer(schema, _opened(self.value, tell), of_value, key, self.headers, self.primary_key).decode
+
+
+def _opened(part: Decoder, tell: Tell) -> Decode:
+    return part.open_telling(tell) if isinstance(part, UsesSchemas) else part.open()
 
 
 @dataclass(frozen=True)
@@ -190,15 +216,6 @@ class _Composer:
                     f"Expected the same as in the value - at the key's $.{name}")
             for name in both
         ]  # fmt: skip
-
-
-def last_values(headers: pa.ListArray, name: str) -> pa.BinaryArray:
-    """Of each message the value of its last header of a name; null where it has none."""
-    entries, messages = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
-    places = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
-    last = np.full(len(headers), -1, np.int64)
-    last[messages[places]] = places  # of several the last one is written last
-    return entries.field("value").take(pa.array(last, mask=last < 0))
 
 
 def _every(count: int) -> Decoded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,17 +16,30 @@ if TYPE_CHECKING:
 FORMATS = {
     "json": "ingest.decode.json.kind:JSON",
     "avro": "ingest.decode.avro.kind:AVRO",
+    "avro-confluent": "ingest.decode.confluent.kind:AVRO_CONFLUENT",
     "protobuf": "ingest.decode.protobuf.kind:PROTOBUF",
+    "protobuf-confluent": "ingest.decode.confluent.kind:PROTOBUF_CONFLUENT",
+    "json-schema-confluent": "ingest.decode.confluent.kind:JSON_SCHEMA_CONFLUENT",
     "csv": "ingest.decode.csv.kind:CSV",
     "string": "ingest.decode.plain.kind:STRING",
     "raw": "ingest.decode.plain.kind:RAW",
     "debezium-json": "ingest.decode.cdc.kind:DEBEZIUM_JSON",
+    "debezium-avro": "ingest.decode.cdc.kind:DEBEZIUM_AVRO",
     "canal-json": "ingest.decode.cdc.kind:CANAL_JSON",
     "maxwell-json": "ingest.decode.cdc.kind:MAXWELL_JSON",
 }
 
+ASKING = frozenset({"avro-confluent", "protobuf-confluent"})
+"""Those that ask a schema registry."""
+
 DecodeSection = Annotated[FormatSection, OfItsKind("format", "json", FORMATS)]
 """A spec's `decode` section."""
+
+
+def asks_registry(written: Mapping[str, Any]) -> bool:
+    """Whether a section, of values or of keys, is of a format that asks a schema registry."""
+    name = written.get("format")
+    return isinstance(name, str) and name in ASKING
 
 
 def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, ...] = ()) -> Decoder:

@@ -10,18 +10,19 @@ from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, delete, func, insert, select, update
 
 from ingest.errors import DamagedError, IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
 from ingest.ledger.frozen import FrozenBoundaries
-from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SINKS, TABLES, TARGETS, sortable
+from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SCHEMAS, SINKS, TABLES, TARGETS, sortable
 from ingest.model.boundary import Boundary
 from ingest.model.codec import from_json, to_json
 from ingest.model.label import Label, label_text
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
+from ingest.model.writer_schema import WriterSchema
 
 T = TypeVar("T")
 Key = Mapping[str, str]
@@ -252,6 +253,24 @@ class SqlLedger:
         order = (RECEIPTS.c.window_start.desc(), RECEIPTS.c.window_end.desc())
         newest_first = select(RECEIPTS).where(RECEIPTS.c.pipeline == pipeline_id).order_by(*order).limit(newest)
         return self._ask(lambda c: [self._decoded(row, Receipt) for row in c.execute(newest_first)][::-1], [])
+
+    def schemas(self, pipeline_id: str) -> list[WriterSchema]:
+        """The writers' schemas that are kept, the last kept first."""
+        last_first = select(SCHEMAS).where(SCHEMAS.c.pipeline == pipeline_id).order_by(SCHEMAS.c.number.desc())
+        return self._ask(lambda c: [self._decoded(row, WriterSchema) for row in c.execute(last_first)], [], SCHEMAS)
+
+    def keep_schemas(self, pipeline_id: str, schemas: Sequence[WriterSchema]) -> list[WriterSchema]:
+        """Put each if its id is absent, in one transaction; those that are there now."""
+        if not schemas:
+            return []
+        with self._writing(pipeline_id) as connection:
+            count = connection.execute(select(func.count()).select_from(SCHEMAS).where(SCHEMAS.c.pipeline == pipeline_id)).scalar_one()
+            kept: list[WriterSchema] = []
+            for schema in schemas:
+                key, value = {"pipeline": pipeline_id, "id": schema.id}, {"number": count + len(kept), "value": to_json(schema)}
+                row = _put_if_absent(connection, SCHEMAS, key, value)
+                kept.append(schema if row is None else self._decoded(row, WriterSchema))
+            return kept
 
     def _ask(self, question: Callable[[Connection], T], nothing: T, *more: Table) -> T:
         """The answer of one state of the ledger; `nothing` if there is no ledger yet, or an older version made it without these tables."""

@@ -74,6 +74,15 @@ RECEIPTS = Table(
     Column("value", Text, nullable=False),
 )
 
+SCHEMAS = Table(
+    "windrow_schemas",
+    TABLES,
+    Column("pipeline", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("value", Text, nullable=False),
+)
+"""Writers' schemas by their ids; numbered as they came."""
 
 NUMBERS = "batch-"
 """Texts of numbers sort from here on, texts of instants before it, in every collation: digits come before letters."""

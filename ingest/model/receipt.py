@@ -25,6 +25,31 @@ class Checksums(msgspec.Struct, frozen=True):
     dead: Checksum = "0" * 16
 
 
+class Graves(msgspec.Struct, frozen=True):
+    """Which keys a window's last changes took out of the table: a file of the sink's, by its place, its SHA-256, and how many they are.
+
+    An older window that is committed later must not bring them back.
+    """
+
+    path: str
+    sha256: str
+    keys: int
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """What the commits of a window did to a table with a primary key, those of all its generations together.
+
+    The rows of the table are the sum over its windows of rows added less rows removed, and so is their checksum (every column but the
+    bucket's), modulo 2**64. `graves` are those of this generation; None if it took nothing out, or rows that are taken out are marked.
+    """
+
+    rows_added: int = 0
+    rows_removed: int = 0
+    added: Checksum = "0" * 16
+    removed: Checksum = "0" * 16
+    graves: Graves | None = None
+
+
 class _OfAnyForm:
     """How counts of rows and filtered messages are read, whether their receipt's form has them or not."""
 
@@ -64,7 +89,8 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     reason, `first_dead` gives offset and reason of the first few. `late` and `early` messages are stamped before and after the window's
     hours; `late_by` says of the late ones which windows' hours they are stamped in (its key; the earliest stands for all before it too).
     `regrown`: below `start` the log was cut off after that was frozen, and grew again before `stop` was: what is new there is in no window.
-    `checksums` are the stager's; unset in receipts from before there were any.
+    `checksums` are the stager's; unset in receipts from before there were any. `schemas`: id and digest of each writer's schema that
+    messages were decoded by; unset where the format goes by none.
     """
 
     topic: str
@@ -93,6 +119,7 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
     deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
+    schemas: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def missing(self) -> int:
@@ -159,8 +186,8 @@ class Receipt(msgspec.Struct, frozen=True):
     """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
 
     `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window. `version`: the receipt's form
-    (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again. `mending_`: only of
-    a generation that mends.
+    (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again. `merged` is filled
+    in by the sink, which alone knows what its table held; unset where rows are only appended. `mending_`: only of a generation that mends.
     """
 
     plan: Plan
@@ -179,6 +206,7 @@ class Receipt(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
     version: int | msgspec.UnsetType = msgspec.UNSET
+    merged: Merged | msgspec.UnsetType = msgspec.UNSET
     mending_: Mending | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="mending")
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksum, SplitCounts
 from ingest.model.refusals import RefusedAt
+from ingest.model.writer_schema import WriterSchema
 
 
 class Staging(msgspec.Struct, frozen=True):
@@ -26,7 +27,8 @@ class Staged(msgspec.Struct, frozen=True):
     """What one task staged: the committables of its rows and of its dead letters, none of which is visible yet.
 
     `refused` says by stage how many dead letters there are, and what was wrong with them. Limits are held against it, and it is for the
-    error of a window that is refused, so it is no part of the counts, which the receipt keeps for ever.
+    error of a window that is refused, so it is no part of the counts, which the receipt keeps for ever. `schemas`: the writers' schemas
+    that the task had to ask for.
     """
 
     split: Split
@@ -34,3 +36,4 @@ class Staged(msgspec.Struct, frozen=True):
     rows: tuple[str, ...]
     dead: tuple[str, ...]
     refused: tuple[RefusedAt, ...] = ()
+    schemas: tuple[WriterSchema, ...] = ()

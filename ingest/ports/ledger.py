@@ -5,9 +5,10 @@
     Plans        the frozen plan of each window
     Requests     what was promised to a request, so that its retries get the same
     Receipts     copies of the receipts that the table holds
+    Schemas      the writers' schemas that a pipeline's messages named
     Ledger       all of it, held by one class
 
-It can be lost: everything in it can be rebuilt from receipts.
+It can be lost: everything in it can be rebuilt from receipts, but for writers' schemas: those the registry has, and receipts their digests.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ingest.model.label import Label
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
+from ingest.model.writer_schema import WriterSchema
 
 
 class Bindings(Protocol):
@@ -133,5 +135,15 @@ class Receipts(Protocol):
         """The copies, in window order; of the `newest` windows only, if that is given."""
 
 
-class Ledger(Bindings, Boundaries, Plans, Requests, Receipts, Protocol):
+class Schemas(Protocol):
+    """Writers' schemas: what an id meant when a pipeline first met it, it means for ever."""
+
+    def schemas(self, pipeline_id: str) -> list[WriterSchema]:
+        """Those that are kept, the last kept first."""
+
+    def keep_schemas(self, pipeline_id: str, schemas: Sequence[WriterSchema]) -> list[WriterSchema]:
+        """Put each if its id is absent, in one transaction; those that are there now."""
+
+
+class Ledger(Bindings, Boundaries, Plans, Requests, Receipts, Schemas, Protocol):
     """What one class holds."""

@@ -50,6 +50,7 @@ from ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
 from ingest.run.frontier import start_of
 from ingest.run.moment import at_one_moment
 from ingest.run.publish import Published, publish
+from ingest.run.schemas import informed, keep_schemas
 from ingest.run.task import LateBins, SplitTask
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import TimeWindows
@@ -148,7 +149,7 @@ def _reads(pipeline: Pipeline, attempts: Sequence[Attempt], progress: Callable[[
 
 def _read_job(pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Progress], None]) -> Iterator[Read]:
     """One job of the engine over all splits of several attempts. What can't be reached for all of them is tried for each alone."""
-    began = time.monotonic()
+    began, pipeline = time.monotonic(), informed(pipeline, job)
     tasks, splits = [_task(pipeline, attempt) for attempt in job], [split for attempt in job for split in attempt.readable]
     progress(Progress("split", 0, len(splits)))
     staged, trouble = _until_refused(pipeline.engine.run(one_task(tasks, job), splits))
@@ -357,6 +358,7 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
     """
     pipeline, staged, found = read.now, read.staged, read.attempt.found
     refuse_unequal(receipt.plan, staged)
+    keep_schemas(pipeline, staged)
     refuse_back(pipeline, receipt.plan, (s.split for s in staged if s.counts.skipped < s.split.stop - s.split.start))
     if found is not None and not request.accept_fewer:
         refuse_fewer(receipt, found.receipt)

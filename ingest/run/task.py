@@ -18,14 +18,16 @@ from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
 from ingest.model.staged import Staged, Staging
+from ingest.model.writer_schema import WriterSchema
 from ingest.ports.dead_letters import REASONS
 from ingest.ports.decoder import Decoded, Decoder
 from ingest.ports.reader import Reader, ReadSummary
+from ingest.ports.schemas import UsesSchemas
 from ingest.ports.sink import Stager, StagerFactory
 from ingest.ports.transform import Transform
 from ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
 from ingest.schema.changes import changes, only_rows
-from ingest.schema.messages import in_calendar
+from ingest.schema.messages import for_rows, in_calendar
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class SplitTask:
 
     def __call__(self, split: Split) -> Staged:
         """Take one split through all steps in batches, so that memory doesn't grow with the window."""
-        decode, transform = self.decoder.open(), self.transform.open()
+        schemas = _Schemas()
+        decode = self.decoder.open_telling(schemas.tell) if isinstance(self.decoder, UsesSchemas) else self.decoder.open()
+        transform = self.transform.open()
         rows, dead = self.rows(split), self.dead(split)
         tally = _Tally(split, self.late_bins, self.keyed)
 
@@ -77,7 +81,9 @@ class SplitTask:
             dead.discard()
             raise
         counts = tally.counts(summary, staged_rows, staged_dead)
-        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage())
+        if isinstance(self.decoder, UsesSchemas):
+            counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
+        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage(), tuple(schemas.asked))
 
 
 def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
@@ -85,7 +91,7 @@ def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decode
         _stage_changes(rows, messages, decoded)
     elif decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
-        rows.add(decoded.rows, messages if one_each else messages.take(decoded.row_index))
+        rows.add(decoded.rows, messages if one_each else for_rows(messages, decoded.row_index))
     if len(decoded.dead_index):
         reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
         dead.add(reasons, messages.take(decoded.dead_index))
@@ -98,7 +104,20 @@ def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -
     else:
         changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
     if changed.num_rows:
-        stager.add(changed, messages.take(index))
+        stager.add(changed, for_rows(messages, index))
+
+
+@dataclass
+class _Schemas:
+    """The writers' schemas of a split's messages: id and digest of each, and those that had to be asked for."""
+
+    used: set[tuple[str, str]] = field(default_factory=set)
+    asked: list[WriterSchema] = field(default_factory=list)
+
+    def tell(self, schema: WriterSchema, asked: bool) -> None:
+        self.used.add((schema.id, schema.digest))
+        if asked:
+            self.asked.append(schema)
 
 
 @dataclass

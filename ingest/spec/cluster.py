@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from ingest.config.values import Count, Duration, LeftOut, Scalar, Section, Servers, Size, Text, Values
 from ingest.kafka.properties import TUNED, Tuning
+from ingest.spec.registry import RegistrySpec
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
@@ -120,6 +121,7 @@ class ClusterSpec(Section):
         default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
     )
     tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
+    registry: RegistrySpec | None = Field(default=None, description="The schema registry that has the schemas of the cluster's messages.")
 
     def under(self, client: Mapping[str, Scalar], tuning: TuningSpec) -> Self:
         """The cluster for a pipeline with settings of its own: these win, property by property, in whichever of both ways each is set."""

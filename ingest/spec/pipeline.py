@@ -13,12 +13,27 @@ from pydantic.json_schema import SkipJsonSchema
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
-from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of, sentence
-from ingest.decode.formats import DecodeSection
+from ingest.config.values import (
+    CountOrZero,
+    LeftOut,
+    Section,
+    Share,
+    Values,
+    Written,
+    as_instant,
+    names_in,
+    off_grid,
+    place,
+    section_of,
+    sentence,
+)  # fmt: skip
+from ingest.decode.formats import DecodeSection, asks_registry
 from ingest.errors import GridError, SpecError
+from ingest.registry.client import Registry
 from ingest.sinks.kinds import SinkOfItsKind
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
+from ingest.spec.registry import registry_of
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
@@ -122,7 +137,9 @@ class PipelineSpec(Section):
             yield ("source", "start"), "label is for windows in time: a micro-batch's label is a number, which cuts no log"
         if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
             yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
+        yield from _registry_mistakes(source, section_of(written, "decode"), written.get("named_cluster"))
         yield from _start_mistakes(str(written.get("id")), window)
+        yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
 
     @property
     def cluster(self) -> ClusterSpec:
@@ -132,6 +149,12 @@ class PipelineSpec(Section):
             return self.named_cluster.under(source.client, source.tuning)
         assert source.bootstrap_servers is not None, "SourceSpec refuses a source that says neither"
         return ClusterSpec(bootstrap_servers=source.bootstrap_servers, client=source.client, tuning=source.tuning)
+
+    @property
+    def registry(self) -> Registry | None:
+        """The schema registry that its messages name their schemas of: the source's own, or the named cluster's."""
+        found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
+        return None if found is None else registry_of(found, self.folder)
 
     def sink_path(self) -> str:
         """Where the table is, as its kind says it."""
@@ -150,6 +173,27 @@ class PipelineSpec(Section):
             return absolute(self.state or os.environ.get("WINDROW_STATE") or str(own), self.folder)
         except ValueError as error:
             raise SpecError(f"WINDROW_STATE {error}", "spec", "Mend the environment variable, or set state in the spec.") from None
+
+
+def _delete_mistakes(sink: Mapping[str, Any], decode: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Where a message without a value deletes, nothing else can be said of it; and what deletes has no headers to go by."""
+    key = names_in(sink.get("primary_key"))
+    of_headers = [name for name in key if name in section_of(decode, "headers")]
+    if of_headers:
+        yield ("sink", "primary_key"), f"{', '.join(of_headers)}: comes from a header; a key comes from the message's key or its value"
+    of_key = set(key) <= set(names_in(section_of(decode, "key").get("fields")))
+    if key and of_key and sink.get("version") is None and "on_null" in decode:
+        yield ("decode", "on_null"), "can't be said where decode.key has all of sink.primary_key: a message without a value deletes its row"
+
+
+def _registry_mistakes(source: Mapping[str, Any], decode: Mapping[str, Any], cluster: object) -> Iterator[tuple[Place, str]]:
+    """A format that asks a registry has one, and one that is told for this pipeline alone is asked."""
+    asking = [place for place, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key"))) if asks_registry(part)]
+    known = cluster.registry if isinstance(cluster, ClusterSpec) else None
+    if asking and known is None and source.get("registry") is None:
+        yield (*asking[0], "format"), "asks a schema registry: say which one as source.registry, or beside the cluster in windrow.yaml"
+    if source.get("registry") is not None and not asking:
+        yield ("source", "registry"), "would not be asked: no format of this pipeline's goes by schemas of a registry"
 
 
 def _start_mistakes(pipeline_id: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

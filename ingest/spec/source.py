@@ -27,6 +27,7 @@ from ingest.config.values import (
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
 from ingest.spec.cluster import TuningSpec, cluster_name
+from ingest.spec.registry import RegistrySpec
 from ingest.spec.start import WORDS, ByTopic, Start, StartSpec
 from ingest.windows.grid import BATCH
 
@@ -143,6 +144,9 @@ class SourceSpec(Section):
     tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
     client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
         default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
+    )
+    registry: RegistrySpec | None = Field(
+        default=None, description="The schema registry, where a format asks one and the cluster's isn't told in a `windrow.yaml`."
     )
 
     @classmethod

@@ -11,6 +11,7 @@ from assets.factory import kafka_table
 from assets.names import SPARK_KEY, job_name
 from assets.partitions import Stretch
 from assets.schedule import range_tags
+from ingest.registry.embedded import RegistryServer
 from ingest.spec.load import load_spec
 from tests.assets.world import LocalTasks
 from tests.integration.format_cases import CASES, rows, somebody
@@ -20,11 +21,11 @@ pytestmark = pytest.mark.broker
 
 @pytest.mark.parametrize("name", CASES)
 def test_from_a_topic_to_a_table(
-    name: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    name: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, schema_registry: RegistryServer
 ) -> None:  # fmt: skip
     """The rows are the command's, and each column's lineage leads to the part of the message that it comes from."""
     case = CASES[name]
-    somebody(case, kafka, tmp_path)
+    somebody(case, kafka, tmp_path, schema_registry)
     monkeypatch.setenv("BROKER", kafka)
     spec = load_spec(tmp_path / "things.yaml")
     job = kafka_table(spec, {SPARK_KEY: LocalTasks()}).resolve_job_def(job_name(spec))

@@ -18,6 +18,7 @@ from ingest.model.label import Label
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Counts, Receipt, SplitCounts
 from ingest.model.window import Window
+from ingest.model.writer_schema import WriterSchema
 from ingest.ports.ledger import Ledger
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -343,6 +344,26 @@ class LedgerContract:
         with ThreadPoolExecutor(8) as pool:
             plans = list(pool.map(lambda stop: reopen().freeze_plan(plan(1, stop + 1)), range(8)))
         assert len({p.digest for p in plans}) == 1
+
+    def test_a_schema_id_means_one_schema(self, reopen: Callable[[], Ledger]) -> None:
+        """What came first under an id stays, for its pipeline alone; all of it survives, and what came last comes first."""
+        ledger, other = reopen(), WriterSchema("7", "AVRO", '"long"')
+        first = WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"),)), WriterSchema("8", "JSON", "{}")
+        assert ledger.schemas(PIPELINE) == []
+        assert ledger.keep_schemas(PIPELINE, []) == []
+        assert ledger.keep_schemas(PIPELINE, first) == [*first]
+        assert ledger.keep_schemas(PIPELINE, [other, WriterSchema("9", "AVRO", "")]) == [first[0], WriterSchema("9", "AVRO", "")]
+        assert [schema.id for schema in reopen().schemas(PIPELINE)] == ["9", "8", "7"]
+        assert reopen().schemas(PIPELINE)[2] == first[0]
+        assert reopen().schemas("elsewhere") == []
+        assert ledger.keep_schemas("elsewhere", [other]) == [other]
+
+    def test_schemas_that_are_kept_at_once(self, reopen: Callable[[], Ledger]) -> None:
+        """Tasks of two runs that were given different schemas under one id are both told the same one."""
+        schemas = [WriterSchema("7", "AVRO", str(n)) for n in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            kept = list(pool.map(lambda schema: reopen().keep_schemas(PIPELINE, [schema])[0], schemas))
+        assert set(kept) == {reopen().schemas(PIPELINE)[0]}
 
     def test_a_requests_retries_aim_at_one_generation(self, reopen: Callable[[], Ledger]) -> None:
         """Put-if-absent by window and request: a retry that sees the replacement must not replace it again."""

@@ -58,7 +58,7 @@ class SinkContract(SinkUnderTest):
         outcome = sink.commit(made, staged)
         assert isinstance(outcome, Done)
         assert self.reopen(sink).look(window(0)) == outcome.committed
-        assert outcome.committed.receipt == made
+        assert msgspec.structs.replace(outcome.committed.receipt, merged=msgspec.UNSET) == made
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_several_windows_are_looked_at_at_once(self, sink: Any, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ class SinkContract(SinkUnderTest):
         with self.no_answer(sink):
             outcome = sink.commit(made, staged)
         assert isinstance(outcome, Unknown | Done)
-        assert sink.look(window(0)).receipt == made
+        assert msgspec.structs.replace(sink.look(window(0)).receipt, merged=msgspec.UNSET) == made
         assert isinstance(self.commit(self.reopen(sink), 0, attempt="a2"), AlreadyDone)
         assert self.report(sink, [0]).ok
 

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.decode.composed import ComposedDecoder, last_values
+from ingest.decode.composed import ComposedDecoder
 from ingest.decode.formats import FORMATS, make_decoder
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.decode.json.kind import JsonSection
 from ingest.decode.kind import FormatKind
+from ingest.decode.shared.headers import last_values
 from ingest.errors import BugError, SpecError
 from ingest.ports.decoder import Decoded, Decoder, Deletes
 from ingest.schema.messages import HEADERS

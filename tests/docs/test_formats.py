@@ -15,6 +15,8 @@ from ingest.assemble import table_columns
 from ingest.decode.formats import FORMATS, make_decoder
 from ingest.decode.keys import KEY_FORMATS
 from ingest.ports.decoder import Decoded
+from ingest.ports.schemas import UsesSchemas
+from ingest.registry.embedded import RegistryServer
 from ingest.spec.load import load_spec
 from ingest.transform.chain import Chain
 from ingest.transform.validate import Validate
@@ -22,7 +24,8 @@ from tests.contracts.values import valued
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 BLOCK = re.compile(
-    r"^```yaml\n(.*?)^```\n+(?:^```proto\n(.*?)^```\n+)?(?:^```python\n(.*?)^```\n+)?((?:^\|[^\n]*\n)+)", re.DOTALL | re.MULTILINE
+    r"^```yaml\n(.*?)^```\n+(?:^```proto\n(.*?)^```\n+)?(?:^```json\n(.*?)^```\n+)?(?:^```python\n(.*?)^```\n+)?((?:^\|[^\n]*\n)+)",
+    re.DOTALL | re.MULTILINE,
 )
 SPEC = """\
 id: examples
@@ -36,11 +39,12 @@ sink: {path: table}
 class Example:
     """What a spec says, the schema (that of the example before, if none stands there), and messages: cells by their heads.
 
-    `proto`: the file beside the spec, where its format wants one.
+    `proto`: the file beside the spec, where its format wants one; `schemas`: what its registry has, with the ids 1, 2, ...
     """
 
     decode: str
     proto: str
+    schemas: str
     schema: str
     messages: list[dict[str, str]]
 
@@ -48,10 +52,10 @@ class Example:
 def examples() -> Iterator[Example]:
     """In the order of the page."""
     schema = ""
-    for decode, proto, model, table in BLOCK.findall(PAGE):
+    for decode, proto, schemas, model, table in BLOCK.findall(PAGE):
         schema = model or schema
         heads, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in table.splitlines()]
-        yield Example(decode, proto, schema, [dict(zip([head.strip() for head in heads], row, strict=True)) for row in rows])
+        yield Example(decode, proto, schemas, schema, [dict(zip([head.strip() for head in heads], row, strict=True)) for row in rows])
 
 
 EXAMPLES = list(examples())
@@ -79,14 +83,19 @@ def _text(value: Any) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: re.sub(r"\W+", " ", example.decode).strip())
-def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: Path) -> None:
+def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: Path, schema_registry: RegistryServer) -> None:
     """The spec loads, and each message is the row or the dead letter that the page says."""
     (tmp_path / "schema.py").write_text(example.schema)
     (tmp_path / "visit.proto").write_text(example.proto)
-    (tmp_path / "defs.yaml").write_text(SPEC + example.decode)
+    told = SPEC.replace("topic: examples", f"topic: examples, registry: {{url: '{schema_registry.url}'}}") if example.schemas else SPEC
+    for schema in json.loads(example.schemas or "[]"):
+        is_avro = isinstance(schema, dict)
+        schema_registry.register("examples-value", json.dumps(schema) if is_avro else schema, "AVRO" if is_avro else "PROTOBUF")
+    (tmp_path / "defs.yaml").write_text(told + example.decode)
     spec = load_spec(tmp_path / "defs.yaml")
     assert table_columns(spec).columns
-    decode = make_decoder(spec.decode, tmp_path).open()
+    decoder = make_decoder(spec.decode, tmp_path)
+    decode = (decoder.asking(spec.registry) if isinstance(decoder, UsesSchemas) and spec.registry else decoder).open()
     rules = Chain(() if spec.decode.schema_ is None else (Validate(spec.decode.schema_, tmp_path),)).open()
     for message in example.messages:
         key, value = octets(message.get("key", "none")), octets(message["value"])

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deltalake import DeltaTable
 
+from ingest.registry.embedded import RegistryServer
 from tests.decode.avro import wire as avro
+from tests.decode.confluent.registries import framed
 from tests.decode.protobuf import wire as protobuf
 from tests.integration.harness import HERE, millis
 from tests.integration.user import User
@@ -24,7 +26,8 @@ HOUR = "2026-01-05T01:00:00Z"
 class Case:
     """What a spec says under `decode`; messages as (key, value, headers); the rows, and the dead letters by (stage, reason), to come.
 
-    `files`: what lies beside the spec, by name.
+    `files`: what lies beside the spec, by name; `schemas`: what a registry has under the topic's subjects, with the ids 1, 2, ...,
+    all of one `kind`.
     """
 
     decode: dict[str, Any]
@@ -32,6 +35,8 @@ class Case:
     rows: Sequence[dict[str, Any]]
     dead: Sequence[tuple[str, str]]
     files: Mapping[str, str] = field(default_factory=dict)
+    schemas: Sequence[tuple[Literal["key", "value"], str]] = ()
+    kind: Literal["AVRO", "PROTOBUF"] = "AVRO"
 
 
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -43,6 +48,8 @@ SALE = {
         {"name": "note", "type": ["null", "string"]},
     ],
 }  # fmt: skip
+LATER = {"type": "record", "name": "Sale", "fields": [{"name": "note", "type": "string"}, SALE["fields"][0]]}
+TEXTUAL = {"type": "record", "name": "Sale", "fields": [{"name": "amount", "type": "string"}]}
 PROTO = """\
 syntax = "proto3";
 package shop;
@@ -111,6 +118,60 @@ CASES = {
         ],
         {"sale.avsc": json.dumps(SALE)},
     ),
+    "avro-confluent": Case(
+        {
+            "format": "avro-confluent", "schema": "formats.py:Sale", "headers": {"trace": "x-trace"}, "unknown_id": "dead",
+            "key": {"format": "avro-confluent", "fields": ["shop", "number"]}, "fields_include": "except_key",
+        },
+        [
+            (framed(1, avro.text("a") + avro.varint(1)), framed(2, avro.text(b"\x00\x96") + avro.varint(1) + avro.text("x")), TRACED),
+            (framed(1, avro.text("a") + avro.varint(2)), framed(3, avro.text("later") + avro.text(b"\x01")), ()),
+            (framed(1, avro.text("a") + avro.varint(3)), avro.text("l") + avro.text(b"\x02"), [("__value_schema_id", framed(3, b""))]),
+            (framed(1, avro.text("a")), framed(2, avro.text(b"\x01") + avro.varint(0)), ()),
+            (avro.text("a") + avro.varint(2), framed(2, avro.text(b"\x01") + avro.varint(0)), ()),
+            (framed(1, avro.text("b") + avro.varint(3)), framed(2, avro.text(b"\xff") + avro.varint(0)), ()),
+            (framed(1, avro.text("b") + avro.varint(4)), framed(9, avro.text(b"\x01")), ()),
+            (framed(1, avro.text("b") + avro.varint(5)), framed(4, avro.text("1.50")), ()),
+            (framed(1, avro.text("b") + avro.varint(6)), framed(2, b"\x09"), ()), (framed(1, avro.text("b") + avro.varint(7)), b"", ()),
+        ],
+        [
+            {"shop": "a", "number": 1, "amount": "1.50", "note": "x", "trace": "t1"},
+            {"shop": "a", "number": 2, "amount": "0.01", "note": "later", "trace": None},
+            {"shop": "a", "number": 3, "amount": "0.02", "note": "l", "trace": None},
+        ],
+        [
+            ("key", "key:no_schema_id"), ("key", "key:not_avro"), ("rules", "check:amount:greater_than_or_equal_to"),
+            ("schema", "incompatible_schema"), ("value", "no_schema_id"), ("value", "not_avro"), ("value", "unknown_schema"),
+        ],
+        schemas=[("key", json.dumps(SHOP)), ("value", json.dumps(SALE)), ("value", json.dumps(LATER)), ("value", json.dumps(TEXTUAL))],
+    ),
+    "protobuf-confluent": Case(
+        {
+            "format": "protobuf-confluent", "schema": "formats.py:Count", "fields_include": "except_key",
+            "key": {"format": "protobuf-confluent", "fields": ["shop", "number"]},
+        },
+        [
+            (framed(1, b"\x00" + protobuf.text(1, "a") + protobuf.number(2, 1)), framed(1, b"\x02\x02" + protobuf.number(3, 5)), ()),
+            (framed(1, b"\x00" + protobuf.text(1, "a")), framed(1, b"\x02\x02" + protobuf.number(3, -5)), ()),
+            (framed(1, b"\x00" + protobuf.text(1, "a")), framed(1, b"\x02\x02\xff"), ()), (framed(1, b"\x00\xff"), b"", ()),
+            (framed(1, b"\x00" + protobuf.text(1, "a")), framed(1, b"\x02\x08"), ()),
+        ],
+        [{"shop": "a", "number": 1, "pieces": 5}],
+        [
+            ("key", "key:not_protobuf"), ("rules", "check:pieces:greater_than_or_equal_to"), ("schema", "incompatible_schema"),
+            ("value", "not_protobuf"),
+        ],
+        schemas=[("value", PROTO)], kind="PROTOBUF",
+    ),
+    "json-schema-confluent": Case(
+        {"format": "json-schema-confluent", "schema": "formats.py:Reading", "coerce": "lenient"},
+        [
+            (None, framed(1, b'{"id":"1","at":"2026-01-05T09:00:00Z"}'), ()), (None, framed(2, b"{"), ()),
+            (None, b'{"id":1,"at":"2026-01-05T09:00:00Z"}', ()), (None, framed(3, b'{"id":1.5,"at":"2026-01-05T09:00:00Z"}'), ()),
+        ],
+        [{"id": 1, "at": NINE, "name": None}],
+        [("schema", "out_of_range"), ("value", "no_schema_id"), ("value", "not_json")],
+    ),
     "protobuf": Case(
         {
             "format": "protobuf", "descriptor": "sale.proto", "message": "shop.Sale", "schema": "formats.py:Count",
@@ -162,6 +223,24 @@ CASES = {
         [{"id": 1, "name": "Ann", "op": "c"}, {"id": 1, "name": "Eve", "op": "u"}, {"id": 1, "name": "Eve", "op": "d"}],
         [("schema", "missing"), ("schema", "truncate")],
     ),
+    "debezium-avro": Case(
+        {
+            "format": "debezium-avro", "schema": "formats.py:Customer", "envelope": {"op": "op"}, "writer_schema": {
+                "type": "record", "name": "Envelope", "fields": [
+                    {"name": "before", "type": ["null", {"type": "record", "name": "Value", "fields": [
+                        {"name": "id", "type": "int"}, {"name": "name", "type": ["null", "string"]},
+                    ]}]},
+                    {"name": "after", "type": ["null", "Value"]}, {"name": "op", "type": "string"},
+                ],
+            },
+        },
+        [
+            (None, b"\x00\x02\x02\x02\x06Ann\x02c", ()), (None, b"\x02\x02\x02\x06Ann\x00\x02d", ()), (None, None, ()),
+            (None, b"\x02\x02\x00\x00\x02d", ()), (None, b"\x00\x02\x02\x02\x06Ann\x02", ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "c"}, {"id": 1, "name": "Ann", "op": "d"}],
+        [("schema", "missing"), ("value", "not_avro")],
+    ),
     "canal-json": Case(
         {"format": "canal-json", "schema": "formats.py:Customer", "envelope": {"op": "type"}, "table_include": "c.*"},
         [
@@ -187,11 +266,13 @@ CASES = {
 }  # fmt: skip
 
 
-def somebody(case: Case, kafka: str, folder: Path) -> User:
+def somebody(case: Case, kafka: str, folder: Path, registry: RegistryServer) -> User:
     """Whose topic has the messages, with a spec that says how to decode them."""
     topic = create_topic(kafka)
+    for part, schema in case.schemas:
+        registry.register(f"{topic}-{part}", schema, case.kind)
     produce(kafka, topic, [Put(value, millis(1, i), 0, key, headers) for i, (key, value, headers) in enumerate(case.messages)])
-    made = User(kafka, topic, folder)
+    made = User(kafka, topic, folder, f"registry: {{url: '{registry.url}'}}" if case.schemas else "")
     (folder / "formats.py").write_text((HERE / "formats.py").read_text())
     for name, content in case.files.items():
         (folder / name).write_text(content)

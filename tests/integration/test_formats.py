@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from ingest.registry.embedded import RegistryServer
 from tests.integration.format_cases import CASES, HOUR, rows, somebody
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_from_a_topic_to_a_table(name: str, kafka: str, tmp_path: Path) -> None:
+def test_from_a_topic_to_a_table(name: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
     """Each message is a row or a dead letter that says its part and why; the table verifies, to its last byte."""
     case = CASES[name]
-    user = somebody(case, kafka, tmp_path)
+    user = somebody(case, kafka, tmp_path, schema_registry)
     user.types("run", "--window", HOUR)
     assert rows(user.folder) == case.rows
     dead = user.types("dead", "show")["dead"]

@@ -64,7 +64,8 @@ def test_the_table_has_the_defaults(name: str) -> None:
     elif name == "metadata":
         assert default == ", ".join(f"`{column}`" for column in METADATA_DEFAULT.values())
     elif isinstance(field.default, timedelta):
-        assert default == f"`{field.default // timedelta(minutes=1)}m`"
+        seconds = int(field.default.total_seconds())
+        assert default == (f"`{seconds // 60}m`" if seconds >= 60 else f"`{seconds}s`")
     elif field.default is not None and name not in {"source.client", "decode.headers", "decode.envelope"}:
         assert default.strip("`") == str(field.default)
 

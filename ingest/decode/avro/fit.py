@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ingest.decode.avro.schema import (
+    AbsentType,
     ArrayType,
     AvroSchema,
     AvroType,
@@ -27,6 +28,7 @@ from ingest.decode.avro.schema import (
     MapType,
     NamedReference,
     PrimitiveType,
+    UnfitType,
     UnionType,
 )
 from ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
@@ -42,6 +44,9 @@ _PLACE_BYTES = 9
 """What one place of a column takes in a pass: 64 bits, and whether it is there."""
 FREE, SHARE = 1 << 20, 32
 """What the items of any message may cost, and how much more for each of its bytes."""
+MOST_TYPES = 20_000
+"""So many types are held against columns. A record is looked at once for each union that it is in, and so are the records in it: what is
+a page of text would else be millions of instructions."""
 
 
 @dataclass(frozen=True)
@@ -90,39 +95,65 @@ def check(schema: AvroSchema, columns: Columns) -> None:
     Raises:
         SpecError: with each column that can't, and why.
     """
-    fields = dict(schema.records[schema.root].fields)
+    fields, fitting = dict(schema.records[schema.root].fields), _Fitting(schema)
     wrong: list[str] = []
     for column in columns.columns:
-        if column.name not in fields:
+        kind = fields.get(column.name)
+        if kind is None or (isinstance(kind, AbsentType) and not column.nullable):
             wrong.append(f"{column.name}: the Avro schema has no such field")
         else:
-            wrong += _misfits(schema, fields[column.name], column.type, column.epoch, column.name)
+            wrong += fitting.misfits(kind, column.type, column.epoch, column.name)
     if wrong:
         what = "The columns can't come from the Avro schema: " + "; ".join(wrong)
         raise SpecError(what, "spec", "Mend the schema or the Avro schema; nothing was read.")
 
 
-def _misfits(schema: AvroSchema, kind: AvroType, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
-    """Why a type can't become a column's, nowhere or somewhere in it."""
-    if isinstance(kind, UnionType):
-        branches = [branch for branch in kind.branches if not is_null(branch)]
+def fits(schema: AvroSchema, kind: AvroType, column: pa.DataType, epoch: str | None) -> bool:
+    """Whether a type can become a column's.
+
+    Raises:
+        SpecError: there are too many types in it.
+    """
+    return not any(_Fitting(schema).misfits(kind, column, epoch, ""))
+
+
+class _Fitting:
+    """Holds types against columns, not more than `MOST_TYPES` of them."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema = schema
+        self._seen = 0
+
+    def misfits(self, kind: AvroType, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
+        """Why a type can't become a column's, nowhere or somewhere in it."""
+        self._seen += 1
+        if self._seen > MOST_TYPES:
+            what = f"The Avro schema has more than {MOST_TYPES} types for the columns, records in unions counted wherever they are used"
+            raise SpecError(what, "spec", "Take fewer types of unions into columns; nothing was read.")
+        if isinstance(kind, UnionType):
+            yield from self._of_union(kind, column, epoch, path)
+        elif isinstance(kind, ArrayType) and pa.types.is_list(column):
+            if self._schema.is_empty(kind.items):
+                yield f"{path}: the items of the array have no bytes"
+            yield from self.misfits(kind.items, column.value_type, None, f"{path}[...]")
+        elif isinstance(kind, MapType) and pa.types.is_map(column):
+            yield from self.misfits(kind.values, column.item_type, None, f"{path}[...]")
+        elif isinstance(kind, NamedReference) and pa.types.is_struct(column):
+            fields = dict(self._schema.records[kind.name].fields)
+            for field in column:
+                if field.name in fields:
+                    yield from self.misfits(fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}")
+                else:
+                    yield f"{path}.{field.name}: the record {kind.name} has no such field"
+        elif not isinstance(kind, AbsentType) and (self._schema.is_empty(kind) or not _scalar_fits(kind, column, epoch)):
+            yield f"{path}: {words(kind)} can't become {column}{_hint(kind, column)}"
+
+    def _of_union(self, kind: UnionType, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
+        branches = [branch for branch in kind.branches if not is_null(branch) and not isinstance(branch, UnfitType)]
         if not branches:
             yield f"{path}: is always null"
         for branch in branches:
-            yield from _misfits(schema, branch, column, epoch, path)
-    elif isinstance(kind, ArrayType) and pa.types.is_list(column):
-        yield from _misfits(schema, kind.items, column.value_type, None, f"{path}[...]")
-    elif isinstance(kind, MapType) and pa.types.is_map(column):
-        yield from _misfits(schema, kind.values, column.item_type, None, f"{path}[...]")
-    elif isinstance(kind, NamedReference) and pa.types.is_struct(column):
-        fields = dict(schema.records[kind.name].fields)
-        for field in column:
-            if field.name in fields:
-                yield from _misfits(schema, fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}")
-            else:
-                yield f"{path}.{field.name}: the record {kind.name} has no such field"
-    elif schema.is_empty(kind) or not _scalar_fits(kind, column, epoch):
-        yield f"{path}: {words(kind)} can't become {column}{_hint(kind, column)}"
+            yield from self.misfits(branch, column, epoch, path)
 
 
 def _hint(kind: AvroType, column: pa.DataType) -> str:
@@ -146,7 +177,9 @@ def words(kind: AvroType) -> str:
         return f"{name} ({kind.logical.name}{digits})"
     if isinstance(kind, EnumType | NamedReference):
         return f"{'enum' if isinstance(kind, EnumType) else 'record'} {kind.name}"
-    return {ArrayType: "array", MapType: "map", UnionType: "union"}[type(kind)]
+    if isinstance(kind, UnfitType):
+        return kind.words
+    return {ArrayType: "array", MapType: "map", UnionType: "union", AbsentType: "nothing"}[type(kind)]
 
 
 def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool:

@@ -36,7 +36,11 @@ class AvroPass:
 
     def decode(self, messages: pa.BinaryArray) -> Taken:
         """What is certain of the messages. A null is not taken."""
-        data, begins, ends = octets_of(messages)
+        return self.behind(messages, 0)
+
+    def behind(self, messages: pa.BinaryArray, skip: int) -> Taken:
+        """The same of what lies behind so many bytes, which each of them has."""
+        data, begins, ends = octets_of(messages, skip)
         self._reserve(int((ends - begins).max(initial=0)), int(ends[-1] - begins[0]) if len(ends) else 0)
         mask = np.zeros(len(messages), np.uint8)
         program, state = self._program, self._state

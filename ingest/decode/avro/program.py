@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES, IntegerRule, check, entry_cost, integer_rule, is_null, item_cost
 from ingest.decode.avro.schema import (
+    AbsentType,
     ArrayType,
     AvroSchema,
     AvroType,
@@ -22,6 +23,7 @@ from ingest.decode.avro.schema import (
     MapType,
     NamedReference,
     PrimitiveType,
+    UnfitType,
     UnionType,
 )
 from ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, MAP, WIDE, Node, nodes_of
@@ -35,7 +37,7 @@ from ingest.schema.columns import Columns
 
 `OCTETS_TEXT`: a length, and so many bytes of UTF-8; `OCTETS_ANY`: of anything; `FIXED_ANY`: `COUNT` bytes; `DECIMAL_OCTETS`: `COUNT` bytes,
 or after a length if that is 0; `PRESENT`: a struct is there; `ARRAY`: an array or a map begins; `LOOP`: its next item, block, or end;
-`MISSING`: null where the column isn't nullable.
+`MISSING`: null where the column isn't nullable, or a type of a union that can't become the column.
 """
 
 WIDTH = 12
@@ -127,6 +129,10 @@ class _Writer:
 
     def _value(self, kind: AvroType, node: Node, after: int) -> int:
         number = node.number
+        if isinstance(kind, AbsentType):
+            return after
+        if isinstance(kind, UnfitType):
+            return self.add(OP=MISSING)
         if isinstance(kind, UnionType):
             missing = self.add(OP=MISSING) if node.required else after
             return self._union([missing if is_null(b) else self._value(b, node, after) for b in kind.branches])
@@ -178,6 +184,7 @@ class _Writer:
             return self._enum(kind, NOBODY, after)
         if isinstance(kind, FixedType):
             return self.add(OP=FIXED_ANY, NEXT=after, COUNT=kind.size)
+        assert isinstance(kind, PrimitiveType)  # others are where columns are
         if kind.name in {"int", "long"}:
             rule = integer_rule(kind, pa.int32() if kind.name == "int" else pa.int64(), None)
             assert rule is not None  # an integer of its own size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,19 @@ class RecordType:
     fields: tuple[tuple[str, AvroType], ...]
 
 
-AvroType = PrimitiveType | FixedType | EnumType | ArrayType | MapType | UnionType | NamedReference
+@dataclass(frozen=True)
+class AbsentType:
+    """A field that the reader wants and the writer doesn't have: null, without a byte. Put in by `resolve.py`."""
+
+
+@dataclass(frozen=True)
+class UnfitType:
+    """A type of a union that can't become what the reader wants: a value of it is refused. `words`: the type, for people. As above."""
+
+    words: str
+
+
+AvroType = PrimitiveType | FixedType | EnumType | ArrayType | MapType | UnionType | NamedReference | AbsentType | UnfitType
 """Records are told by name, and lie in `AvroSchema.records`."""
 
 
@@ -102,31 +114,44 @@ class AvroSchema:
     records: Mapping[str, RecordType]
     empty: frozenset[str]
 
+    @classmethod
+    def of(cls, root: str, records: Mapping[str, RecordType]) -> AvroSchema:
+        """A schema of some records."""
+        return cls(root, records, _empty_records(records))
+
     def is_empty(self, kind: AvroType) -> bool:
         """Whether values of a type have no bytes: then a block may claim any number of them, and nothing can be read of any."""
         return _is_empty(kind, self.empty)
 
 
-def parse_schema(text: str, place: str) -> AvroSchema:
-    """A schema from its JSON text, by the Avro specification 1.12. `place`: where it stands, for people.
+def parse_schema(text: str, place: str, references: Sequence[str] = (), only: str | None = None) -> AvroSchema:
+    """A schema from its JSON text, by the Avro specification 1.12.
+
+    Args:
+        text: the schema's.
+        place: where it stands, for people.
+        references: the texts of schemas whose names it uses, each behind those that it uses itself.
+        only: what the one field of a record is called that stands for a schema that is no record; None: it must be one.
 
     Raises:
         SpecError: with what is wrong in it, and where.
     """
-    if len(text) > MOST_BYTES:
+    if len(text) + sum(map(len, references)) > MOST_BYTES:
         raise SpecError(f"The Avro schema in {place} is longer than {MOST_BYTES} bytes", "spec", _DO)
-    try:
-        written = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SpecError(f"The Avro schema in {place} is no JSON: {type(error).__name__}: {error}", "spec", _DO) from None
     parser = _Parser()
     try:
-        root = parser.type(written, "", "$", 0)
+        for reference in references:
+            parser.type(json.loads(reference), "", "$", 0)
+        root = parser.type(json.loads(text), "", "$", 0)
     except _SchemaError as error:
         raise SpecError(f"The Avro schema in {place} can't be used: {error}", "spec", _DO) from None
-    if not isinstance(root, NamedReference):
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"The Avro schema in {place} is no JSON: {type(error).__name__}: {error}", "spec", _DO) from None
+    if isinstance(root, NamedReference):
+        return AvroSchema.of(root.name, parser.records)
+    if only is None:
         raise SpecError(f"The Avro schema in {place} is no record: the table's columns are the fields of one", "spec", _DO)
-    return AvroSchema(root.name, parser.records, _empty_records(parser.records))
+    return AvroSchema.of("", {**parser.records, "": RecordType("", ((only, root),))})
 
 
 def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
@@ -142,7 +167,11 @@ def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
 def _is_empty(kind: AvroType, empty: frozenset[str]) -> bool:
     if isinstance(kind, NamedReference):
         return kind.name in empty
-    return (isinstance(kind, PrimitiveType) and kind.name == "null") or (isinstance(kind, FixedType) and kind.size == 0)
+    return (
+        isinstance(kind, AbsentType)
+        or (isinstance(kind, PrimitiveType) and kind.name == "null")
+        or (isinstance(kind, FixedType) and kind.size == 0)
+    )
 
 
 class _SchemaError(ValueError):

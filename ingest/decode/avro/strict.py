@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES, IntegerRule, budget, check, entry_cost, integer_rule, is_null, item_cost
 from ingest.decode.avro.schema import (
+    AbsentType,
     ArrayType,
     AvroSchema,
     AvroType,
@@ -23,6 +24,7 @@ from ingest.decode.avro.schema import (
     MapType,
     NamedReference,
     PrimitiveType,
+    UnfitType,
     UnionType,
 )
 from ingest.decode.shared.refusal import RefusedValueError
@@ -137,6 +139,10 @@ class StrictAvro:
 
     def _value(self, kind: AvroType, column: pa.DataType, epoch: str | None = None) -> Read:
         """What reads a type for a column."""
+        if isinstance(kind, AbsentType):
+            return _null
+        if isinstance(kind, UnfitType):
+            return _unfit(kind.words, column)
         if isinstance(kind, UnionType):
             return _union([_null if is_null(b) else self._value(b, column, epoch) for b in kind.branches])
         if isinstance(kind, ArrayType):
@@ -186,6 +192,7 @@ class StrictAvro:
             return _enum(kind.symbols)
         if isinstance(kind, FixedType):
             return lambda cursor, path: cursor.take(kind.size, path)
+        assert isinstance(kind, PrimitiveType)  # others are where columns are
         natural = {"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64()}
         return _primitive(kind, natural.get(kind.name, pa.binary() if kind.name == "bytes" else pa.string()), None)
 
@@ -207,6 +214,13 @@ class StrictAvro:
 
 def _null(_cursor: _Cursor, _path: Path) -> None:
     return None
+
+
+def _unfit(words: str, column: pa.DataType) -> Read:
+    def read(_cursor: _Cursor, path: Path) -> None:
+        raise _refused("wrong_type", f"Expected what a column of {column} can hold, got a union's {words}", path)
+
+    return read
 
 
 def _required(read: Read) -> Read:

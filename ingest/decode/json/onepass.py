@@ -41,7 +41,11 @@ class OnePass:
 
     def decode(self, messages: pa.BinaryArray) -> Taken:
         """What is certain of the messages. A null is not taken."""
-        data, begins, ends = octets_of(messages)
+        return self.behind(messages, 0)
+
+    def behind(self, messages: pa.BinaryArray, skip: int) -> Taken:
+        """The same of what lies behind so many bytes, which each of them has."""
+        data, begins, ends = octets_of(messages, skip)
         longest, size = int((ends - begins).max(initial=0)), int(ends[-1] - begins[0]) if len(ends) else 0
         self._reserve(longest, size)
         names, room = _with_room(self._tables.names, longest)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import importlib.resources
 import importlib.util
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ingest.errors import SpecError
+from ingest.errors import SpecError, UnreachableError
 
 LIMIT_SECONDS = 60
+_MAIN = "windrow-schema.proto"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
 _DO = "Give a .proto file, or a descriptor set (`protoc --include_imports --descriptor_set_out`), beside the spec; nothing was read."
 _INSTALL = "Install windrow[protobuf]."
 
@@ -39,20 +43,79 @@ def descriptor_set(path: Path) -> bytes:
 
 @lru_cache(maxsize=16)
 def _compiled(path: Path, _digest: str) -> bytes:
-    """By the compiler of the package grpcio-tools, in a process of its own: it ends the process where it fails."""
-    if importlib.util.find_spec("grpc_tools") is None:
-        raise SpecError(f"{path.name} can't be compiled: the package grpcio-tools isn't installed", "spec", _INSTALL)
-    known = importlib.resources.files("grpc_tools") / "_proto"
+    refuse_without_compiler(path.name)
+    return _by_protoc(path.parent, path.name, f"The Protobuf file {path}")
+
+
+@lru_cache(maxsize=64)
+def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> bytes:
+    """The types of a .proto file's text, as the bytes of a descriptor set whose last file it is.
+
+    Args:
+        text: the file's.
+        files: what it may import, by name.
+        place: where it comes from, for people.
+
+    Raises:
+        SpecError: it can't be compiled.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "set"
-        places = ["-I", str(path.parent), "-I", str(known)]
-        command = [sys.executable, "-m", "grpc_tools.protoc", *places, "--include_imports", f"--descriptor_set_out={out}", path.name]
-        done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+        for name, content in ((_MAIN, text), *files):
+            if not _NAME.fullmatch(name) or ".." in name.split("/") or (name == _MAIN and content is not text):
+                raise SpecError(f"{place} can't be compiled: it refers to a file called {name[:100]!r}", "spec", _DO)
+            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / name).write_text(content, encoding="utf-8")
+        try:
+            return _by_protoc(Path(folder), _MAIN, place)
+        except SpecError as error:
+            raise SpecError(error.what.replace(f"{folder}/", ""), "spec", _DO) from None
+
+
+def refuse_without_compiler(name: str) -> None:
+    """Say so before it is needed.
+
+    Raises:
+        SpecError: the compiler isn't installed.
+    """
+    if importlib.util.find_spec("grpc_tools") is None:
+        raise SpecError(f"{name} can't be compiled: the package grpcio-tools isn't installed", "spec", _INSTALL)
+
+
+def _by_protoc(folder: Path, name: str, place: str) -> bytes:
+    """By the compiler of the package grpcio-tools, in a process of its own: it ends the process where it fails."""
+    known = importlib.resources.files("grpc_tools") / "_proto"
+    with tempfile.TemporaryDirectory() as made:
+        out = Path(made) / "set"
+        places = ["-I", str(folder), "-I", str(known)]
+        command = [sys.executable, "-m", "grpc_tools.protoc", *places, "--include_imports", f"--descriptor_set_out={out}", name]
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            what = f"{place} can't be compiled: that took more than {LIMIT_SECONDS} seconds"
+            raise UnreachableError(what, "setup", "Try again when the machine has less to do, or give a descriptor set.") from None
         if done.returncode:
             lines = done.stderr.splitlines()  # the compiler's own log among them
             said = [line for line in lines if ".proto:" in line] or lines[-1:]
-            raise SpecError(f"The Protobuf file {path} can't be compiled: {'; '.join(said)}", "spec", _DO)
+            raise SpecError(f"{place} can't be compiled: {'; '.join(said)}", "spec", _DO)
         return out.read_bytes()
+
+
+def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
+    """The full name of a message of a descriptor set's last file, by its place there, and in that message, and so on.
+
+    Raises:
+        SpecError: there is none.
+    """
+    from google.protobuf import descriptor_pb2  # noqa: PLC0415  # an extra, loaded where it is asked for
+
+    file = descriptor_pb2.FileDescriptorSet.FromString(octets).file[-1]
+    names, messages = [file.package] if file.package else [], file.message_type
+    for step in path:
+        if step >= len(messages):
+            raise SpecError(f"{place} has no message at {list(path)}", "spec", _DO)
+        names.append(messages[step].name)
+        messages = messages[step].nested_type
+    return ".".join(names)
 
 
 def message_type(octets: bytes, name: str, place: str) -> Any:

@@ -17,7 +17,7 @@ isn't nullable refuses (`missing`), and its default where that is stated; elsewh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -43,13 +43,19 @@ _WRAPPERS = {
 }
 
 
-def readers(kind: Any, columns: Columns) -> list[Get]:
+Absent = Literal["refused", "null"]
+"""What a column, or a field of one, is that the type has no field for: a mistake; or null, where it may be, as of another version."""
+
+
+def readers(kind: Any, columns: Columns, absent: Absent = "refused") -> list[Get]:
     """What reads each column from a message of a type.
 
     Raises:
         SpecError: with each column that can't come from the type, and why.
     """
-    wrong = [problem for c in columns.columns for problem in _misfits(kind, c.name, c.type, c.epoch, c.name)]
+    wrong = [
+        problem for c in columns.columns for problem in _misfits(kind, c.name, c.type, c.epoch, c.name, absent if c.nullable else "refused")
+    ]
     if wrong:
         what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(wrong)
         raise SpecError(what, "spec", "Mend the schema or the message type; nothing was read.")
@@ -69,33 +75,34 @@ def _column(get: Get, name: str, *, nullable: bool) -> Get:
     return column
 
 
-def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
+def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path: str, absent: Absent) -> Iterator[str]:
     """Why a field can't become a column, nowhere or somewhere in it."""
     field = kind.fields_by_name.get(name)
     if field is None:
-        yield f"{path}: {kind.full_name} has no such field"
+        if absent == "refused":
+            yield f"{path}: {kind.full_name} has no such field"
     elif is_map(field) and pa.types.is_map(column):
         entry = field.message_type.fields_by_name
         if TYPES[entry["key"].type] != "string":
             yield f"{path}: a map of {TYPES[entry['key'].type]} keys can't become {column}: take a List of Struct"
-        yield from _misfits_of_value(entry["value"], column.item_type, None, f"{path}[...]")
+        yield from _misfits_of_value(entry["value"], column.item_type, None, f"{path}[...]", absent)
     elif field.is_repeated and pa.types.is_list(column):
-        yield from _misfits_of_value(field, column.value_type, None, f"{path}[...]")
+        yield from _misfits_of_value(field, column.value_type, None, f"{path}[...]", absent)
     elif field.is_repeated or pa.types.is_list(column) or pa.types.is_map(column):
         hint = ": say metadata={'map': True}" if is_map(field) and pa.types.is_list(column) else ""
         yield f"{path}: {_words(field)} can't become {column}{hint}"
     else:
-        yield from _misfits_of_value(field, column, epoch, path)
+        yield from _misfits_of_value(field, column, epoch, path, absent)
 
 
-def _misfits_of_value(field: Any, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
+def _misfits_of_value(field: Any, column: pa.DataType, epoch: str | None, path: str, absent: Absent) -> Iterator[str]:
     """The same for one value of a field."""
     inner = field.message_type
     if inner is not None and pa.types.is_struct(column):
         for part in column:
-            yield from _misfits(inner, part.name, part.type, None, f"{path}.{part.name}")
+            yield from _misfits(inner, part.name, part.type, None, f"{path}.{part.name}", absent)
     elif inner is not None and is_wrapper(inner):
-        yield from _misfits_of_value(inner.fields_by_name["value"], column, epoch, path)
+        yield from _misfits_of_value(inner.fields_by_name["value"], column, epoch, path, absent)
     elif not _scalar_fits(field, column, epoch):
         yield f"{path}: {_words(field)} can't become {column}"
 
@@ -135,6 +142,8 @@ def _words(field: Any) -> str:
 
 
 def _field(kind: Any, name: str, column: pa.DataType, epoch: str | None) -> Get:
+    if name not in kind.fields_by_name:
+        return lambda _message, _path: None
     field, step = kind.fields_by_name[name], f".{name}"
     if is_map(field):
         if pa.types.is_map(column):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingest.decode.protobuf.fields import readers
+from ingest.decode.protobuf.fields import Absent, readers
 from ingest.decode.protobuf.onepass import ProtobufPass
 from ingest.decode.protobuf.weight import SMALL, is_too_heavy
 from ingest.decode.shared.machine import Machine
@@ -18,12 +18,12 @@ _MOST_NAMES = 80
 class StrictProtobuf:
     """Decodes one message at a time."""
 
-    def __init__(self, kind: Any, columns: Columns) -> None:
+    def __init__(self, kind: Any, columns: Columns, absent: Absent = "refused") -> None:
         from google.protobuf import message_factory  # noqa: PLC0415  # an extra, loaded where it is used
         from google.protobuf.message import DecodeError  # noqa: PLC0415  # as above
 
         self._kind = kind
-        self._readers = readers(kind, columns)
+        self._readers = readers(kind, columns, absent)
         self._parse = message_factory.GetMessageClass(kind).FromString
         self._error = DecodeError
 

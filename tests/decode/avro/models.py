@@ -52,6 +52,15 @@ class Flat(pp.DataFrameModel):
     name: pl.String
 
 
+class Loose(pp.DataFrameModel):
+    """One column that has to be there, and others of each kind that needn't."""
+
+    id: pl.Int64
+    name: pl.String = pp.Field(nullable=True)
+    tags: pl.List(pl.String) = pp.Field(nullable=True)
+    place: pl.Struct({"lat": pl.Float64, "tags": pl.List(pl.String)}) = pp.Field(nullable=True)
+
+
 FLAT = json.dumps(
     {"type": "record", "name": "Flat", "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]}
 )

@@ -22,6 +22,7 @@ from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.ports.dead_letters import REASONS
 from ingest.ports.sink import Sink, Stager
+from ingest.schema.changes import only_rows
 from ingest.schema.messages import MESSAGES
 from ingest.sinks.delta.names import STAGED
 
@@ -91,18 +92,20 @@ def produced(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
 def stage(sink: Any, planned: Plan, generation: int, attempt: str, *, dead: bool = True) -> list[Staged]:
     """What the tasks would do, on a sink that has its dead letters beside it."""
     rows, letters = sink.stager(planned, generation, attempt), sink.dead_letters.stager(planned, generation, attempt)
-    return [stage_split(rows(s), letters(s), s, dead=dead) for s in planned.splits]
+    keyed = sink.promises.mode == "upsert"
+    return [stage_split(rows(s), letters(s), s, dead=dead, keyed=keyed) for s in planned.splits]
 
 
-def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool) -> Staged:
-    """One split: rows in two batches, the fourth message refused. With the crash points that a task has."""
+def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool, keyed: bool = False) -> Staged:
+    """One split: rows in two batches, the fourth message refused. With the crash points that a task has. `keyed`: rows as changes."""
     whole = messages(split)
     refused = [DEAD] if dead and whole.num_rows > DEAD else []
     good = [i for i in range(whole.num_rows) if i not in refused]
     for part in (good[: len(good) // 2], good[len(good) // 2 :]):
         batch = whole.take(pa.array(part, pa.int64()))
         ids = [identity(split.tp, o) for o in batch["offset"].to_pylist()]
-        rows.add(pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS), batch)
+        made = pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS)
+        rows.add(only_rows(made) if keyed else made, batch)
         crash_point("write.middle")
     if refused:
         text = [pa.array([t], pa.string()) for t in ("value", "truncated", "at $.amount")]

@@ -1,0 +1,87 @@
+"""A writer's schema for readers who want other fields: Avro's schema resolution, where the columns are the reader's schema.
+
+A column that the writer has no field for is null; where it isn't nullable, the schema can't be read by it. Of a union the types
+that can't become the column are refused where a message has one. What a type may become is `fit.py`'s, as for a schema that a spec names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ingest.decode.avro.fit import fits, is_null, words
+from ingest.decode.avro.schema import (
+    AbsentType,
+    ArrayType,
+    AvroSchema,
+    AvroType,
+    MapType,
+    NamedReference,
+    RecordType,
+    UnfitType,
+    UnionType,
+)
+from ingest.schema.columns import Columns, epoch_of
+
+
+def resolved(writer: AvroSchema, columns: Columns) -> AvroSchema:
+    """The schema by which the columns are read from what it has written.
+
+    Raises:
+        SpecError: there are too many types in it.
+    """
+    return _Resolution(writer).whole(columns)
+
+
+class _Resolution:
+    """Records are made anew for each type of struct that they become, once: a record that columns want in two ways becomes two."""
+
+    def __init__(self, writer: AvroSchema) -> None:
+        self._writer = writer
+        self._records = dict(writer.records)
+        self._made: dict[tuple[str, pa.DataType, Hashable], str] = {}
+
+    def whole(self, columns: Columns) -> AvroSchema:
+        wanted = {column.name: (column.type, column.epoch) for column in columns.columns}
+        name = self._record(self._writer.root, pa.struct(list(columns.arrow_schema)), wanted)
+        return AvroSchema.of(name, self._records)
+
+    def _record(self, name: str, struct: pa.DataType, wanted: dict[str, tuple[pa.DataType, str | None]]) -> str:
+        key = name, struct, _epochs(struct)  # types are equal whatever their fields' metadata
+        if key not in self._made:
+            own = self._made[key] = f"{name}({len(self._made) + 1})"  # no name of a schema's has brackets
+            fields = self._writer.records[name].fields
+            kept = tuple((field, self._type(kind, *wanted[field]) if field in wanted else kind) for field, kind in fields)
+            absent = tuple((field, AbsentType()) for field in wanted if field not in dict(fields))
+            self._records[own] = RecordType(own, kept + absent)
+        return self._made[key]
+
+    def _type(self, kind: AvroType, column: pa.DataType, epoch: str | None) -> AvroType:
+        if isinstance(kind, UnionType):
+            return self._union(kind, column, epoch)
+        if isinstance(kind, ArrayType) and pa.types.is_list(column):
+            return ArrayType(self._type(kind.items, column.value_type, None))
+        if isinstance(kind, MapType) and pa.types.is_map(column):
+            return MapType(self._type(kind.values, column.item_type, None))
+        if isinstance(kind, NamedReference) and pa.types.is_struct(column):
+            return NamedReference(self._record(kind.name, column, {field.name: (field.type, epoch_of(field)) for field in column}))
+        return kind
+
+    def _union(self, kind: UnionType, column: pa.DataType, epoch: str | None) -> UnionType:
+        made = [branch if is_null(branch) else self._type(branch, column, epoch) for branch in kind.branches]
+        schema = replace(self._writer, records=self._records)
+        good = [is_null(branch) or fits(schema, branch, column, epoch) for branch in made]
+        if not any(fine and not is_null(branch) for fine, branch in zip(good, made, strict=True)):
+            return UnionType(tuple(made))  # none can be read: `check` says why
+        return UnionType(tuple(b if fine else UnfitType(words(old)) for b, fine, old in zip(made, good, kind.branches, strict=True)))
+
+
+def _epochs(kind: pa.DataType) -> Hashable:
+    """The units of the integer timestamps in a type, at any depth."""
+    if pa.types.is_struct(kind):
+        return tuple((epoch_of(field), _epochs(field.type)) for field in kind)
+    if pa.types.is_list(kind):
+        return _epochs(kind.value_type)
+    return _epochs(kind.item_type) if pa.types.is_map(kind) else None

@@ -1,0 +1,141 @@
+"""Messages that name the schemas they were written with -> rows and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from ingest.errors import BugError
+from ingest.model.writer_schema import WriterSchema
+from ingest.ports.decoder import Decode
+from ingest.ports.schemas import SchemaRegistry, Tell
+from ingest.schema.columns import Columns
+from ingest.schema.load import built_of_model, model_now
+from ingest.schema.part import WHOLE, Part
+
+if TYPE_CHECKING:
+    from ingest.decode.confluent.frame import Frame
+    from ingest.decode.shared.machine import Machine
+
+OnNull = Literal["dead", "drop"]
+UnknownId = Literal["fail", "dead"]
+Strategy = Literal["topic", "record", "topic_record"]
+
+MOST_VERSIONS = 100
+"""Of a subject: so many of the newest are asked for when a window is planned; an older one is asked for when a message names it."""
+
+
+class Payloads(Protocol):
+    """What lies behind the frames. Picklable."""
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of the schemas that it goes by; None if it goes by none."""
+
+    @property
+    def paths(self) -> bool:
+        """Whether frames have a path."""
+
+    def check(self, columns: Columns, /) -> None:
+        """Refuse what no schema could become.
+
+        Raises:
+            SpecError: with each such column.
+        """
+
+    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns) -> Machine:
+        """What decodes messages with this frame.
+
+        Raises:
+            SpecError: the columns can't come from the schema.
+        """
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """Under which subjects a registry has the schemas of a topic's messages; `part`: `key` or `value`. `records`: full names of records."""
+
+    strategy: Strategy = "topic"
+    records: tuple[str, ...] = ()
+    part: Literal["key", "value"] = "value"
+
+    def of(self, topic: str) -> tuple[str, ...]:
+        """Those of a topic."""
+        if self.strategy == "topic":
+            return (f"{topic}-{self.part}",)
+        return tuple(name if self.strategy == "record" else f"{topic}-{name}" for name in self.records)
+
+    @property
+    def header(self) -> str:
+        """The header that may hold the frame."""
+        return f"__{self.part}_schema_id"
+
+
+@dataclass(frozen=True)
+class ConfluentDecoder:
+    """Messages in one of Confluent's wire formats to the columns of a pandera model, one row a message.
+
+    `on_null`: what a message without a value becomes; `unknown_id`: whether an id that the registry doesn't know refuses the window or the
+    message; `part`: which of the model's columns the messages hold; `known`: schemas that needn't be asked for.
+    """
+
+    reference: str
+    folder: Path
+    payloads: Payloads
+    subjects: Subjects
+    on_null: OnNull = "dead"
+    unknown_id: UnknownId = "fail"
+    part: Part = WHOLE
+    registry: SchemaRegistry | None = None
+    known: tuple[WriterSchema, ...] = ()
+
+    @property
+    def columns(self) -> Columns:
+        """See `ports.decoder.Decoder.columns`."""
+        columns = self.part.of(Columns.of(model_now(self.reference, self.folder)[1]))
+        self.payloads.check(columns)
+        return columns
+
+    def asking(self, registry: SchemaRegistry) -> ConfluentDecoder:
+        """The same decoder with the registry that has its schemas."""
+        return replace(self, registry=registry)
+
+    def foreseen(self, topics: Sequence[str], known: Sequence[WriterSchema]) -> list[WriterSchema]:
+        """See `ports.schemas.UsesSchemas`: the newest versions of the topics' subjects."""
+        del known  # the client remembers what it was told; a schema's id alone says nothing of the subjects that it is under
+        if self.payloads.kind is None:
+            return []
+        subjects = dict.fromkeys(subject for topic in topics for subject in self.subjects.of(topic))
+        return [schema for subject in subjects for schema in self.asked.of_subject(subject, MOST_VERSIONS)]
+
+    def with_schemas(self, known: Sequence[WriterSchema]) -> ConfluentDecoder:
+        """See `ports.schemas.UsesSchemas`."""
+        return replace(self, known=tuple(known)) if self.payloads.kind is not None else self
+
+    def open(self) -> Decode:
+        """See `ports.decoder.Decoder.open`. A thread's machines are kept until the model's file changes."""
+        return self.open_telling(lambda _schema, _asked: None)
+
+    def open_telling(self, tell: Tell) -> Decode:
+        """See `ports.schemas.UsesSchemas`."""
+        from ingest.decode.confluent.machine import FramedMachine, Machines  # noqa: PLC0415  # compiled code is loaded where it is used
+
+        recipe = replace(self, known=())
+        machines = built_of_model(
+            recipe, self.reference, self.folder, lambda model: Machines(self.payloads, self.part.of(Columns.of(model)))
+        )
+        self.payloads.check(machines.columns)
+        return FramedMachine(self, machines, tell).decode
+
+    @property
+    def asked(self) -> SchemaRegistry:
+        """The registry.
+
+        Raises:
+            BugError: nobody gave it one.
+        """
+        if self.registry is None:
+            raise BugError("A decoder was given no schema registry", "decode", "Nothing was committed. Report a bug.")
+        return self.registry

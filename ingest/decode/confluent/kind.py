@@ -1,0 +1,184 @@
+"""Confluent's wire formats as formats of specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from ingest.config.document import Place
+from ingest.config.values import Section, Text, Values
+from ingest.decode.json.kind import JsonOptions
+from ingest.decode.keys import KeyKind, KeySection
+from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+
+if TYPE_CHECKING:
+    from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads, Strategy, Subjects
+    from ingest.decode.json.strict import Unknown
+    from ingest.decode.timestamps import TimestampForm
+
+_SCHEMA = "The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+_ON_NULL = "What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+_VALUES = "What the messages are; the other settings of `decode` are the format's."
+_KEYS = "What the keys are; the other settings of `decode.key` are the format's."
+
+
+class RegistryOptions(Section):
+    """What keys and values may say alike whose schemas are a registry's."""
+
+    unknown_id: Literal["fail", "dead"] = Field(
+        default="fail",
+        description="What becomes of a schema id that the registry says it doesn't know: the window is refused, or each message that names "
+        "it is a dead letter.",
+    )
+    subject_name_strategy: Literal["topic", "record", "topic_record"] = Field(
+        default="topic",
+        description="Under which subjects the schemas are, whose newest versions are asked for when a window is planned: TOPIC-value (of "
+        "keys TOPIC-key), RECORD, or TOPIC-RECORD. Others are asked for when a message names them.",
+    )
+    record_names: Annotated[tuple[Text, ...], Values("a list of full names")] = Field(
+        default=(), description="The records of the strategies that name them, as in `shop.Order`."
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Names of records go with the strategies that are of them."""
+        yield from super().conflicts(written)
+        by_record = written.get("subject_name_strategy") in {"record", "topic_record"}
+        if by_record and not written.get("record_names"):
+            yield ("record_names",), "is missing: the strategy's subjects are named after records"
+        if written.get("record_names") and not by_record:
+            yield ("record_names",), "goes with subject_name_strategy: record or topic_record"
+
+
+class AvroConfluentSection(RegistryOptions, FormatSection):
+    """Records in Avro's binary encoding, each behind the id of its schema in a registry."""
+
+    format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_VALUES)
+    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
+    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+
+
+class AvroConfluentKeySection(RegistryOptions, KeySection):
+    """The same as keys."""
+
+    format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_KEYS)
+
+
+class ProtobufConfluentSection(RegistryOptions, FormatSection):
+    """Protobuf, each message behind the id of its schema in a registry, and which of the schema's messages it is."""
+
+    format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=_VALUES)
+    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
+    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+
+
+class ProtobufConfluentKeySection(RegistryOptions, KeySection):
+    """The same as keys."""
+
+    format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=_KEYS)
+
+
+class JsonSchemaConfluentSection(JsonOptions, FormatSection):
+    """JSON documents, each behind the id of its schema in a registry, which isn't asked: the pandera model judges them."""
+
+    format: Literal["json-schema-confluent"] = Field(default="json-schema-confluent", description=_VALUES)
+    schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
+    on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
+
+
+class JsonSchemaConfluentKeySection(JsonOptions, KeySection):
+    """The same as keys."""
+
+    format: Literal["json-schema-confluent"] = Field(default="json-schema-confluent", description=_KEYS)
+
+
+class _AvroConfluent:
+    section = AvroConfluentSection
+
+    def decoder(self, section: AvroConfluentSection, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import AvroPayloads
+
+        return ConfluentDecoder(
+            section.schema_, folder, AvroPayloads(), _subjects("value", section.subject_name_strategy, section.record_names),
+            section.on_null, section.unknown_id, section.part,
+        )  # fmt: skip
+
+
+class _AvroConfluentKey:
+    section = AvroConfluentKeySection
+
+    def decoder(self, key: AvroConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import AvroPayloads
+
+        subjects = _subjects("key", key.subject_name_strategy, key.record_names)
+        return ConfluentDecoder(reference, folder, AvroPayloads(), subjects, unknown_id=key.unknown_id, part=key.part)
+
+
+class _ProtobufConfluent:
+    section = ProtobufConfluentSection
+
+    def decoder(self, section: ProtobufConfluentSection, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import ProtobufPayloads
+
+        return ConfluentDecoder(
+            section.schema_, folder, ProtobufPayloads(), _subjects("value", section.subject_name_strategy, section.record_names),
+            section.on_null, section.unknown_id, section.part,
+        )  # fmt: skip
+
+
+class _ProtobufConfluentKey:
+    section = ProtobufConfluentKeySection
+
+    def decoder(self, key: ProtobufConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import ProtobufPayloads
+
+        subjects = _subjects("key", key.subject_name_strategy, key.record_names)
+        return ConfluentDecoder(reference, folder, ProtobufPayloads(), subjects, unknown_id=key.unknown_id, part=key.part)
+
+
+class _JsonSchemaConfluent:
+    section = JsonSchemaConfluentSection
+
+    def decoder(self, section: JsonSchemaConfluentSection, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+
+        payloads = _json(section.unknown, section.timestamps, section.coerce)
+        return ConfluentDecoder(section.schema_, folder, payloads, Subjects(), section.on_null, part=section.part)
+
+
+class _JsonSchemaConfluentKey:
+    section = JsonSchemaConfluentKeySection
+
+    def decoder(self, key: JsonSchemaConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+
+        payloads = _json(key.unknown, key.timestamps, key.coerce)
+        return ConfluentDecoder(reference, folder, payloads, Subjects(part="key"), part=key.part)
+
+
+def _subjects(part: Literal["key", "value"], strategy: Strategy, records: tuple[str, ...]) -> Subjects:
+    from ingest.decode.confluent.decoder import Subjects
+
+    return Subjects(strategy, records, part)
+
+
+def _json(unknown: Unknown, timestamps: TimestampForm, coerce: str) -> Payloads:
+    from ingest.decode.confluent.payloads import JsonPayloads
+    from ingest.decode.json.values import Reading
+
+    return JsonPayloads(unknown, Reading(timestamps, lenient=coerce == "lenient"))
+
+
+AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _AvroConfluent()
+AVRO_CONFLUENT_KEY: KeyKind[AvroConfluentKeySection] = _AvroConfluentKey()
+PROTOBUF_CONFLUENT: FormatKind[ProtobufConfluentSection] = _ProtobufConfluent()
+PROTOBUF_CONFLUENT_KEY: KeyKind[ProtobufConfluentKeySection] = _ProtobufConfluentKey()
+JSON_SCHEMA_CONFLUENT: FormatKind[JsonSchemaConfluentSection] = _JsonSchemaConfluent()
+JSON_SCHEMA_CONFLUENT_KEY: KeyKind[JsonSchemaConfluentKeySection] = _JsonSchemaConfluentKey()

@@ -1,0 +1,1 @@
+"""A schema registry: everything that speaks to one."""

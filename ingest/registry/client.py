@@ -1,0 +1,248 @@
+"""Questions to a Confluent Schema Registry, through confluent-kafka's client, within bounds that the client doesn't have.
+
+- An answer is read up to a size, and waited for a time in all, however it comes; it is never unpacked, and no redirect is followed.
+- Of what the client raises only types and numbers are told, and of what the registry said a short printable text without the password.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+
+T = TypeVar("T")
+
+MOST_BYTES = 4 << 20
+"""Of one answer: a schema's text is JSON in JSON, so its quotes are there with a backslash each, or as six characters."""
+MOST_REFERENCES = 200
+"""Schemas that one refers to, in one another."""
+
+_NO_SUBJECT, _NO_SCHEMA = 40401, 40403
+"""What a registry says with 404 if it has no such subject, or no such schema; else there is something else at the address."""
+_SAID_MAX = 200
+_BETWEEN_SECONDS = 2.0
+"""At most, between two tries."""
+_KINDS = ("AVRO", "PROTOBUF", "JSON")
+_DO = "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed; run the window again."
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry and the way to it. Settings alone, so it travels; each process makes its own client of them, once.
+
+    `ca`: a file of certificates to trust, besides none; `certificate`, `key`, `key_password`: who windrow is. `timeout`: of one try, in
+    seconds; `retries`: how often a question is repeated that the registry, or the network, may answer the next time.
+    """
+
+    url: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    timeout: float = 10.0
+    retries: int = 3
+
+    def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+        """See `ports.schemas.SchemaRegistry`."""
+        return _Questions(self).of_subject(subject, most)
+
+    def schema(self, id_: str) -> WriterSchema | None:
+        """See `ports.schemas.SchemaRegistry`."""
+        return _Questions(self).schema(id_)
+
+    def client(self) -> Any:
+        """The process's client: a connection doesn't outlive a fork."""
+        return _client(self, os.getpid())
+
+
+@lru_cache(maxsize=16)
+def _client(registry: Registry, _process: int) -> Any:
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  # an extra, loaded where it is asked for
+    except ModuleNotFoundError as missing:
+        what = f"The client of a schema registry can't be loaded: {missing.name} isn't installed"
+        raise SpecError(what, "spec", "Install windrow[registry].") from missing
+    settings: dict[str, Any] = {
+        "url": registry.url, "ssl.ca.location": registry.ca, "ssl.certificate.location": registry.certificate,
+        "ssl.key.location": registry.key, "ssl.key.password": registry.key_password, "timeout": registry.timeout,
+        "max.retries": registry.retries, "retries.wait.ms": 200, "retries.max.wait.ms": int(_BETWEEN_SECONDS * 1000),
+    }  # fmt: skip
+    if registry.username is not None:
+        settings["basic.auth.user.info"] = f"{registry.username}:{registry.password}"
+    try:
+        client = SchemaRegistryClient({name: value for name, value in settings.items() if value is not None})
+    except (OSError, ValueError, TypeError) as error:  # a file that can't be read, a key that isn't the certificate's
+        what = f"The settings of the schema registry {registry.url} can't be used: {type(error).__name__}"
+        raise SpecError(what, "spec", "See that the files of ca, certificate and key can be read and belong together.") from None
+    session = client._rest_client.session  # noqa: SLF001  # it offers no other way to bound an answer
+    session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})  # kept open, a connection would be nobody's to close
+    session.event_hooks = {"response": [_bound]}
+    return client
+
+
+class _TooLargeError(Exception):
+    """An answer that no schema needs."""
+
+
+def _bound(response: Any) -> None:
+    """Bound an answer's size, before anything of its body is read."""
+    from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415  # the one that the client uses
+
+    stream = response.stream
+
+    class Bounded(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            size = 0
+            for chunk in stream:
+                size += len(chunk)
+                if size > MOST_BYTES:
+                    raise _TooLargeError
+                yield chunk
+
+        def close(self) -> None:
+            stream.close()
+
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise _TooLargeError
+    response.stream = Bounded()
+
+
+class _TimeUpError(Exception):
+    """Nothing came of a question in all the time that its tries have."""
+
+
+def _within(seconds: float, ask: Callable[[], T]) -> T:
+    """The answer, if it comes in time. The client bounds each step only, and a name's look-up, or an answer byte by byte, not at all."""
+    found: list[T] = []
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(ask())
+        except BaseException as error:  # noqa: BLE001  # raised again, by who asked
+            raised.append(error)
+
+    thread = threading.Thread(target=work, name="windrow-registry", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if raised:
+        raise raised[0]
+    if not found:
+        raise _TimeUpError
+    return found[0]
+
+
+class _Questions:
+    """Questions by one client."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._client = registry.client()
+
+    def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+        versions = self._asked(lambda: self._client.get_versions(subject), f"the versions of subject {subject}", _NO_SUBJECT)
+        if versions is None:
+            return []
+        if not isinstance(versions, list) or not all(type(version) is int for version in versions):
+            raise self._no_answer(f"the versions of subject {subject}", "an answer that is none")
+        found = (self._version(subject, version) for version in sorted(versions, reverse=True)[:most])
+        return [schema for schema in found if schema is not None]
+
+    def schema(self, id_: str) -> WriterSchema | None:
+        ask = self._client.get_schema if id_.isdecimal() else self._client.get_schema_by_guid
+        what = f"schema id {id_}"
+        found = self._asked(lambda: ask(int(id_) if id_.isdecimal() else id_), what, _NO_SCHEMA)
+        return None if found is None else self._whole(id_, found, what)
+
+    def _version(self, subject: str, version: int) -> WriterSchema | None:
+        """None if it was deleted since."""
+        what = f"version {version} of subject {subject}"
+        found = self._asked(lambda: self._client.get_version(subject, version), what, 40402)
+        if found is None:
+            return None
+        if type(found.schema_id) is not int:
+            raise self._no_answer(what, "an answer without an id")
+        return self._whole(str(found.schema_id), found.schema, what)
+
+    def _whole(self, id_: str, schema: Any, what: str) -> WriterSchema:
+        """A schema with all that it refers to."""
+        kind = schema.schema_type or "AVRO"
+        if not isinstance(schema.schema_str, str) or kind not in _KINDS:
+            raise self._no_answer(what, "an answer without a schema")
+        references: dict[tuple[str, int], tuple[str, str]] = {}
+        self._refer(schema, what, references, ())
+        made = WriterSchema(id_, kind, schema.schema_str, tuple(references.values()))
+        if made.size > MOST_CHARACTERS:
+            raise self._too_large(what)
+        return made
+
+    def _refer(
+        self, schema: Any, what: str, found: dict[tuple[str, int], tuple[str, str]], above: tuple[tuple[str, int], ...]
+    ) -> None:  # fmt: skip
+        """The schemas that one refers to, each behind its own."""
+        for reference in schema.references or ():
+            key = reference.subject, reference.version
+            if not isinstance(reference.name, str) or not isinstance(key[0], str) or type(key[1]) is not int:
+                raise self._no_answer(what, "a reference that is none")
+            if key in above or len(above) + len(found) >= MOST_REFERENCES:
+                raise self._too_large(what)
+            if key in found:
+                continue
+            of = f"version {key[1]} of subject {key[0]}, to which {what} refers"
+            other = self._asked(lambda key=key: self._client.get_version(*key, deleted=True), of, None).schema
+            if not isinstance(other.schema_str, str):
+                raise self._no_answer(of, "an answer without a schema")
+            self._refer(other, what, found, (*above, key))
+            found[key] = reference.name, other.schema_str
+
+    def _asked(self, ask: Any, what: str, missing: int | None) -> Any:
+        """An answer; None where the registry says by this code that it has none."""
+        from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415  # as above
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415  # as above
+
+        registry = self._registry
+        try:
+            return _within((registry.timeout + _BETWEEN_SECONDS) * (registry.retries + 1), ask)
+        except SchemaRegistryError as error:
+            if missing is not None and (error.http_status_code, error.error_code) == (404, missing):
+                return None
+            raise self._refused(what, error.http_status_code, error.error_code, error.error_message) from None
+        except _TooLargeError:
+            raise self._too_large(what) from None
+        except _TimeUpError:
+            raise self._no_answer(what, "no answer in all the time that its tries have") from None
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            cause = error.__cause__ or error.__context__
+            why = type(error).__name__ if cause is None else f"{type(error).__name__}, {type(cause).__name__}"
+            raise self._no_answer(what, f"no answer ({why})") from None
+        except Exception as error:  # noqa: BLE001  # whatever it stumbled over in what came: its text may quote that
+            raise self._no_answer(what, f"an answer that is none ({type(error).__name__})") from None
+
+    def _refused(self, what: str, status: int, code: object, message: object) -> WindrowError:
+        if status in {401, 403}:
+            do = "Mend username and password, or the certificate, of the registry, and what they may see there."
+            return SpecError(f"The schema registry {self._registry.url} doesn't let windrow see {what}: it answered {status}", "spec", do)
+        said = "".join(c for c in str(message) if c.isprintable())[:_SAID_MAX] if type(code) is int and code > 0 else ""
+        for secret in filter(None, (self._registry.password, self._registry.key_password)):
+            said = said.replace(secret, "***")
+        moved = " and points elsewhere, which windrow doesn't follow" if 300 <= status < 400 else ""
+        return self._no_answer(what, f"{status}{moved}" + (f": {said}" if said else ""))
+
+    def _no_answer(self, what: str, why: str) -> UnreachableError:
+        self._client.clear_caches()  # it keeps whatever it could read, however little of a schema that was
+        return UnreachableError(f"The schema registry {self._registry.url} was asked for {what}: {why}", "decode", _DO)
+
+    def _too_large(self, what: str) -> RefusedError:
+        return RefusedError(
+            f"The schema registry {self._registry.url} gives for {what} what windrow doesn't take: more than {MOST_CHARACTERS:,} "
+            f"characters, more than {MOST_REFERENCES} references, or references in a circle", "decode",
+            "See who registered it. Nothing was committed.",
+        )  # fmt: skip

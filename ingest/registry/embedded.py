@@ -1,0 +1,251 @@
+"""A schema registry for development and tests: a real HTTP server that speaks Confluent's language, with its schemas in memory.
+
+    with RegistryServer() as registry:
+        id_ = registry.register("orders-value", '{"type": "record", ...}')
+        registry.url                            # what a spec's source.registry.url says
+        registry.ill["/schemas/ids/1"] = Fault(status=503)
+
+It has what producers and consumers need: subjects, versions, references, ids and GUIDs, deletion. It judges no compatibility, and parses no
+schema. What has a fault answers with that instead, so that tests see what a sick registry does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+_NAMESPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
+_LENGTH_MAX = 8 << 20
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a path answers instead of the truth: a status, headers and bytes.
+
+    `seconds`: after a wait; `drip`: byte by byte, with so many seconds between; `closes`: not at all.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    drip: float = 0.0
+    closes: bool = False
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of who has hung up."""
+
+
+@dataclass
+class _Version:
+    number: int
+    id: int
+    deleted: bool = False
+
+
+class RegistryServer:
+    """A registry on a port of this machine, from `start` to `stop`; a context manager is both.
+
+    `ill`: paths that have faults, each for as long as it stands there; `asked`: the paths that were asked for, in order.
+    """
+
+    def __init__(self, port: int = 0, user: tuple[str, str] | None = None) -> None:
+        """Any free port, if none is given. `user`: a name and a password that it wants to see; None: it asks nobody."""
+        self.ill: dict[str, Fault] = {}
+        self.asked: list[str] = []
+        self._expected = None if user is None else "Basic " + base64.b64encode(":".join(user).encode()).decode()
+        self._lock = threading.Lock()
+        self._schemas: list[dict[str, Any]] = []
+        self._subjects: dict[str, list[_Version]] = {}
+        self._stopping = threading.Event()
+        self._server = _Server(("127.0.0.1", port), self._handler())
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def start(self) -> Self:
+        """Answer from now on."""
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Answer no more, and give the port back."""
+        self._stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def register(self, subject: str, schema: str, kind: str = "AVRO", references: list[dict[str, Any]] | None = None) -> int:
+        """The id of a schema under a subject: a schema has one id, and under a subject one version, however often it is registered."""
+        told = {"schema": schema, "schemaType": kind, "references": references or []}
+        with self._lock:
+            if told not in self._schemas:
+                self._schemas.append(told)
+            id_ = self._schemas.index(told) + 1
+            versions = self._subjects.setdefault(subject, [])
+            if all(version.id != id_ or version.deleted for version in versions):
+                versions.append(_Version(len(versions) + 1, id_))
+            return id_
+
+    def guid(self, id_: int) -> str:
+        """A schema's GUID: of its content alone."""
+        return str(uuid.uuid5(_NAMESPACE, json.dumps(self._schemas[id_ - 1], sort_keys=True)))
+
+    def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Any) -> tuple[int, Any]:
+        """The status and the document of a question."""
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        with_deleted = query.get("deleted") == ["true"]
+        match (method, parts):
+            case ("GET", ["schemas", "types"]):
+                return 200, ["JSON", "PROTOBUF", "AVRO"]
+            case ("GET", ["schemas", "ids", id_]) if id_.isdecimal():
+                return self._schema(int(id_))
+            case ("GET", ["schemas", "guids", guid]):
+                numbers = range(1, len(self._schemas) + 1)
+                return self._schema(next((number for number in numbers if self.guid(number) == guid), 0))
+            case ("GET", ["subjects"]):
+                return 200, [name for name, versions in self._subjects.items() if any(not v.deleted for v in versions)]
+            case ("GET", ["subjects", subject, "versions"]):
+                there = [v.number for v in self._subjects.get(subject, ()) if with_deleted or not v.deleted]
+                return (200, there) if there else _no_subject(subject)
+            case ("GET", ["subjects", subject, "versions", number]):
+                return self._version(subject, number, with_deleted=with_deleted)
+            case ("POST", ["subjects", subject, "versions"]) if isinstance(body, dict) and isinstance(body.get("schema"), str):
+                made = self.register(subject, body["schema"], body.get("schemaType") or "AVRO", body.get("references"))
+                return 200, {"id": made, "guid": self.guid(made)}
+            case ("POST", ["subjects", subject]) if isinstance(body, dict):
+                return self._registered(subject, body)
+            case ("DELETE", ["subjects", subject]):
+                return self._delete(subject)
+        return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def forget(self, id_: int) -> None:
+        """Lose a schema, as no registry should."""
+        with self._lock:
+            self._schemas[id_ - 1] = {}
+            for versions in self._subjects.values():
+                versions[:] = [version for version in versions if version.id != id_]
+
+    def _schema(self, id_: int) -> tuple[int, Any]:
+        if not 1 <= id_ <= len(self._schemas) or not self._schemas[id_ - 1]:
+            return 404, {"error_code": 40403, "message": f"Schema {id_} not found"}
+        return 200, {**self._told(id_), "guid": self.guid(id_)}
+
+    def _told(self, id_: int) -> dict[str, Any]:
+        """As a registry tells it: what goes without saying isn't said."""
+        told = dict(self._schemas[id_ - 1])
+        if told["schemaType"] == "AVRO":
+            del told["schemaType"]
+        if not told["references"]:
+            del told["references"]
+        return told
+
+    def _version(self, subject: str, number: str, *, with_deleted: bool) -> tuple[int, Any]:
+        versions = [v for v in self._subjects.get(subject, ()) if with_deleted or not v.deleted]
+        if not versions:
+            return _no_subject(subject)
+        wanted = versions[-1:] if number in {"latest", "-1"} else [v for v in versions if str(v.number) == number]
+        if not wanted:
+            return 404, {"error_code": 40402, "message": f"Version {number} not found."}
+        (version,) = wanted
+        return 200, {
+            "subject": subject,
+            "version": version.number,
+            "id": version.id,
+            "guid": self.guid(version.id),
+            **self._told(version.id),
+        }
+
+    def _registered(self, subject: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        told = {"schema": body.get("schema"), "schemaType": body.get("schemaType") or "AVRO", "references": body.get("references") or []}
+        for version in self._subjects.get(subject, ()):
+            if not version.deleted and self._schemas[version.id - 1] == told:
+                return self._version(subject, str(version.number), with_deleted=False)
+        return (404, {"error_code": 40403, "message": "Schema not found"}) if subject in self._subjects else _no_subject(subject)
+
+    def _delete(self, subject: str) -> tuple[int, Any]:
+        versions = [version for version in self._subjects.get(subject, ()) if not version.deleted]
+        for version in versions:
+            version.deleted = True
+        return (200, [version.number for version in versions]) if versions else _no_subject(subject)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._answer()
+
+            do_POST = do_DELETE = do_GET  # noqa: N815  # as the library calls them
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its own name for it
+                """Say nothing."""
+
+            def _answer(self) -> None:
+                size = int(self.headers.get("Content-Length") or 0)
+                written = self.rfile.read(min(size, _LENGTH_MAX))
+                url = urlsplit(self.path)
+                server.asked.append(url.path)
+                fault = server.ill.get(url.path)
+                if fault is not None:
+                    server._stopping.wait(fault.seconds)
+                    if not fault.closes:
+                        self._send(fault.status, fault.body, fault.headers, fault.drip)
+                    else:
+                        self.close_connection = True
+                    return
+                if server._expected is not None and self.headers.get("Authorization") != server._expected:
+                    self._send(401, b'{"error_code": 401, "message": "Unauthorized"}', {})
+                    return
+                try:
+                    status, document = server.answer(self.command, url.path, parse_qs(url.query.lower()), json.loads(written or b"null"))
+                except ValueError:
+                    status, document = 422, {"error_code": 42201, "message": "Invalid JSON"}
+                self._send(status, json.dumps(document).encode(), {})
+
+            def _send(self, status: int, body: bytes, headers: Mapping[str, str], drip: float = 0.0) -> None:
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    for drop in (body[i : i + 1] for i in range(len(body))) if drip else (body,):
+                        if drip and server._stopping.wait(drip):
+                            break
+                        self.wfile.write(drop)
+                    if len(body) < int(headers.get("Content-Length", 0)):
+                        self.close_connection = True  # there is no more
+                except OSError:  # who asked has gone
+                    self.close_connection = True
+
+        return Handler
+
+
+def _no_subject(subject: str) -> tuple[int, Any]:
+    return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}

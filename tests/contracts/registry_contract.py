@@ -1,0 +1,86 @@
+"""What every `ports.schemas.SchemaRegistry` must give.
+
+The suite of a registry supplies the fixtures `server`, which takes schemas, and `registry`, which asks for them.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from ingest.errors import RefusedError
+from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from ingest.ports.schemas import SchemaRegistry
+from ingest.registry.embedded import RegistryServer
+
+
+def named(name: str, *refers: str) -> str:
+    """A record, with fields of the types that it refers to."""
+    fields = ", ".join(f'{{"name": "f{i}", "type": "{other}"}}' for i, other in enumerate(refers))
+    return f'{{"type": "record", "name": "{name}", "fields": [{fields}]}}'
+
+
+def refers_to(*names: str, version: int = 1) -> list[dict[str, object]]:
+    """References to the schemas that are the first under subjects of these names."""
+    return [{"name": name, "subject": name, "version": version} for name in names]
+
+
+class SchemaRegistryContract:
+    """The promises."""
+
+    def test_a_subjects_versions(self, server: RegistryServer, registry: SchemaRegistry) -> None:
+        """The newest come first, at most as many as were asked for; a subject that isn't there has none, whatever it is called."""
+        texts = [named(f"R{n}") for n in range(4)]
+        ids = [str(server.register("a/b ü-value", text)) for text in texts]
+        found = registry.of_subject("a/b ü-value", 3)
+        assert found == [WriterSchema(id_, "AVRO", text) for id_, text in zip(ids, texts, strict=True)][:0:-1]
+        assert registry.of_subject("nothing", 3) == []
+
+    def test_a_schema_by_its_id(self, server: RegistryServer, registry: SchemaRegistry) -> None:
+        """By the number or the GUID, under which it is asked for; None, if the registry has no such one."""
+        id_ = server.register("s", "message M {}", "PROTOBUF")
+        assert registry.schema(str(id_)) == WriterSchema(str(id_), "PROTOBUF", "message M {}")
+        assert registry.schema(server.guid(id_)) == WriterSchema(server.guid(id_), "PROTOBUF", "message M {}")
+        assert registry.schema("4294967295") is None
+        assert registry.schema("00000000-0000-0000-0000-000000000001") is None
+
+    def test_a_schema_with_all_that_it_refers_to(self, server: RegistryServer, registry: SchemaRegistry) -> None:
+        """Each once, behind those that it refers to itself; also those that were deleted since."""
+        server.register("D", named("D"))
+        server.register("B", named("B", "D"), references=refers_to("D"))
+        server.register("C", named("C", "D"), references=refers_to("D"))
+        id_ = server.register("A", named("A", "B", "C"), references=refers_to("B", "C"))
+        server.answer("DELETE", "/subjects/D", {}, None)
+        found = registry.schema(str(id_))
+        assert found is not None
+        assert found.references == (("D", named("D")), ("B", named("B", "D")), ("C", named("C", "D")))
+
+    def test_references_without_an_end(self, server: RegistryServer, registry: SchemaRegistry) -> None:
+        """In a circle, or more than anybody has: refused, with the schema that was asked for."""
+        circle = server.register("A", named("A", "B"), references=refers_to("B"))
+        server.register("B", named("B", "A"), references=refers_to("A"))
+        many = server.register("many", named("M"), references=refers_to(*(f"S{n}" for n in range(201))))
+        for n in range(201):
+            server.register(f"S{n}", named(f"S{n}"))
+        for id_ in (circle, many):
+            with pytest.raises(RefusedError, match=f"schema id {id_} "):
+                registry.schema(str(id_))
+
+    def test_a_giant(self, server: RegistryServer, registry: SchemaRegistry) -> None:
+        """A schema that is too large, alone or with what it refers to, is refused."""
+        server.register("half", '"' + "a" * (MOST_CHARACTERS // 2) + '"')
+        ids = [
+            server.register("g", '"' + "b" * MOST_CHARACTERS + '"'), server.register("h", '"' + "c" * 40 * MOST_CHARACTERS + '"'),
+            server.register("i", '"' + "d" * (MOST_CHARACTERS // 2) + '"', references=refers_to("half")),
+        ]  # fmt: skip
+        for id_ in ids:
+            with pytest.raises(RefusedError, match=f"schema id {id_} what windrow doesn't take"):
+                registry.schema(str(id_))
+
+    def test_it_travels(self, server: RegistryServer, registry: SchemaRegistry) -> None:
+        """A copy asks the same registry."""
+        id_ = server.register("s", named("R"))
+        copy = pickle.loads(pickle.dumps(registry))
+        assert (copy, hash(copy)) == (registry, hash(registry))
+        assert copy.schema(str(id_)) == registry.schema(str(id_))

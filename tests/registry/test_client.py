@@ -1,0 +1,170 @@
+"""Questions to a registry through confluent-kafka's client: answers, and every kind of illness."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.registry.client import MOST_BYTES, Registry
+from ingest.registry.embedded import Fault, RegistryServer
+from tests.contracts.registry_contract import SchemaRegistryContract, named
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def server() -> Iterator[RegistryServer]:
+    """A registry that wants a password."""
+    with RegistryServer(user=("me", SECRET)) as registry:
+        yield registry
+
+
+@pytest.fixture
+def registry(server: RegistryServer) -> Registry:
+    """The way to it; short of patience."""
+    return Registry(server.url, "me", SECRET, timeout=5, retries=1)
+
+
+class TestRegistry(SchemaRegistryContract):
+    """On a real HTTP server."""
+
+
+UNUSABLE: dict[str, tuple[Fault, str]] = {
+    "down for a while": (Fault(503), "503"),
+    "an error of its own": (Fault(500, b'{"error_code": 50001, "message": "the store: hunter2"}'), r"500: the store: \*\*\*"),
+    "another kind of server": (Fault(404, b"<html>nothing here</html>"), "404"),
+    "another code of 404": (Fault(404, b'{"error_code": 404, "message": "no such path"}'), "404: no such path"),
+    "a redirect": (Fault(302, headers={"Location": "http://169.254.169.254/secrets"}), "points elsewhere, which windrow doesn't follow"),
+    "no JSON": (Fault(200, b"hello"), "an answer that is none"),
+    "JSON of another kind": (Fault(200, b"[1, 2]"), "an answer that is none"),
+    "a bomb of brackets": (Fault(200, b"[" * 1_000_000), "an answer that is none"),
+    "no schema": (Fault(200, b"{}"), "an answer without a schema"),
+    "a schema that is none": (Fault(200, b'{"schema": {"type": "string"}}'), "an answer"),
+    "a kind that nobody knows": (Fault(200, b'{"schema": "x", "schemaType": "XML"}'), "an answer without a schema"),
+    "a reference that is none": (Fault(200, b'{"schema": "x", "references": [{"name": "a", "subject": "b"}]}'), "reference"),
+    "half an answer": (Fault(200, b'{"schema": "x"}', {"Content-Length": "100"}), "no answer"),
+    "a line that is cut": (Fault(closes=True), "no answer"),
+    "strange characters": (Fault(400, b'{"error_code": 42, "message": "\\u001b[31mred\\n' + b"x" * 5000 + b'"}'), r"400: \[31mredx{190,}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_no_answer(name: str, server: RegistryServer, registry: Registry) -> None:
+    """It can't be reached, for whoever asks, with the address, what was asked for and why; never with a secret, nor at length."""
+    fault, said = UNUSABLE[name]
+    id_ = server.register("t-value", named("R"))
+    server.ill = {f"/schemas/ids/{id_}": fault}
+    with pytest.raises(UnreachableError, match=said) as raised:
+        registry.schema(str(id_))
+    told = str(raised.value)
+    assert f"The schema registry {server.url} was asked for schema id {id_}: " in told
+    assert SECRET not in told + repr(registry)
+    assert len(told) < 700
+    assert told.isprintable()
+    server.ill = {}
+    assert registry.schema(str(id_)) is not None
+
+
+@pytest.mark.parametrize("fault", [Fault(503), Fault(429), Fault(closes=True)])
+def test_a_question_is_repeated_so_often(server: RegistryServer, registry: Registry, fault: Fault) -> None:
+    """What may be answered the next time is asked as often as the settings say."""
+    server.ill = {"/schemas/ids/1": fault}
+    with pytest.raises(UnreachableError):
+        registry.schema("1")
+    assert server.asked == ["/schemas/ids/1"] * 2
+
+
+def test_nobody_there(server: RegistryServer, registry: Registry) -> None:
+    """A port that nobody listens on, and a name that nobody has."""
+    server.stop()
+    for url in (server.url, "http://registry.invalid"):
+        with pytest.raises(UnreachableError, match="no answer"):
+            replace(registry, url=url, retries=0).schema("1")
+
+
+def test_a_slow_registry(server: RegistryServer) -> None:
+    """Each try has a time, and so have all of them together, however the answer drips."""
+    server.ill = {"/schemas/ids/1": Fault(seconds=60), "/schemas/ids/2": Fault(200, b"x" * 100_000, drip=0.05)}
+    for id_ in ("1", "2"):
+        began = time.monotonic()
+        with pytest.raises(UnreachableError, match="no answer"):
+            Registry(server.url, timeout=0.2, retries=0).schema(id_)
+        assert time.monotonic() - began < 30  # of 60, and of 5,000
+
+
+@pytest.mark.parametrize("fault", [
+    Fault(200, b'{"schema": "' + b"a" * MOST_BYTES + b'"}'), Fault(200, b'{"schema": "a"}', {"Content-Encoding": "gzip"}),
+    Fault(200, b"a" * 64 * MOST_BYTES, {"Content-Length": "1099511627776"}),
+])  # fmt: skip
+def test_an_answer_without_end(server: RegistryServer, registry: Registry, fault: Fault) -> None:
+    """It is read up to a size and no further, and never unpacked; asking again would change nothing."""
+    server.ill = {"/schemas/ids/1": fault}
+    with pytest.raises(RefusedError, match="schema id 1 what windrow doesn't take"):
+        registry.schema("1")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_is_not_let_in(server: RegistryServer, registry: Registry, status: int) -> None:
+    """A wrong password is the spec's to mend: it is not asked again, and not told."""
+    stranger = replace(registry, password="hunter3")
+    if status == 403:
+        server.ill = {"/subjects/t-value/versions": Fault(403, b"hunter3")}
+    with pytest.raises(SpecError, match=f"doesn't let windrow see the versions of subject t-value: it answered {status}") as raised:
+        stranger.of_subject("t-value", 1)
+    assert "hunter" not in str(raised.value)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    ("/subjects/t-value/versions", b'{"1": 1}'), ("/subjects/t-value/versions", b'["1"]'), ("/subjects/t-value/versions", b"[true]"),
+    ("/subjects/t-value/versions/1", b'{"schema": "x", "version": 1}'), ("/subjects/t-value/versions/1", b'{"schema": "x", "id": "7"}'),
+])  # fmt: skip
+def test_versions_that_are_none(server: RegistryServer, registry: Registry, path: str, body: bytes) -> None:
+    """Every answer is looked at before it is used."""
+    server.register("t-value", named("R"))
+    server.ill = {path: Fault(200, body)}
+    with pytest.raises(UnreachableError, match="subject t-value"):
+        registry.of_subject("t-value", 1)
+
+
+def test_a_version_that_is_deleted_meanwhile(server: RegistryServer, registry: Registry) -> None:
+    """It is left out: its id can still be asked for."""
+    id_ = server.register("t-value", named("R"))
+    server.register("t-value", named("S"))
+    server.ill = {"/subjects/t-value/versions/1": Fault(404, b'{"error_code": 40402, "message": "Version 1 not found."}')}
+    assert [schema.text for schema in registry.of_subject("t-value", 9)] == [named("S")]
+    assert registry.schema(str(id_)) is not None
+
+
+@pytest.mark.parametrize("settings", [{"ca": "/nowhere/ca.pem"}, {"ca": __file__}, {"certificate": "/nowhere/me.pem"}])
+def test_files_that_make_no_tls(registry: Registry, settings: dict[str, Any]) -> None:
+    """They are the spec's to mend."""
+    with pytest.raises(SpecError, match="settings of the schema registry"):
+        replace(registry, **settings).schema("1")
+
+
+def test_every_error_is_one_of_windrows(server: RegistryServer, registry: Registry) -> None:
+    """Whatever bytes come, what is raised is an error that says what to do."""
+    for status in (200, 204, 301, 400, 418, 500):
+        for body in (
+            b"",
+            b"null",
+            b"1",
+            b'""',
+            b"{}",
+            b'{"schema": null}',
+            b'{"schema": 1}',
+            b'{"error_code": "x"}',
+            b"\xff",
+            b"[[]]",
+            b"NaN",
+        ):
+            server.ill = {"/schemas/ids/1": Fault(status, body)}
+            with pytest.raises(WindrowError):
+                replace(registry, retries=0).schema("1")

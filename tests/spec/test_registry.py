@@ -1,0 +1,114 @@
+"""How a spec says which schema registry is asked: of its own, or beside a cluster, and never with a secret in the wrong place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.errors import SpecError
+from ingest.registry.client import Registry
+from ingest.spec.load import load_spec, parse_spec
+
+URL = "https://registry.example:8081"
+AVRO = {"format": "avro-confluent", "schema": "a.b:C"}
+
+
+def attributes(registry: Any = None, decode: Any = AVRO, **source: Any) -> dict[str, Any]:
+    """A spec with a registry."""
+    told = {} if registry is None else {"registry": registry}
+    where = source or {"bootstrap_servers": "127.0.0.1:9"}
+    return {
+        "id": "things", "source": {"topic": "things", **where, **told}, "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
+        "decode": decode, "sink": {"path": "table"},
+    }  # fmt: skip
+
+
+def test_a_registry_of_its_own(tmp_path: Path) -> None:
+    """Files are relative to the spec; the secrets are in no representation."""
+    told = {
+        "url": URL + "/", "username": "me", "password": "hunter2", "ca": "ca.pem", "certificate": "me.pem", "key": "/k.pem",
+        "key_password": "hunter3", "timeout": "500ms", "retries": 0,
+    }  # fmt: skip
+    spec = parse_spec(attributes(told), tmp_path)
+    assert spec.registry == Registry(
+        URL, "me", "hunter2", str(tmp_path / "ca.pem"), str(tmp_path / "me.pem"), "/k.pem", "hunter3", timeout=0.5, retries=0
+    )
+    assert "hunter" not in repr(spec) + repr(spec.registry) + repr(spec.cluster)
+
+
+def test_the_clusters_registry(tmp_path: Path) -> None:
+    """Told once in windrow.yaml; what the spec says itself counts instead, whole."""
+    (tmp_path / "windrow.yaml").write_text(
+        f"clusters:\n  prod:\n    bootstrap_servers: kafka:9092\n    registry: {{url: '{URL}', username: me, password: hunter2}}\n"
+    )
+    assert parse_spec(attributes(cluster="prod"), tmp_path).registry == Registry(URL, "me", "hunter2")
+    assert parse_spec(attributes({"url": "http://other"}, cluster="prod"), tmp_path).registry == Registry("http://other")
+    json = parse_spec(attributes(decode={"schema": "a.b:C"}, cluster="prod"), tmp_path)
+    assert json.decode.format == "json"
+
+
+@pytest.mark.parametrize(("registry", "said"), [
+    (None, "decode.format: asks a schema registry: say which one as source.registry"),
+    ({}, "source.registry.url: is missing"),
+    ({"url": "registry:8081"}, "source.registry.url: must be http://HOST:PORT or https://HOST:PORT"),
+    ({"url": "ftp://registry"}, "source.registry.url: must be http"),
+    ({"url": "http://a,http://b"}, "source.registry.url: must be http"),
+    ({"url": "https://me:hunter2@registry"}, "source.registry.url: must not hold a user or a password"),
+    ({"url": "https://registry?key=hunter2"}, "source.registry.url: must be http"),
+    ({"url": "http://[hunter2"}, "source.registry.url: "),
+    ({"url": URL, "username": "me"}, "source.registry.password: is missing: username and password go together"),
+    ({"url": URL, "password": "hunter2"}, "source.registry.username: is missing"),
+    ({"url": "http://registry", "username": "me", "password": "hunter2"}, "source.registry.url: would send the password in clear"),
+    ({"url": "http://registry", "ca": "ca.pem"}, "source.registry.ca: would be ignored: url must be https"),
+    ({"url": URL, "key": "k.pem"}, "source.registry.key: goes with certificate"),
+    ({"url": URL, "timeout": "6m"}, "source.registry.timeout: must be 100ms to 5m"),
+    ({"url": URL, "retries": 11}, "source.registry.retries: must be less than or equal to 10"),
+    ({"url": URL, "pasword": "hunter2"}, "source.registry.pasword: unknown key; did you mean password?"),
+])  # fmt: skip
+def test_a_registry_that_will_not_do(registry: Any, said: str, tmp_path: Path) -> None:
+    """Each mistake at its place, without the value where that may be a secret."""
+    with pytest.raises(SpecError) as refused:
+        parse_spec(attributes(registry), tmp_path)
+    assert said in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_password_on_this_machine(tmp_path: Path) -> None:
+    """Nobody else hears it."""
+    assert parse_spec(attributes({"url": "http://localhost:8081", "username": "me", "password": "x"}), tmp_path).registry is not None
+
+
+@pytest.mark.parametrize(("decode", "said"), [
+    ({"schema": "a.b:C"}, "source.registry: would not be asked"),
+    ({**AVRO, "format": "json-schema-confluent"}, "source.registry: would not be asked"),
+    ({**AVRO, "record_names": ["a.B"]}, "decode.record_names: goes with subject_name_strategy"),
+    ({**AVRO, "subject_name_strategy": "record"}, "decode.record_names: is missing"),
+])  # fmt: skip
+def test_settings_without_an_effect(decode: Any, said: str, tmp_path: Path) -> None:
+    """A registry that no format asks, and names that no strategy takes."""
+    with pytest.raises(SpecError) as refused:
+        parse_spec(attributes({"url": URL}, decode), tmp_path)
+    assert said in str(refused.value)
+
+
+def test_a_key_that_asks_a_registry(tmp_path: Path) -> None:
+    """Its format asks as the value's does."""
+    decode = {"schema": "a.b:C", "key": {"format": "avro-confluent", "fields": ["id"]}}
+    with pytest.raises(SpecError, match=r"decode\.key\.format: asks a schema registry"):
+        parse_spec(attributes(None, decode), tmp_path)
+    assert parse_spec(attributes({"url": URL}, decode), tmp_path).registry is not None
+
+
+def test_a_password_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a template, as every secret."""
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
+    (tmp_path / "defs.yaml").write_text(
+        "id: things\nsource:\n  bootstrap_servers: 127.0.0.1:9\n  topic: things\n"
+        f"  registry: {{url: '{URL}', username: me, password: '{{{{ env.REGISTRY_PASSWORD }}}}'}}\n"
+        "window: {grid: hourly, start: 2026-01-05T00:00:00Z}\ndecode: {format: avro-confluent, schema: 'a.b:C'}\nsink: {path: table}\n"
+    )
+    registry = load_spec(tmp_path / "defs.yaml").registry
+    assert registry is not None
+    assert registry.password == "hunter2"
