@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from ingest.model.plan import Plan
     from ingest.model.receipt import Committed, Receipt
     from ingest.model.window import Window
+    from ingest.operate.dead_letters import Chosen
+    from ingest.operate.edit import RefusedMessage
+    from ingest.operate.mend import Mended, MendRequest
+    from ingest.operate.mend import mend as mend_window
     from ingest.operate.receipts import read_receipts
     from ingest.run.context import Pipeline, Request, Result
     from ingest.run.micro_batches import run_batches
@@ -27,13 +31,17 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BugError": "ingest.errors:BugError",
+    "Chosen": "ingest.operate.dead_letters:Chosen",
     "Committed": "ingest.model.receipt:Committed",
+    "MendRequest": "ingest.operate.mend:MendRequest",
+    "Mended": "ingest.operate.mend:Mended",
     "NotClosedError": "ingest.errors:NotClosedError",
     "Pipeline": "ingest.run.context:Pipeline",
     "PipelineSpec": "ingest.spec.pipeline:PipelineSpec",
     "Plan": "ingest.model.plan:Plan",
     "Receipt": "ingest.model.receipt:Receipt",
     "RefusedError": "ingest.errors:RefusedError",
+    "RefusedMessage": "ingest.operate.edit:RefusedMessage",
     "Request": "ingest.run.context:Request",
     "Result": "ingest.run.context:Result",
     "SpecError": "ingest.errors:SpecError",
@@ -41,6 +49,7 @@ _HOMES = {
     "Window": "ingest.model.window:Window",
     "WindrowError": "ingest.errors:WindrowError",
     "load_spec": "ingest.spec.load:load_spec",
+    "mend_window": "ingest.operate.mend:mend",
     "open_pipeline": "ingest.assemble:assemble",
     "preview_window": "ingest.run.pipeline:preview",
     "read_receipts": "ingest.operate.receipts:read_receipts",
@@ -52,13 +61,17 @@ _HOMES = {
 
 __all__ = [
     "BugError",
+    "Chosen",
     "Committed",
+    "MendRequest",
+    "Mended",
     "NotClosedError",
     "Pipeline",
     "PipelineSpec",
     "Plan",
     "Receipt",
     "RefusedError",
+    "RefusedMessage",
     "Request",
     "Result",
     "SpecError",
@@ -66,6 +79,7 @@ __all__ = [
     "Window",
     "WindrowError",
     "load_spec",
+    "mend_window",
     "open_pipeline",
     "preview_window",
     "read_receipts",

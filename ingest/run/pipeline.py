@@ -373,8 +373,7 @@ def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Re
     """The last step: rows and receipt in one commit, then the copy for the ledger, and what a consumer group is told.
 
     Raises:
-        OutcomeUnknownError: it was sent and can't be told to have arrived.
-        RefusedError: as `ports.sink.Sink.commit`.
+        OutcomeUnknownError, RefusedError: it can't be told to have arrived; or as `ports.sink.Sink.commit`.
     """
     outcome = pipeline.sink.commit(receipt, staged)
     if isinstance(outcome, Unknown):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -352,6 +354,7 @@ def test_killed_anywhere(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch
     assert mended.messages == (0 if there else 6)
     assert (ward.open(0), ward.receipt(0).generation) == ([], 1)
     ward.sound()
+    assert ward.verified().findings == ()  # nor does the ledger lack anything
 
 
 @pytest.mark.parametrize("fault", ["unknown", "lost"])
@@ -442,6 +445,32 @@ def test_others_who_never_stop(light: Ward) -> None:
     assert turns == TRIES
     assert light.receipt(0).mending is None
     light.sound()
+
+
+@pytest.mark.sampled(2, of=20)
+def test_random_histories(part: int, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mendings and replays by one schema or another, killed or not, in any order: after each step all is on one side, once."""
+    ward = Ward(tmp_path, dice.choice(["memory", "sqlite"]))
+    ward.fill(0)
+    ward.run(0)
+    ward.expect()
+    for step in range(12):
+        schema = {"lenient": dice.random() < 0.5, "model": dice.choice(["Thing", "Looser"])}
+        chosen = dice.choice([{}, {"stage": "value"}, {"reason": "wrong_type"}, {"stage": "rules"}])
+        point = dice.choice([None, *POINTS])
+        if point is not None:
+            monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
+        with suppress(CrashError, RefusedError):
+            if dice.random() < 0.3:
+                again = Request(f"replay {step}", replace=True, accept_fewer=dice.random() < 0.5)
+                run(ward.pipeline(**schema), hour(0), again)
+            else:
+                ward.mend(0, ward.pipeline(**schema), dice.choice([None, where_broken]), **chosen)
+        monkeypatch.delenv("WINDROW_CRASH", raising=False)
+        assert ward.verdict().ok, f"part {part}, step {step}: {schema} {chosen} {point}: {ward.verdict()}"
+    ward.mend(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
+    assert ward.open(0) == []
+    ward.sound()
 
 
 # -------------------------------------------------------------------------------------------------------------------------- replays

@@ -22,9 +22,9 @@ __all__ = ["stage"]  # the fixture
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 NAMES = {
-    "BugError", "Committed", "NotClosedError", "Pipeline", "PipelineSpec", "Plan", "Receipt", "RefusedError", "Request", "Result",
-    "SpecError", "UnreachableError", "WindrowError", "Window", "load_spec", "open_pipeline", "preview_window", "read_receipts",
-    "run_batches", "run_window", "windows_named",
+    "BugError", "Chosen", "Committed", "MendRequest", "Mended", "NotClosedError", "Pipeline", "PipelineSpec", "Plan", "Receipt",
+    "RefusedError", "RefusedMessage", "Request", "Result", "SpecError", "UnreachableError", "WindrowError", "Window", "load_spec",
+    "mend_window", "open_pipeline", "preview_window", "read_receipts", "run_batches", "run_window", "windows_named",
 }  # fmt: skip
 """What users may rely on: a name that goes, or changes its meaning, breaks their code."""
 
