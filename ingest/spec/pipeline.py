@@ -14,7 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 from ingest.config.document import Place
 from ingest.config.places import absolute
 from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of, sentence
-from ingest.decode.formats import DecodeSection, asks_registry
+from ingest.decode.formats import ASKING, DecodeSection, asks_registry
 from ingest.errors import GridError, SpecError
 from ingest.registry.client import Registry
 from ingest.sinks.kinds import SinkOfItsKind
@@ -138,7 +138,9 @@ class PipelineSpec(Section):
 
     @property
     def registry(self) -> Registry | None:
-        """The schema registry that its messages name their schemas of: the source's own, or the named cluster's."""
+        """The schema registry that its formats ask: the source's own, or the named cluster's; None if none asks one."""
+        if not any(part is not None and part.format in ASKING for part in (self.decode, self.decode.key)):
+            return None
         found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
         return None if found is None else registry_of(found, self.folder)
 
