@@ -16,6 +16,7 @@ from assets import reporting
 from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
 from assets.foundations import Clock, keys_of, pipeline_of
+from assets.mending import Mend, mended
 from assets.names import table_key, upstream_keys
 from assets.reporting import definition_metadata, errors_reported, reported, request_id
 from ingest.errors import SpecError
@@ -30,7 +31,7 @@ REFUSED = "batch"
 """What the schedule is told to leave alone: all that comes, for a refused batch is in the way of the later ones."""
 
 
-class Batches(dg.Config):
+class Batches(Mend):
     """Which micro-batches a run commits."""
 
     drain: bool = Field(default=True, description="Go on until all that was there when the run began is committed; false: one batch only.")
@@ -38,19 +39,35 @@ class Batches(dg.Config):
         default=None,
         description="Replace these committed batches instead, from the same offsets: 3, batch-000000003, or 3/7 for 3 up to 7 without 7.",
     )
-    accept_fewer: bool = Field(default=False, description="With replay: go on although fewer messages are left than were read before.")
+    accept_fewer: bool = Field(
+        default=False,
+        description="With replay: go on although fewer messages are left than were read before, or some were edited to mend them.",
+    )
 
-    def results(self, pipeline: Pipeline, request: str) -> Iterator[Result]:
+    mend: str | None = Field(default=None, description="Mend the dead letters of these committed batches instead; named as under replay.")
+
+    def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> Iterator[Result]:
         """Run them; each result as soon as its batch is committed.
 
         Raises:
             SpecError: options that don't go together, or batches that don't exist.
         """
+        if self.mend is not None:
+            return self._mended(context, pipeline, self.mend)
+        self.refuse_without()
+        request = request_id(context)
         if self.replay is not None:
             return self._replayed(pipeline, self.replay, Request(request, replace=True, accept_fewer=self.accept_fewer))
         if self.accept_fewer:
             raise SpecError("accept_fewer is for replays only", "spec", "Name the batches under replay, or leave accept_fewer out.")
         return run_batches(pipeline, Request(request)) if self.drain else _one(pipeline, Request(request))
+
+    def _mended(self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str) -> Iterator[Result]:
+        if self.replay is not None or not self.drain:
+            raise SpecError(
+                "Batches are mended, replayed or drained", "spec", "Leave replay and drain out: each batch under mend is mended."
+            )
+        yield from mended(context, pipeline, parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names), self)
 
     def _replayed(self, pipeline: Pipeline, names: str, request: Request) -> Iterator[Result]:
         if not self.drain:
@@ -79,11 +96,12 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
     )
     def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
         what, refused = ("A micro-batch", REFUSED) if config.replay is None else (f"The replay of {config.replay}", None)
+        what, refused = (what, refused) if config.mend is None else (f"The mending of {config.mend}", None)
         batches = 0
         with errors_reported(context, spec, what, refused):
             pipeline = pipeline_of(spec, context.resources, clock)
             upstream = upstream_versions(context, spec)
-            for result in config.results(pipeline, request_id(context)):
+            for result in config.results(context, pipeline):
                 show(context, result.committed.receipt, reported(context, pipeline, result), upstream)
                 batches += 1
         if batches:

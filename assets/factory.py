@@ -13,7 +13,7 @@ from assets.checks import receipts_check
 from assets.foundations import SYSTEM, Clock
 from assets.health import health_checks
 from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from assets.schedule import job_of, schedule_of, topics_job_of, topics_schedule_of
+from assets.schedule import job_of, mend_job_of, schedule_of, topics_job_of, topics_schedule_of
 from assets.table import window_asset
 from assets.topic import topic_assets
 from ingest.assemble import table_columns
@@ -45,10 +45,11 @@ def kafka_table(spec: PipelineSpec, resources: Mapping[str, Any] = _NONE, clock:
     columns = table_columns(spec)
     table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, clock)
     job, topics = job_of(spec, table), topics_job_of(spec)
+    mending = [] if spec.window.is_batch else [mend_job_of(spec, table)]
     definitions = dg.Definitions(
         assets=[*topic_assets(spec), table],
         asset_checks=[receipts_check(spec), *health_checks(spec, clock)],
-        jobs=[job, topics],
+        jobs=[job, topics, *mending],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
         resources=_named(spec),
     )

@@ -18,7 +18,7 @@ from assets.columns import column_schema, lineage
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.codec import to_json
 from ingest.model.label import label_text
-from ingest.model.receipt import Receipt, SplitCounts
+from ingest.model.receipt import Merged, Receipt, SplitCounts
 from ingest.model.window import Window
 from ingest.operate.lag import Lag
 from ingest.run.context import Result
@@ -32,7 +32,10 @@ Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineag
 
 
 MEANINGS: Mapping[str, str] = {
-    "rows_written": "rows that the window added to the table",
+    "rows_written": "rows that the window added to the table; with a primary key, those that its messages became",
+    "deletes": "with a primary key: rows that its messages took out, or would have if they had been there",
+    "rows_added": "with a primary key: rows that came into the table by the window",
+    "rows_removed": "with a primary key: rows that it took out or replaced",
     "dead_letters": "messages that were refused, each with its reason, beside the table",
     "window": "from when until when, as `START/END`; of a micro-batch its name",
     "batch": "the micro-batch's number",
@@ -56,7 +59,9 @@ MEANINGS: Mapping[str, str] = {
     "bytes_read": "keys and values of the messages",
     "run_seconds": "how long the run took that wrote the window",
     "rows_per_second": "in that run",
-    "generation": "how often the window was replaced",
+    "mended": "dead letters that became rows, or were found to need none, since the window was read",
+    "edited": "those of them that were changed for it",
+    "generation": "how often the window was replaced or mended",
     "recovered": "the window was committed before: the run wrote nothing",
     "published": "what came of telling the consumer group",
     "delta_version": "the version of the Delta table that the window made",
@@ -86,14 +91,15 @@ def window_metadata(
         "run_seconds": receipt.seconds, "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
         "offset_ranges": dg.MetadataValue.json(offset_ranges(receipt)), "receipt": dg.MetadataValue.json(json.loads(to_json(receipt))),
     }  # fmt: skip
-    found |= _by_kind(receipt) | _sometimes(result)
+    found |= _by_kind(receipt) | _merged(receipt) | _sometimes(result)
     found |= {} if lag is None else lag_metadata(lag)
     found |= {} if state is None else state_metadata(state)
     schema: dict[str, Value] = {
         "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
-    rows: dict[str, Value] = {} if receipt.window.span is None else {"dagster/partition_row_count": counts.rows}
+    lie_by_window = receipt.window.span is not None and not isinstance(receipt.merged, Merged)
+    rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if lie_by_window else {}
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
 
 
@@ -109,6 +115,14 @@ def _by_kind(receipt: Receipt) -> dict[str, Value]:
     return {name: n for name, n in (("late", receipt.counts.late), ("early", receipt.counts.early)) if n}
 
 
+def _merged(receipt: Receipt) -> dict[str, Value]:
+    """What the window did to a table in which rows replace each other."""
+    merged = receipt.merged
+    if not isinstance(merged, Merged):
+        return {}
+    return {"deletes": receipt.counts.deletes, "rows_added": merged.rows_added, "rows_removed": merged.rows_removed}
+
+
 def _sometimes(result: Result) -> dict[str, Value]:
     """What only some windows have."""
     receipt, version, published = result.committed.receipt, result.committed.version, result.published
@@ -119,6 +133,8 @@ def _sometimes(result: Result) -> dict[str, Value]:
         "messages_written": counts.valid if (counts.rows, counts.filtered) != (counts.valid, 0) else 0,
         "dropped": counts.dropped, "filtered": counts.filtered, "invisible": counts.invisible, "aborted": counts.aborted,
         "skipped": counts.skipped, "generation": receipt.generation,
+        "mended": 0 if receipt.mending is None else receipt.mending.messages,
+        "edited": 0 if receipt.mending is None else receipt.mending.edited,
     }  # fmt: skip
     found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
     if result.recovered:

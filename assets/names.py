@@ -39,6 +39,11 @@ def job_name(spec: PipelineSpec) -> str:
     return f"{identifier(spec.id)}_{'batches' if spec.window.is_batch else 'windows'}"
 
 
+def mend_name(spec: PipelineSpec) -> str:
+    """The name of the job that mends windows."""
+    return f"{identifier(spec.id)}_mend"
+
+
 def topics_name(spec: PipelineSpec) -> str:
     """The name of the job that observes what the pipeline reads, and of its schedule."""
     return f"{identifier(spec.id)}_topics"

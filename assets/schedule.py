@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
-from assets.names import identifier, job_name, table_key, topics_name, upstream_keys
+from assets.names import identifier, job_name, mend_name, table_key, topics_name, upstream_keys
 from assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
 from ingest.model.label import instant, label_text
 from ingest.model.window import Window
@@ -51,6 +51,14 @@ def job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAsset
     """The job that the schedule starts: the table and its checks."""
     what = "Micro-batches" if spec.window.is_batch else "Windows"
     return dg.define_asset_job(job_name(spec), selection=[table], description=f"{what} of {spec.id}")
+
+
+def mend_job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAssetJobDefinition:
+    """The job that a person starts for partitions whose dead letters can be mended: the table and its checks.
+
+    The table's run goes by the job's name: Dagster gives a job's own config to runs of one partition only, not of a range.
+    """
+    return dg.define_asset_job(mend_name(spec), selection=[table], description=f"Mends dead letters of {spec.id}")
 
 
 def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:

@@ -2,6 +2,7 @@
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import dagster as dg
@@ -11,28 +12,58 @@ from assets import reporting
 from assets.describing import table_description
 from assets.events import made_already, show, upstream_versions
 from assets.foundations import Clock, keys_of, pipeline_of
-from assets.names import table_key, upstream_keys
+from assets.mending import Mend, mended
+from assets.names import mend_name, table_key, upstream_keys
 from assets.partitions import partitions_of, windows_of
 from assets.reporting import definition_metadata, errors_reported, reported, request_id
 from assets.schedule import hours_tags
-from ingest.run.context import Request
+from ingest.errors import SpecError
+from ingest.model.window import Window
+from ingest.run.context import Pipeline, Request, Result
 from ingest.run.moment import at_one_moment
 from ingest.run.pipeline import run_windows
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 
 
-class OnCommitted(dg.Config):
+class OnCommitted(Mend):
     """What a run does with windows that are committed already."""
 
-    on_committed: Literal["report", "replace"] = Field(
-        default="report", description="report: show the receipt, write nothing. replace: read the same offsets again, replace the rows."
+    on_committed: Literal["report", "replace", "mend"] = Field(
+        default="report",
+        description="report: show the receipt, write nothing. replace: read the same offsets again, replace the rows. mend: take the dead "
+        "letters through today's schema again, and add what becomes rows.",
     )
-    accept_fewer: bool = Field(default=False, description="Let a replacement go on although it sees fewer messages than were read before.")
+    accept_fewer: bool = Field(
+        default=False,
+        description="Let a replacement go on although it sees fewer messages than were read before, or some were edited to mend them.",
+    )
 
-    def request(self, context: dg.AssetExecutionContext) -> Request:
-        """The request of a run."""
-        return Request(request_id(context), replace=self.on_committed == "replace", accept_fewer=self.accept_fewer)
+    def mends(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> bool:
+        """Whether the run is told to mend, or is one of the job that does.
+
+        Raises:
+            SpecError: it is told to replace besides.
+        """
+        by_job = context.run.job_name == mend_name(pipeline.spec)
+        if by_job and self.on_committed == "replace":
+            raise SpecError(
+                f"The job {context.run.job_name} mends, and replaces nothing", "spec", "Leave on_committed out, or start another."
+            )
+        return by_job or self.on_committed == "mend"
+
+    def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Result]:
+        """Run or mend windows; each result as soon as its window is committed.
+
+        Raises:
+            SpecError: options that don't go together.
+        """
+        if self.mends(context, pipeline):
+            yield from mended(context, pipeline, windows, self)
+            return
+        self.refuse_without()
+        request = Request(request_id(context), replace=self.on_committed == "replace", accept_fewer=self.accept_fewer)
+        yield from run_windows(pipeline, windows, request)
 
 
 def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
@@ -50,13 +81,12 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: OnCommitted) -> dg.MaterializeResult[None]:
-        request = config.request(context)
         windows = windows_of(spec, context.partition_keys)
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
         with errors_reported(context, spec, f"Window {windows[0][0]}", None):
             pipeline = pipeline_of(spec, context.resources, clock)
         upstream = upstream_versions(context, spec)
-        results, now = run_windows(pipeline, [window for _, window in windows], request), at_one_moment(pipeline)
+        results, now = config.results(context, pipeline, [window for _, window in windows]), at_one_moment(pipeline)
         for key, _ in windows:
             with errors_reported(context, spec, f"Window {key}", key):
                 result = next(results)

@@ -176,7 +176,8 @@ def _decoder(spec: PipelineSpec) -> Decoder:
     from ingest.decode.formats import make_decoder
     from ingest.ports.schemas import UsesSchemas
 
-    decoder, registry = make_decoder(spec.decode, spec.folder), spec.registry
+    key, registry = spec.sink.key, spec.registry
+    decoder = make_decoder(spec.decode, spec.folder, () if key is None else key.deletes)
     return decoder.asking(registry) if registry is not None and isinstance(decoder, UsesSchemas) else decoder
 
 

@@ -1,4 +1,4 @@
-"""The demo: a real Kafka with a day of orders, its 24 windows through Dagster and Spark, and a check against what was produced.
+"""The demo: a real Kafka with a day of orders and of customers' changes, through Dagster and Spark, and checks against what was produced.
 
 - `python -m assets.demo run`: everything; a second run writes nothing
 - `python -m assets.demo check`: the check alone

@@ -12,7 +12,7 @@ from rich.console import Console
 from assets.demo.place import PROJECT, DemoHome
 from ingest import WindrowError, load_spec
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders, 24 windows, the check.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders and customers, the checks.")
 Home = Annotated[Path, typer.Option(help="Where the demo keeps everything; the project itself unless told.")]
 
 # Wide enough for the table of windows where nobody looks (a log, a pipe).
@@ -23,7 +23,7 @@ console = Console() if sys.stdout.isatty() else Console(width=140)
 def run(
     messages: Annotated[int, typer.Option(min=480, help="How many orders to produce, at the first run.")] = 240_000, home: Home = PROJECT
 ) -> None:
-    """Produce once, run the 24 windows, show and check them."""
+    """Produce once, run the 24 windows and what waits of customers, show and check them."""
     from assets.demo.run import demo  # noqa: PLC0415  # half a second that the other commands don't need
 
     if not demo(DemoHome(home.resolve()), messages, console):
@@ -33,14 +33,16 @@ def run(
 @app.command()
 def check(home: Home = PROJECT) -> None:
     """Hold the tables against what was produced."""
-    from assets.demo.report import say  # noqa: PLC0415
-    from assets.demo.run import SPEC, verdict_on  # noqa: PLC0415
+    from assets.demo.report import say, say_customers  # noqa: PLC0415
+    from assets.demo.run import SPEC, verdict_on, verdict_on_customers  # noqa: PLC0415
 
     place = DemoHome(home.resolve())
     place.enter()
     _, verdict = verdict_on(place, load_spec(SPEC))
+    folded = verdict_on_customers(place)
     say(console, verdict)
-    if verdict.wrong:
+    say_customers(console, folded)
+    if verdict.wrong or folded.wrong:
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""The day's windows through Dagster: one run over 24 partitions, as a backfill from the UI, with a bar that moves at each commit."""
+"""The day through Dagster: one run over 24 partitions, as a backfill from the UI, with a bar that moves at each commit; one that drains."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def backfill(defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str], cons
         return job.execute_in_process(
             run_config=_QUIET, instance=instance, raise_on_error=False, run_id=run_id, tags=range_tags(Stretch(keys[0], keys[-1]))
         )
+
+
+def drain(defs: dg.Definitions, spec: PipelineSpec) -> dg.ExecuteInProcessResult:
+    """Observe the topic, then commit what is waiting in micro-batches, in one run."""
+    instance = dg.DagsterInstance.get()
+    _observe(defs, spec, instance)
+    return defs.resolve_job_def(job_name(spec)).execute_in_process(run_config=_QUIET, instance=instance, raise_on_error=False)
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:

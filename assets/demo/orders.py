@@ -24,7 +24,7 @@ _FUTURE_HOUR = 6
 _TRANSACTIONS: dict[int, Through] = {4: "commit", 9: "abort", 15: "commit"}
 _NOTES = ("leave at the door", "ring twice", "gift, no bill please", "call before delivery")
 _TAGS = ("[]", '["sale"]', '["new","gift"]', "null")
-_CITIES = ("Porto", "Lyon", "Leipzig", "Xi'an", "Kraków", "Malmö")
+CITIES = ("Porto", "Lyon", "Leipzig", "Xi'an", "Kraków", "Malmö")
 
 
 class OrderMessage(NamedTuple):
@@ -100,7 +100,7 @@ def _value(rng: random.Random, order_id: int, customer: str, stamp: int) -> str:
     amount = f"{rng.randrange(1, 500)}.{rng.randrange(100):02d}"
     if order_id % 10 == 0:
         amount = f'"{amount}"'  # some shops send amounts as strings, which is exact as well
-    ship_to = f'{{"city":"{rng.choice(_CITIES)}","postcode":"{rng.randrange(10000, 99999)}"}}' if order_id % 4 else "null"
+    ship_to = f'{{"city":"{rng.choice(CITIES)}","postcode":"{rng.randrange(10000, 99999)}"}}' if order_id % 4 else "null"
     more = "" if order_id % 3 else f',"note":"{rng.choice(_NOTES)}"'
     more += "" if order_id % 100 else ',"coupon":"SPRING"'  # a field that the schema doesn't name
     created = datetime.fromtimestamp(stamp / 1000, UTC).isoformat(timespec="milliseconds")

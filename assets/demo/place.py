@@ -5,12 +5,13 @@
     ROOT/.windrow/demo/kafka       the broker
     ROOT/.windrow/demo/lake        the tables
     ROOT/.windrow/demo/state.db    the ledger
-    ROOT/.windrow/demo/manifest.parquet   what was produced
+    ROOT/.windrow/demo/manifest.parquet   which orders were produced
+    ROOT/.windrow/demo/customers.parquet  which changes of customers
     ROOT/.windrow/demo/run.log     what Spark and Dagster said
     ROOT/.windrow/demo/ui.json     which process the UI is
     ROOT/.windrow/demo/tmp         the UI's temporary files, while it runs
 
-Broker, tables, ledger and manifest live and die together: without the manifest the demo begins anew.
+Broker, tables, ledger and manifest live and die together: without the manifests the demo begins anew.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ class DemoHome:
         return self.demo / "manifest.parquet"
 
     @property
+    def customers(self) -> Path:
+        """What was produced of customers' changes; there before the manifest."""
+        return self.demo / "customers.parquet"
+
+    @property
     def ui_file(self) -> Path:
         """Which process the UI is."""
         return self.demo / "ui.json"
@@ -80,8 +86,8 @@ class DemoHome:
         return self.root / ".env"
 
     def is_set_up(self) -> bool:
-        """Whether the topic is there, whole, and the environment says which day it holds."""
-        return self.manifest.exists() and "ORDERS_START" in self._written()
+        """Whether the topics are there, whole, and the environment says which day it holds."""
+        return self.manifest.exists() and self.customers.exists() and "ORDERS_START" in self._written()
 
     def _written(self) -> dict[str, str | None]:
         return dict(dotenv_values(self.env_file)) if self.env_file.exists() else {}

@@ -1,10 +1,11 @@
-"""Produces the day of orders once, and writes down what went where: the manifest that the check trusts."""
+"""Produces the day of orders and customers once, and writes down what went where: the manifests that the checks trust."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -15,9 +16,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from assets.demo.customers import CustomerMessage, changes
 from assets.demo.orders import PARTITIONS, OrderMessage, Through, day
 
-TOPIC = "shop.orders"
+ORDERS, CUSTOMERS = "shop.orders", "shop.customers"
 
 _TOPIC_CONFIG = {
     "retention.ms": "-1",  # retention goes by the messages' own timestamps
@@ -27,13 +29,46 @@ _TOPIC_CONFIG = {
 
 def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) -> int:
     """Make the topic and fill it; the number of messages. The manifest appears last: where it is, the topic is whole."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=_TOPIC_CONFIG)]).values():
-        future.result()
+    _create(bootstrap, ORDERS)
     sent = list(day(start, orders))
     offsets = _produce(bootstrap, sent)
-    _write(manifest, sent, offsets)
+    columns = {
+        "kind": pa.array([m.kind for m in sent]).dictionary_encode(),
+        "order_id": pa.array([m.order_id for m in sent], pa.int64()),
+    }
+    _write(manifest, sent, offsets, columns)
     return len(sent)
+
+
+def produce_customers(bootstrap: str, start: datetime, manifest: Path) -> int:
+    """The same for the changes of customers."""
+    _create(bootstrap, CUSTOMERS)
+    sent = list(changes(start))
+    offsets = array("q", [-1]) * len(sent)
+    _send(Producer(_config(bootstrap)), CUSTOMERS, enumerate(sent), offsets)
+    write_customers(manifest, sent, offsets)
+    return len(sent)
+
+
+def write_customers(manifest: Path, sent: Sequence[CustomerMessage], offsets: Sequence[int]) -> None:
+    """What became of each customer's row, and where the message went that tells it."""
+    rows = [m.row for m in sent]
+    columns = {
+        "customer": pa.array([m.customer for m in sent]),
+        "name": pa.array([row and row.name for row in rows], pa.string()),
+        "city": pa.array([row and row.city for row in rows], pa.string()),
+        "born": pa.array([row and row.born for row in rows], pa.int32()).cast(pa.date32()),
+        "credit": pa.array([row and Decimal(row.credit).scaleb(-2) for row in rows], pa.decimal128(12, 2)),
+        "changed_at": pa.array([m.timestamp * 1000 for m in sent], pa.timestamp("us", tz="UTC")),
+        "gone": pa.array([row is None for row in rows]),
+    }
+    _write(manifest, sent, offsets, columns)
+
+
+def _create(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=_TOPIC_CONFIG)]).values():
+        future.result()
 
 
 def _produce(bootstrap: str, sent: Sequence[OrderMessage]) -> array[int]:
@@ -42,7 +77,7 @@ def _produce(bootstrap: str, sent: Sequence[OrderMessage]) -> array[int]:
     offsets = array("q", [-1]) * len(sent)
     for number, (through, stretch) in enumerate(groupby(enumerate(sent), key=lambda numbered: numbered[1].through)):
         if through == "plain":
-            _send(plain, stretch, offsets)
+            _send(plain, ORDERS, stretch, offsets)
         else:
             _transact(Producer({**_config(bootstrap), "transactional.id": f"demo-{number}"}), through, stretch, offsets)
     return offsets
@@ -59,17 +94,17 @@ def _config(bootstrap: str) -> dict[str, str | int | bool]:
 def _transact(producer: Producer, through: Through, stretch: Iterable[tuple[int, OrderMessage]], offsets: array[int]) -> None:
     producer.init_transactions()
     producer.begin_transaction()
-    _send(producer, stretch, offsets)
+    _send(producer, ORDERS, stretch, offsets)
     if through == "commit":
         producer.commit_transaction()
     else:
         producer.abort_transaction()
 
 
-def _send(producer: Producer, stretch: Iterable[tuple[int, OrderMessage]], offsets: array[int]) -> None:
+def _send(producer: Producer, topic: str, stretch: Iterable[tuple[int, OrderMessage | CustomerMessage]], offsets: array[int]) -> None:
     """Until every message of the stretch has its offset; what comes next then lies behind it in the log."""
     for number, m in stretch:
-        producer.produce(TOPIC, m.value, m.key, m.partition, timestamp=m.timestamp, on_delivery=partial(_note, offsets, number))
+        producer.produce(topic, m.value, m.key, m.partition, timestamp=m.timestamp, on_delivery=partial(_note, offsets, number))
         if number % 5000 == 0:
             producer.poll(0)
     producer.flush()
@@ -82,8 +117,8 @@ def _note(offsets: array[int], number: int, error: KafkaError | None, delivered:
     offsets[number] = -1 if offset is None else offset
 
 
-def _write(manifest: Path, sent: Sequence[OrderMessage], offsets: array[int]) -> None:
-    """One line per message: what it was, where it went."""
+def _write(manifest: Path, sent: Sequence[OrderMessage | CustomerMessage], offsets: Sequence[int], columns: dict[str, pa.Array]) -> None:
+    """One line per message: where it went, what it was."""
     if min(offsets) < 0:
         msg = f"{sum(o < 0 for o in offsets)} messages of the demo were not delivered; run it again"
         raise RuntimeError(msg)
@@ -91,8 +126,7 @@ def _write(manifest: Path, sent: Sequence[OrderMessage], offsets: array[int]) ->
         {
             "partition": pa.array([m.partition for m in sent], pa.int32()),
             "offset": pa.array(offsets, pa.int64()),
-            "kind": pa.array([m.kind for m in sent]).dictionary_encode(),
-            "order_id": pa.array([m.order_id for m in sent], pa.int64()),
+            **columns,
         }
     )
     part = manifest.with_suffix(".part")

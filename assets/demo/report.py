@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from assets.demo.check import Verdict
+from assets.demo.fold import Folded
 from ingest.model.receipt import Receipt
 
 
@@ -33,6 +34,18 @@ def _line(r: Receipt, partitions: Sequence[int]) -> list[str]:
     stops = {m.partition: m.offset for m in r.plan.stop.marks}
     ranges = [f"{starts.get(p, 0)}..{stops.get(p, 0)}" for p in partitions]
     return [f"{r.window.start:%m-%d %H:%M}", *ranges, f"{r.counts.read:,}", f"{r.counts.rows:,}", f"{r.counts.dead:,}", f"{r.seconds:.1f}"]
+
+
+def say_customers(console: Console, folded: Folded) -> None:
+    """What became of the customers."""
+    for wrong in folded.wrong:
+        console.print(f"[red]WRONG[/red] {wrong}")
+    if not folded.wrong:
+        console.print(
+            f"[green]Checked against their own fold:[/green] {folded.changes:,} changes, as Debezium tells them, leave "
+            f"{folded.customers:,} customers, and the table holds these, each as it was last.",
+            soft_wrap=True,
+        )
 
 
 def say(console: Console, verdict: Verdict) -> None:

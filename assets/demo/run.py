@@ -9,12 +9,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from rich.console import Console
 
-from assets.demo.backfill import aside, backfill, failure
+from assets.demo.backfill import aside, backfill, drain, failure
 from assets.demo.check import Verdict, check
+from assets.demo.fold import COLUMNS, Folded, check_customers
 from assets.demo.orders import HOURS
 from assets.demo.place import PROJECT, DemoHome, last_full_day
-from assets.demo.produce import produce_day
-from assets.demo.report import say, windows_table
+from assets.demo.produce import produce_customers, produce_day
+from assets.demo.report import say, say_customers, windows_table
 from assets.partitions import key_of
 from ingest.assemble import open_table
 from ingest.errors import SpecError
@@ -26,6 +27,7 @@ from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import in_time
 
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
+CUSTOMERS = PROJECT / "assets" / "defs" / "customers" / "defs.yaml"
 
 _NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array([], pa.int64())})
 
@@ -52,11 +54,13 @@ def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Conso
         broker.start()
     start = last_full_day(datetime.now(UTC)) if fresh else place.start()
     if fresh:
-        with console.status(f"Producing {orders:,} orders ..."):
+        with console.status(f"Producing {orders:,} orders, and customers ..."):
+            changes = produce_customers(broker.bootstrap, start, place.customers)
             sent = produce_day(broker.bootstrap, start, orders, place.manifest)
         console.print(f"Kafka on {broker.bootstrap}: shop.orders, 4 partitions, {sent:,} messages from {start:%Y-%m-%d %H:%M} UTC on")
+        console.print(f"and shop.customers, 4 partitions, {changes:,} changes of a database's rows", soft_wrap=True)
     else:
-        console.print(f"Kafka on {broker.bootstrap}: shop.orders as it was produced before, from {start:%Y-%m-%d %H:%M} UTC on")
+        console.print(f"Kafka on {broker.bootstrap}: both topics as they were produced before, from {start:%Y-%m-%d %H:%M} UTC on")
     place.write_env(broker.bootstrap, start)
     place.enter()
 
@@ -65,16 +69,19 @@ def _ingest(place: DemoHome, console: Console) -> bool:
     """Run the 24 windows through Dagster; a second time, too: that is how one sees that nothing is written."""
     from assets.definitions import defs  # noqa: PLC0415  # reads the environment that was entered just now
 
-    spec = load_spec(SPEC)
-    before = _version(spec)
+    spec, customers = load_spec(SPEC), load_spec(CUSTOMERS)
+    before = _version(spec), _version(customers)
     keys = [key_of(in_time(spec.window), place.start() + timedelta(hours=n)) for n in range(HOURS)]
     with aside(place.log):
-        result = backfill(defs(), spec, keys, console)
-    if not result.success:
-        console.print(f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True)
-        return False
-    if before is not None and before == _version(spec):
-        console.print(f"[green]Every window is committed already; nothing was written[/green] (the Delta table stays at version {before}).")
+        results = [backfill(defs(), spec, keys, console)]
+        results += [drain(defs(), customers)] if results[0].success else []
+    for result in results:
+        if not result.success:
+            console.print(f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True)
+            return False
+    if None not in before and before == (_version(spec), _version(customers)):
+        versions = " and ".join(map(str, before))
+        console.print(f"[green]Every window is committed already; nothing was written[/green] (the tables stay at versions {versions}).")
     return True
 
 
@@ -82,13 +89,16 @@ def _report(place: DemoHome, console: Console) -> bool:
     """The table of windows, the check, and where to look next."""
     spec = load_spec(SPEC)
     receipts, verdict = verdict_on(place, spec)
+    folded = verdict_on_customers(place)
     console.print(windows_table(receipts))
     say(console, verdict)
-    if not verdict.wrong:
+    say_customers(console, folded)
+    if not (verdict.wrong or folded.wrong):
         console.print("Look at it: [bold]make ui[/bold] opens Dagster with this history; [bold]make stop[/bold] ends it.")
         table = _short(spec.sink_path())
         console.print(f"Table: {table}   dead letters: {table}_dead   spec: {_short(str(SPEC))}", soft_wrap=True)
-    return not verdict.wrong
+        console.print(f"Customers: {_short(load_spec(CUSTOMERS).sink_path())}   spec: {_short(str(CUSTOMERS))}", soft_wrap=True)
+    return not (verdict.wrong or folded.wrong)
 
 
 def verdict_on(place: DemoHome, spec: PipelineSpec) -> tuple[list[Receipt], Verdict]:
@@ -98,12 +108,28 @@ def verdict_on(place: DemoHome, spec: PipelineSpec) -> tuple[list[Receipt], Verd
         SpecError: there is nothing to check yet.
     """
     if not place.is_set_up() or not DeltaTable.is_deltatable(spec.sink_path()):
-        raise SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
+        raise _nothing()
     sink, dead_letters = open_table(spec)
     receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
     dead = pa.concat_tables([_NO_DEAD, *(_dead(dead_letters, r) for r in receipts)])
     rows = DeltaTable(spec.sink_path()).to_pyarrow_table(columns=["order_id", "_partition", "_offset"])
     return receipts, check(place.manifest, rows, dead, receipts)
+
+
+def verdict_on_customers(place: DemoHome) -> Folded:
+    """The table of customers as it is now, held against their changes.
+
+    Raises:
+        SpecError: there is nothing to check yet.
+    """
+    path = load_spec(CUSTOMERS).sink_path()
+    if not place.is_set_up() or not DeltaTable.is_deltatable(path):
+        raise _nothing()
+    return check_customers(place.customers, DeltaTable(path).to_pyarrow_table(columns=list(COLUMNS)))
+
+
+def _nothing() -> SpecError:
+    return SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
 
 
 def _dead(store: DeadLetters, receipt: Receipt) -> pa.Table:

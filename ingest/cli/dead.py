@@ -1,4 +1,4 @@
-"""`dead`: what was refused, why, and how it becomes rows after all. Loaded only when a command runs."""
+"""`dead show` and `dead export`: what was refused, and why. Loaded only when a command runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> Non
     letters, more = found[:limit], len(found) > limit
     lines = [Text("There are more, which are not shown (--limit)")] if more else []
     lines += render.refused_lines(refused, path, above=asked.window is not None)
-    table = render.dead_table(letters, payload=asked.payload) if letters else Text(_none(asked))
+    table = render.dead_table(letters, payload=asked.payload) if letters else Text(no_dead(asked))
     output.show(ShownDead(spec.id, letters, more, _attempts(refused)), table, *lines)
 
 
@@ -106,7 +106,7 @@ def _asked_for(spec: PipelineSpec, asked: DeadRequest) -> tuple[dict[str, str], 
             if attempt is None and receipt is not None and asked.chosen.may_be_in(receipt):
                 attempt = receipt.attempt
             for batch in letters_of(store, window, attempt) if attempt is not None else ():
-                yield window, asked.chosen.among(batch)
+                yield window, batch.filter(pa.array(asked.chosen.mask(batch)))
 
     return refused, batches()
 
@@ -115,7 +115,8 @@ def _attempts(refused: dict[str, str]) -> list[RefusedAttempt]:
     return [RefusedAttempt(*one) for one in sorted(refused.items())]
 
 
-def _none(asked: DeadRequest) -> str:
+def no_dead(asked: DeadRequest) -> str:
+    """What is said where there are none."""
     kind = "".join(f" {name} {value}" for name, value in (("of stage", asked.chosen.stage), ("with reason", asked.chosen.reason)) if value)
     of = "" if asked.attempt is None else f" of attempt {asked.attempt}"
     return f"There are no dead letters{kind}{of}{'' if asked.window is None else f' in {asked.window}'}."

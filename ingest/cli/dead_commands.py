@@ -67,3 +67,34 @@ def dead_export(
         from ingest.operate.dead_letters import Chosen
 
         export_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), out)
+
+
+@dead_app.command("replay")
+def dead_replay(
+    spec: Spec,
+    window: SomeWindows = None,
+    stage: OfStage = None,
+    reason: WithReason = None,
+    edit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A Python file whose function edit(message) repairs each message, or returns None.", show_default=False
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be mended.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Mend: take dead letters of committed windows through today's schema again, exactly once, into their own windows.
+
+    What is refused again stays as it was. A window that isn't committed is run, not mended.
+    """
+    if window is None and reason is None and stage is None:
+        raise typer.BadParameter("name --window, --reason or --stage")
+    with telling(json=json, debug=debug) as output:
+        refuse_absent(spec)
+        from ingest.cli.dead import DeadRequest
+        from ingest.cli.mending import replay_dead
+        from ingest.operate.dead_letters import Chosen
+
+        replay_dead(output, spec, DeadRequest(window, Chosen(stage, reason), None, payload=False), edit, dry_run=dry_run)

@@ -122,7 +122,9 @@ def run(
 def replay(
     spec: Spec,
     window: WindowText,
-    accept_fewer: Annotated[bool, typer.Option("--accept-fewer", help="Replace although messages are gone since.")] = False,
+    accept_fewer: Annotated[
+        bool, typer.Option("--accept-fewer", help="Replace although messages are gone since, or were edited to mend them.")
+    ] = False,
     request: RequestText = None,
     connect: Connect = None,
     token_file: TokenFile = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from rich.table import Table
@@ -21,6 +21,9 @@ from ingest.operate.lag import Lag
 from ingest.operate.peek import PRINTED
 from ingest.run.publish import Published
 from ingest.windows.tiling import between
+
+if TYPE_CHECKING:
+    from ingest.operate.mend import Mended
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
@@ -115,14 +118,15 @@ def window_table(committed: Sequence[Committed]) -> Table:
     """One line per committed window."""
     receipts = [one.receipt for one in committed]
     table = Table("window", "offsets")
-    counted, partial = _counted(receipts), any(r.partial for r in receipts)
-    for name in (*counted, "generation", "version"):
+    counted, partial, mended = _counted(receipts), any(r.partial for r in receipts), ("mended",) if any(r.mending for r in receipts) else ()
+    for name in (*counted, *mended, "generation", "version"):
         table.add_column(name, justify="right")
     for name in ("committed from", *(("partial",) if partial else ())):
         table.add_column(name)
     several = _several(receipts)
     for one, r in zip(committed, receipts, strict=True):
-        numbers = (*(_number(r.counts, name) for name in counted), f"{r.generation:,}", _version(one))
+        mendings = (f"{r.mending.messages:,}" if r.mending else "0",) if mended else ()
+        numbers = (*(_number(r.counts, name) for name in counted), *mendings, f"{r.generation:,}", _version(one))
         lost = ("\n".join(r.partial),) if partial else ()
         table.add_row(r.window.key, offsets(r.plan, several), *numbers, instant(r.staged_at.replace(microsecond=0)), *lost)
     return table
@@ -198,6 +202,29 @@ def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
         cells = (d.window, place, d.stage, d.reason, d.detail or "", *((_shown(d.key), _shown(d.value)) if payload else ()))
         table.add_row(*(Text(cell) for cell in cells))
     return table
+
+
+def mended_table(mended: Sequence[Mended]) -> Table:
+    """One line per window whose dead letters were taken through today's schema."""
+    table = Table("window")
+    for name in ("open before", "tried", "mended", "edited", "rows", "open now", "generation"):
+        table.add_column(name, justify="right")
+    for m in mended:
+        numbers = (m.open, m.tried, m.messages, m.edited, m.rows, m.open - m.messages, m.committed.receipt.generation)
+        table.add_row(m.window, *(f"{n:,}" for n in numbers))
+    return table
+
+
+def still_refused(mended: Iterable[Mended]) -> list[Text]:
+    """What is wrong today with the messages that stay dead letters though they were tried, each stage of each window a line."""
+    return [
+        Text(
+            f"{m.window}: {one.count} refused again at stage {one.stage}: {'; '.join(f'{what} ({n})' for what, n in one.kinds)}",
+            style="yellow",
+        )
+        for m in mended
+        for one in m.refused
+    ]
 
 
 def refused_lines(refused: Mapping[str, str], spec: Path, *, above: bool) -> list[Text]:

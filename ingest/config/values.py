@@ -265,3 +265,8 @@ def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A section as it was written; an empty one where it is missing or is none."""
     section = attributes.get(name)
     return section if isinstance(section, Mapping) else {}
+
+
+def names_in(written: object) -> list[str]:
+    """The names in a list as it was written; what else is wrong with it, its own type says."""
+    return [name for name in written if isinstance(name, str)] if isinstance(written, list | tuple) else []

@@ -24,6 +24,7 @@ FORMATS = {
     "string": "ingest.decode.plain.kind:STRING",
     "raw": "ingest.decode.plain.kind:RAW",
     "debezium-json": "ingest.decode.cdc.kind:DEBEZIUM_JSON",
+    "debezium-avro": "ingest.decode.cdc.kind:DEBEZIUM_AVRO",
     "canal-json": "ingest.decode.cdc.kind:CANAL_JSON",
     "maxwell-json": "ingest.decode.cdc.kind:MAXWELL_JSON",
 }

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ingest.config.document import Place
 from ingest.config.kinds import OfItsKind
-from ingest.config.values import Section, Text, Values
+from ingest.config.values import Section, Text, Values, names_in
 from ingest.schema.part import Part
 
 if TYPE_CHECKING:
@@ -59,11 +59,6 @@ class KeySection(Section):
             without = [name for name in fields if not name.startswith(prefix) or name == prefix]
             if without:
                 yield ("fields",), f"{', '.join(without)}: every name must begin with fields_prefix, {prefix}, and go on behind it"
-
-
-def names_in(written: object) -> list[str]:
-    """The names in a list as it was written; what else is wrong with it, its own type says."""
-    return [name for name in written if isinstance(name, str)] if isinstance(written, list | tuple) else []
 
 
 S_contra = TypeVar("S_contra", bound=KeySection, contravariant=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
-from ingest.config.values import LeftOut, Section, Text, Values, Written, section_of
-from ingest.decode.keys import OptionalKey, names_in
+from ingest.config.values import LeftOut, Section, Text, Values, Written, names_in, section_of
+from ingest.decode.keys import OptionalKey
 from ingest.schema.part import Part
 
 if TYPE_CHECKING:

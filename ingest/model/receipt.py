@@ -25,6 +25,31 @@ class Checksums(msgspec.Struct, frozen=True):
     dead: Checksum = "0" * 16
 
 
+class Graves(msgspec.Struct, frozen=True):
+    """Which keys a window's last changes took out of the table: a file of the sink's, by its place, its SHA-256, and how many they are.
+
+    An older window that is committed later must not bring them back.
+    """
+
+    path: str
+    sha256: str
+    keys: int
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """What the commits of a window did to a table with a primary key, those of all its generations together.
+
+    The rows of the table are the sum over its windows of rows added less rows removed, and so is their checksum (every column but the
+    bucket's), modulo 2**64. `graves` are those of this generation; None if it took nothing out, or rows that are taken out are marked.
+    """
+
+    rows_added: int = 0
+    rows_removed: int = 0
+    added: Checksum = "0" * 16
+    removed: Checksum = "0" * 16
+    graves: Graves | None = None
+
+
 class _OfAnyForm:
     """How counts of rows and filtered messages are read, whether their receipt's form has them or not."""
 
@@ -143,11 +168,26 @@ class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
         )
 
 
+class Mending(msgspec.Struct, frozen=True):
+    """What a generation that mends says of itself: the rows of the one before stay, and rows of its dead letters are added.
+
+    `of`: the attempt that it stands on, whose open dead letters it took. `read_by`: the attempt that read the log, whose dead letters are
+    all that was refused then. Since that, `messages` of them were mended, by this generation and those before it; `edited` of these are
+    not as they are in the log.
+    """
+
+    of: str
+    read_by: str
+    messages: int
+    edited: int = 0
+
+
 class Receipt(msgspec.Struct, frozen=True):
     """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
 
     `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window. `version`: the receipt's form
-    (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again.
+    (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again. `merged` is filled
+    in by the sink, which alone knows what its table held; unset where rows are only appended. `mending_`: only of a generation that mends.
     """
 
     plan: Plan
@@ -166,6 +206,8 @@ class Receipt(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
     version: int | msgspec.UnsetType = msgspec.UNSET
+    merged: Merged | msgspec.UnsetType = msgspec.UNSET
+    mending_: Mending | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="mending")
 
     def __post_init__(self) -> None:
         """The digest is the plan's."""
@@ -177,6 +219,11 @@ class Receipt(msgspec.Struct, frozen=True):
     def window(self) -> Window:
         """The window it is of."""
         return self.plan.window
+
+    @property
+    def mending(self) -> Mending | None:
+        """What it mends; None of a generation that was read from the log."""
+        return self.mending_ if isinstance(self.mending_, Mending) else None
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +16,8 @@ from ingest.model.window import Window
 from ingest.operate.files import iso_instant, text_or_base64
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.sink import Sink
+from ingest.schema.messages import MESSAGES
+from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 
 
@@ -47,12 +51,13 @@ class Chosen(msgspec.Struct, frozen=True):
             self.reason is None or any(self.reason == reason for s in receipt.splits for reason, _ in s.reasons)
         )
 
-    def among(self, letters: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of a batch."""
+    def mask(self, letters: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which of a batch they are."""
+        chosen = np.ones(letters.num_rows, bool)
         for column, wanted in (("stage", self.stage), ("reason", self.reason)):
             if wanted is not None:
-                letters = letters.filter(pc.equal(letters[column].cast(pa.string()), wanted))
-        return letters
+                chosen &= pc.equal(letters[column], wanted).to_numpy(zero_copy_only=False)
+        return chosen
 
 
 def letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.RecordBatch]:
@@ -72,6 +77,17 @@ def _as_now(letters: pa.RecordBatch) -> pa.RecordBatch:
     there = set(letters.schema.names)
     columns = [letters[f.name].cast(f.type) if f.name in there else pa.nulls(letters.num_rows, f.type) for f in DEAD_FILE]
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_FILE)
+
+
+def messages_of(letters: pa.RecordBatch) -> pa.RecordBatch:
+    """Dead letters as the messages that they are. A timestamp that no table can hold was null already."""
+    names = {f"{DEFAULT[name]}": name for name in ("topic", "partition", "offset", "timestamp")}
+    columns = {names.get(name, name): column for name, column in zip(letters.schema.names, letters.columns, strict=True)}
+    return pa.RecordBatch.from_arrays([_as(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES)
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
 
 
 def documents(letters: pa.RecordBatch) -> list[dict[str, Any]]:

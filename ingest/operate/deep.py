@@ -22,6 +22,7 @@ from ingest.schema.checksum import row_hashes, text
 from ingest.schema.metadata import DEFAULT
 
 Kind = Literal["rows", "dead letters"]
+KINDS: tuple[Kind, ...] = ("rows", "dead letters")
 
 
 class Summed(msgspec.Struct, frozen=True):
@@ -33,10 +34,13 @@ class Summed(msgspec.Struct, frozen=True):
 
 
 def compare_contents(receipts: Sequence[Receipt], audit: Audit, dead_letters: DeadLetters) -> list[Finding]:
-    """Each window's rows and dead letters against its receipt, split by split; one window, and of it one batch, at a time."""
+    """Each window's rows and dead letters against its receipt, split by split; one window, and of it one batch, at a time.
+
+    Of a table whose rows replace each other the dead letters alone: its rows are no single window's.
+    """
     findings = []
     for receipt in receipts:
-        for kind in ("rows", "dead letters"):
+        for kind in KINDS if audit.keyed is None else KINDS[1:]:
             findings += _compared(receipt, kind, audit, dead_letters)
     old = sum(any(not isinstance(s.checksums, Checksums) for s in r.splits) for r in receipts)
     if old:
@@ -83,7 +87,7 @@ def summed(
     Raises:
         RefusedError: a batch has no such columns, or holds types that no table of windrow has.
     """
-    places = _Places(splits)
+    places = Places(splits)
     sums, counts = np.zeros(len(splits) + 1, np.uint64), np.zeros(len(splits) + 1, np.int64)
     for batch in batches:
         try:
@@ -100,11 +104,11 @@ def summed(
     return Summed(tuple(counts[:-1].tolist()), tuple(text(int(s)) for s in sums[:-1]), int(counts[-1]))
 
 
-class _Places:
-    """Which split holds an offset of a topic-partition."""
+class Places:
+    """Which split holds an offset of a topic-partition. `nowhere`: the number that stands for none."""
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
-        self._nowhere = len(splits)
+        self.nowhere = len(splits)
         held: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
         for place, split in enumerate(splits):
             held[split.topic, split.partition].append((split.start, split.stop, place))
@@ -115,7 +119,7 @@ class _Places:
         topics = topic.cast(pa.string()).dictionary_encode()
         codes = topics.indices.cast(pa.int64()).fill_null(-1).to_numpy()
         partitions, offsets = (column.cast(pa.int64()).fill_null(-1).to_numpy() for column in (partition, offset))
-        places = np.full(len(codes), self._nowhere)
+        places = np.full(len(codes), self.nowhere)
         pairs = np.stack([codes, partitions], axis=1)
         for code, number in np.unique(pairs, axis=0).tolist():
             ranges = None if code < 0 else self._ranges.get((topics.dictionary[code].as_py(), number))

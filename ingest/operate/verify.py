@@ -17,11 +17,12 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model.boundary import Boundary, TopicPartition
 from ingest.model.label import Label, label_text
 from ingest.model.plan import Plan, Split, covered
-from ingest.model.receipt import Committed, Receipt
+from ingest.model.receipt import Committed, Merged, Receipt
 from ingest.model.source import OnRemoved
 from ingest.operate.copies import against_ledger
 from ingest.operate.deep import compare_contents
 from ingest.operate.findings import About, Finding
+from ingest.operate.merged import compare_merged
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.dead_letters import DeadLetters
@@ -58,7 +59,7 @@ def verify(
     """All comparisons of one pipeline. What can't be reached is a finding, so that the rest is still told.
 
     `on_removed`: what the source says of topics that are gone; "drop" makes them information. `deep`: whether all rows and dead letters
-    are to be read back and compared value by value. Of a table in which rows replace each other only the receipts are compared.
+    are to be read back and compared value by value. A table in which rows replace each other is held against the sum over its receipts.
     """
     audit = sink.audit()
     try:
@@ -71,13 +72,21 @@ def verify(
     findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
     findings += [*compare_receipts(receipts), *tiles(receipts, unread)]
     findings += _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
-    if sink.promises.mode == "append":
+    if audit.keyed is None:
         findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()))
         findings += _each("table", receipts, lambda r: compare_rows(r, audit.rows_held(r.window)))
+    else:
+        findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
     findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt)))
-    findings += compare_contents(receipts, audit, dead_letters) if deep and sink.promises.mode == "append" else []
+    findings += compare_contents(receipts, audit, dead_letters) if deep else []
     findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
-    return Verified(len(receipts), sum(r.counts.rows for r in receipts), tuple(findings))
+    return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
+
+
+def _rows(receipt: Receipt) -> int:
+    """How many rows more the table has by a window: fewer, where it took more out."""
+    merged = receipt.merged
+    return merged.rows_added - merged.rows_removed if isinstance(merged, Merged) else receipt.counts.rows
 
 
 def _reached(about: About, look: Callable[[], list[Finding]], window: str | None = None) -> list[Finding]:

@@ -24,7 +24,7 @@ class Promises(msgspec.Struct, frozen=True):
 
     `atomic`: a window becomes visible as a whole, or split by split, the receipt last. `replaces`: another generation can take a committed
     window's place. `mode`: each row that is committed stays a row of the table (append), or rows of one key replace each other (upsert):
-    then the table's rows can't be held against the counts of its receipts.
+    then changes are staged (`ingest.schema.changes`), and the receipt says what they did to the table (`Receipt.merged`).
     """
 
     atomic: Literal["window", "split"] = "window"
@@ -36,7 +36,7 @@ class Stager(Protocol):
     """Writes what one attempt at one split brings, under names that no other attempt uses. Nothing becomes visible. Used on executors."""
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """Stage rows beside the messages that they came from, equal in length and order.
+        """Stage rows beside the messages that they came from, equal in length and order; values may lie in a dictionary.
 
         Raises:
             BugError: they are not the columns that were agreed, or don't fit them.
@@ -93,6 +93,23 @@ class RowsHeld(msgspec.Struct, frozen=True, order=True):
     highest: int
 
 
+class KeyedAudit(Protocol):
+    """What verification asks besides of a table whose rows replace each other."""
+
+    def rows(self) -> int:
+        """How many rows the table holds, by its own word."""
+
+    def every(self) -> Iterator[pa.RecordBatch]:
+        """All rows of the table, in batches of bounded size, each with all of its columns but the bucket's."""
+
+    def refuse_lost_graves(self, receipt: Receipt) -> None:
+        """Look whether what a committed window took out can still be told.
+
+        Raises:
+            DamagedError: it can't; says what is missing, and what to do.
+        """
+
+
 class Audit(Protocol):
     """The questions that verification puts to a sink. Each is answered from the table as it is now; only `restore` writes.
 
@@ -102,6 +119,10 @@ class Audit(Protocol):
     @property
     def metadata(self) -> Mapping[str, str]:
         """What the table calls its metadata columns, by their names in `ingest.schema.metadata`."""
+
+    @property
+    def keyed(self) -> KeyedAudit | None:
+        """Where rows replace each other: what is asked instead of `windows`, `rows_held` and `contents`. None for all other tables."""
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """Every committed window, also where its receipt can't be read. Reads anew what this process has read before."""
@@ -198,6 +219,8 @@ class Sink(Protocol):
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """Make rows and receipt visible in one atomic operation, replacing an older generation of the same window.
+
+        Where the receipt is of a mending, the rows of the generation before stay, and these are added to them.
 
         Looks at the table afresh, decides on what it saw (`ingest.sinks.decision`), commits on exactly that, and begins again if another
         commit came first.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.errors import AccountingError, DataLossError, DeadLetterLimitError
+from ingest.errors import AccountingError, DataLossError, DeadLetterLimitError, RefusedError
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import label_text
 from ingest.model.plan import Plan, Split
@@ -186,6 +186,19 @@ def _refuse_beyond(window: Window, found: _Refused, limits: StageLimits | Limits
         f"Window {window.key}: {found.dead} of {found.read} refused{found.which}: {told}.{first} That is more than {limit} allows", "check",
         f"No row was committed. Look at them ({way_to_see}), mend the schema or the producer, or raise the limit, and run it again.",
     )  # fmt: skip
+
+
+def refuse_undoing(before: Receipt) -> None:
+    """A replacement reads the log, where what an edit mended stands as it was.
+
+    Raises:
+        RefusedError: the window holds such messages.
+    """
+    edited = 0 if before.mending is None else before.mending.edited
+    if edited:
+        what = f"Window {before.window.key} holds {edited} messages that were edited to mend them, and the topic has them unedited"
+        do = "Nothing was replaced. Replay with --accept-fewer makes them dead letters again, as far as they are refused; mend them then."
+        raise RefusedError(what, "plan", do)
 
 
 def refuse_fewer(now: Receipt, before: Receipt) -> None:

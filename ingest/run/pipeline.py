@@ -32,7 +32,16 @@ from ingest.model.window import Window
 from ingest.plan.splits import make_plan
 from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown
-from ingest.run.accounting import held_back, losses, refuse_fewer, refuse_too_many_dead, refuse_unequal, unexplained, unwitnessed
+from ingest.run.accounting import (
+    held_back,
+    losses,
+    refuse_fewer,
+    refuse_too_many_dead,
+    refuse_undoing,
+    refuse_unequal,
+    unexplained,
+    unwitnessed,
+)
 from ingest.run.attempts import TOGETHER, Attempt, Read, jobs, one_task
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
@@ -115,6 +124,8 @@ def _begin(
     generations = {window: _generation(pipeline, window, request, found[window]) for window in windows}
     committed = {w: there for w, there in found.items() if there is not None and there.receipt.generation >= generations[w]}
     wanted = [window for window in windows if window not in committed]
+    for before in filter(None, (found[window] for window in wanted if not request.accept_fewer)):
+        refuse_undoing(before.receipt)
     if not wanted:
         return committed, []
     pipeline.sink.prepare(pipeline.binding())
@@ -168,7 +179,7 @@ def _until_refused(results: Iterator[Staged]) -> tuple[list[Staged], WindrowErro
 def _finish(pipeline: Pipeline, read: Read, request: Request) -> Result:
     receipt = _receipt(read, request)
     _check(read, receipt, request)
-    return _commit(pipeline, receipt, read.staged)
+    return commit(pipeline, receipt, read.staged)
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
@@ -308,15 +319,16 @@ def _receipt(read: Read, request: Request) -> Receipt:
         plan=plan, digest=plan.digest, generation=attempt.generation, attempt=attempt.id, request=request.id,
         ledger=pipeline.ledger.identity(), grid=pipeline.spec.window.grid, counts=Counts.total(splits), splits=splits,
         schema=pipeline.columns().described(),
-        code=f"windrow {_version()}", staged_at=pipeline.now(), seconds=round(read.seconds, 3),
+        code=written_by(), staged_at=pipeline.now(), seconds=round(read.seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
         partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan), version=RECEIPT_VERSION,
     )  # fmt: skip
 
 
 @cache
-def _version() -> str:
-    return version("windrow")
+def written_by() -> str:
+    """What a receipt says of the code that made it."""
+    return f"windrow {version('windrow')}"
 
 
 def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
@@ -358,7 +370,13 @@ def _check(read: Read, receipt: Receipt, request: Request) -> None:
     refuse_too_many_dead(receipt.window, staged, pipeline.spec.limits, way)
 
 
-def _commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:
+def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Result:
+    """The last step: rows and receipt in one commit, then the copy for the ledger, and what a consumer group is told.
+
+    Raises:
+        OutcomeUnknownError: it was sent and can't be told to have arrived.
+        RefusedError: as `ports.sink.Sink.commit`.
+    """
     outcome = pipeline.sink.commit(receipt, staged)
     if isinstance(outcome, Unknown):
         raise OutcomeUnknownError(

@@ -27,7 +27,7 @@ from ingest.ports.sink import Stager, StagerFactory
 from ingest.ports.transform import Transform
 from ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
 from ingest.schema.changes import changes, only_rows
-from ingest.schema.messages import in_calendar
+from ingest.schema.messages import for_rows, in_calendar
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decode
         _stage_changes(rows, messages, decoded)
     elif decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
-        rows.add(decoded.rows, messages if one_each else messages.take(decoded.row_index))
+        rows.add(decoded.rows, messages if one_each else for_rows(messages, decoded.row_index))
     if len(decoded.dead_index):
         reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
         dead.add(reasons, messages.take(decoded.dead_index))
@@ -104,7 +104,7 @@ def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -
     else:
         changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
     if changed.num_rows:
-        stager.add(changed, messages.take(index))
+        stager.add(changed, for_rows(messages, index))
 
 
 @dataclass

@@ -29,6 +29,15 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999Z. Integers: pyarrow would load pandas to make scalars of its own at import."""
 
 
+def for_rows(messages: pa.RecordBatch, index: pa.Int64Array) -> pa.RecordBatch:
+    """The message that each row came from, for what stands beside rows. A value that became many rows is there once, in a dictionary."""
+    value = messages.schema.get_field_index("value")
+    columns = [
+        pa.DictionaryArray.from_arrays(index, column) if i == value else column.take(index) for i, column in enumerate(messages.columns)
+    ]
+    return pa.RecordBatch.from_arrays(columns, messages.schema.names)
+
+
 def in_calendar(stamps: pa.Array) -> pa.Array:
     """Which timestamps (ms) a datetime and a table can hold, the years 1 to 9999: Kafka takes any 64-bit one. Null where there is none."""
     millis = stamps.cast(pa.int64())

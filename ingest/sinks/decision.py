@@ -63,7 +63,7 @@ def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
         committed: the newest generation of its window that the table holds.
 
     Raises:
-        RefusedError: if the window is there under another plan, or generations were left out.
+        RefusedError: if the window is there under another plan, or generations were left out; or what is to be mended isn't there.
     """
     key, proposed = receipt.window.key, receipt.generation
     if committed is None:
@@ -84,6 +84,9 @@ def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
     if newest.generation + 1 < proposed:
         what = f"window {key}: the table holds generation {newest.generation}, so the next one is {newest.generation + 1}, not {proposed}"
         raise RefusedError(what, "commit", "Run the replay again: it looks first.")
+    if receipt.mending is not None and receipt.mending.of != newest.attempt:
+        what = f"window {key}: what was to be mended is attempt {receipt.mending.of}, and the table holds {newest.attempt}"
+        raise RefusedError(what, "commit", "Was the table replaced meanwhile? Mend the window again: it looks first.")
     return None
 
 

@@ -144,6 +144,10 @@ class InlineAudit:
         """See `ports.sink.Audit.metadata`."""
         return self._sink.metadata
 
+    @property
+    def keyed(self) -> None:
+        """See `ports.sink.Audit.keyed`: none of these has a primary key."""
+
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """See `ports.sink.Audit.receipts`."""
         return iter(self._sink.receipts())

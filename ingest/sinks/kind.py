@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ingest.ports.dead_letters import DeadLetters
     from ingest.ports.sink import Sink
+    from ingest.schema.primary_key import PrimaryKey
 
 Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
 """The columns of a table's rows without windrow's own; or what loads them, called at the first write: a look needs none."""
@@ -22,6 +23,11 @@ class SinkSection(Section):
     """The `sink` section of a spec. Each kind has a model of its own, with its options."""
 
     kind: str
+
+    @property
+    def key(self) -> PrimaryKey | None:
+        """By which rows of the table replace each other; None where they are only appended, which is all that some kinds can."""
+        return None
 
     def place(self, folder: Path) -> str:
         """Where the table is, for people; `folder` is the spec's own."""

@@ -22,7 +22,7 @@ _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "header-list": lambda m: m["headers"],
     "leader-epoch": lambda m: m["leader_epoch"],
     "key": lambda m: m["key"],
-    "value-size": lambda m: pc.binary_length(m["value"]),
+    "value-size": lambda m: _sizes(m["value"]),
 }
 
 
@@ -52,6 +52,12 @@ def _ordinals(offsets: pa.Array) -> pa.Int32Array:
     first = np.flatnonzero(np.diff(found, prepend=found[:1] - 1))
     counts = np.diff(first, append=len(found))
     return pa.array(np.arange(len(found)) - np.repeat(first, counts), pa.int32())
+
+
+def _sizes(values: pa.Array) -> pa.Array:
+    """The lengths of values, which may lie in a dictionary (`ingest.schema.messages.for_rows`)."""
+    whole = isinstance(values, pa.DictionaryArray)
+    return pc.binary_length(values.dictionary).take(values.indices) if whole else pc.binary_length(values)
 
 
 def _timestamps(stamps: pa.Array) -> pa.Array:

@@ -13,7 +13,20 @@ from pydantic.json_schema import SkipJsonSchema
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
-from ingest.config.values import CountOrZero, LeftOut, Section, Share, Values, Written, as_instant, off_grid, place, section_of, sentence
+from ingest.config.values import (
+    CountOrZero,
+    LeftOut,
+    Section,
+    Share,
+    Values,
+    Written,
+    as_instant,
+    names_in,
+    off_grid,
+    place,
+    section_of,
+    sentence,
+)  # fmt: skip
 from ingest.decode.formats import ASKING, DecodeSection, asks_registry
 from ingest.errors import GridError, SpecError
 from ingest.registry.client import Registry
@@ -126,6 +139,7 @@ class PipelineSpec(Section):
             yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
         yield from _registry_mistakes(source, section_of(written, "decode"), written.get("named_cluster"))
         yield from _start_mistakes(str(written.get("id")), window)
+        yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
 
     @property
     def cluster(self) -> ClusterSpec:
@@ -161,6 +175,17 @@ class PipelineSpec(Section):
             return absolute(self.state or os.environ.get("WINDROW_STATE") or str(own), self.folder)
         except ValueError as error:
             raise SpecError(f"WINDROW_STATE {error}", "spec", "Mend the environment variable, or set state in the spec.") from None
+
+
+def _delete_mistakes(sink: Mapping[str, Any], decode: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Where a message without a value deletes, nothing else can be said of it; and what deletes has no headers to go by."""
+    key = names_in(sink.get("primary_key"))
+    of_headers = [name for name in key if name in section_of(decode, "headers")]
+    if of_headers:
+        yield ("sink", "primary_key"), f"{', '.join(of_headers)}: comes from a header; a key comes from the message's key or its value"
+    of_key = set(key) <= set(names_in(section_of(decode, "key").get("fields")))
+    if key and of_key and sink.get("version") is None and "on_null" in decode:
+        yield ("decode", "on_null"), "can't be said where decode.key has all of sink.primary_key: a message without a value deletes its row"
 
 
 def _registry_mistakes(source: Mapping[str, Any], decode: Mapping[str, Any], cluster: object) -> Iterator[tuple[Place, str]]:

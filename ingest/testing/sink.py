@@ -85,7 +85,8 @@ class MemorySink(InlineSink):
             if committed is not None:
                 return AlreadyDone(committed)
             done = Committed(receipt, state.version + 1)
-            rows = state.rows | {receipt.window.key: tuple(t for s in staged for t in tables(s.rows))}
+            stays = () if receipt.mending is None else state.rows.get(receipt.window.key, ())
+            rows = state.rows | {receipt.window.key: (*stays, *(t for s in staged for t in tables(s.rows)))}
             new = _State(state.version + 1, state.binding, rows, state.committed | {receipt.window: done})
             crash_point("commit.before")
             fault = self._swap(state, new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,16 +17,23 @@ import pyarrow as pa
 import pytest
 
 from assets.demo.check import check
+from assets.demo.customers import CHANGES, THERE_BEFORE, CustomerMessage, changes
+from assets.demo.fold import COLUMNS, check_customers
 from assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
 from assets.demo.place import DemoHome, last_full_day
 from assets.demo.poison import POISON
 from assets.demo.processes import end, note, noted
+from assets.demo.produce import write_customers
+from ingest.decode.formats import make_decoder
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.schema.messages import MESSAGES
+from ingest.spec.load import load_spec
 from ingest.transform.validate import Validate
+from tests.contracts.values import valued
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 ORDERS = Path(__file__).parents[2] / "assets" / "defs" / "orders"
+CUSTOMERS = ORDERS.parent / "customers" / "defs.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +125,49 @@ def test_the_check_names_what_is_wrong(manifest: Path, rows: pa.Table, dead: pa.
     assert any(text.startswith(complaint) for text in check(manifest, rows, dead, []).wrong)
 
 
+@pytest.fixture(scope="module")
+def changed() -> list[CustomerMessage]:
+    return list(changes(START))
+
+
+def test_the_changes_are_of_every_kind(changed: list[CustomerMessage]) -> None:
+    """A snapshot, then inserts, updates, deletions with their tombstones; each customer in one partition; the same each time."""
+    ops = Counter(None if m.value is None else json.loads(m.value)["op"] for m in changed)
+    assert ops["r"] == THERE_BEFORE
+    assert min(ops["c"], ops["u"], ops["d"]) > CHANGES // 20
+    assert ops[None] == ops["d"]
+    assert len({(m.customer, m.partition) for m in changed}) == len({m.customer for m in changed})
+    assert {m.partition for m in changed} == set(range(PARTITIONS))
+    assert list(changes(START)) == changed
+
+
+def test_the_table_of_customers_is_their_fold(changed: list[CustomerMessage], tmp_path: Path) -> None:
+    """What the pipeline's decoder makes of all changes leaves, one after the other, just what the check expects; no message is refused."""
+    spec = load_spec(CUSTOMERS)
+    assert spec.sink.key is not None
+    found = make_decoder(spec.decode, spec.folder, spec.sink.key.deletes).open()(valued([m.value for m in changed]))
+    assert (len(found.dead_index), found.dropped) == (0, sum(m.value is None for m in changed))
+    assert found.deletes is not None
+    table: dict[str, dict[str, object]] = {}
+    steps = [(index, 0, key) for index, key in zip(found.deletes.index.to_pylist(), found.deletes.keys.to_pylist(), strict=True)]
+    steps += [(index, 1, row) for index, row in zip(found.row_index.to_pylist(), found.rows.to_pylist(), strict=True)]
+    for _, there, row in sorted(steps, key=lambda step: step[:2]):
+        table.pop(row["customer"], None)
+        table.update({row["customer"]: row} if there else {})
+    manifest = tmp_path / "customers.parquet"
+    write_customers(manifest, changed, list(range(len(changed))))
+    rows = pa.Table.from_pylist(list(table.values()), schema=found.rows.schema).select(COLUMNS)
+    verdict = check_customers(manifest, rows)
+    assert (verdict.changes, verdict.customers, verdict.wrong) == (len(changed), rows.num_rows, ())
+    other = rows.set_column(1, rows.field("name"), [["Nobody", *rows["name"].to_pylist()[1:]]])
+    for wrong, complaint in (
+        (rows.slice(1), "1 customers are lost, or not as they were last"), (other, "1 customers are lost, or not as they were last"),
+        (pa.concat_tables([rows, rows.slice(0, 1)]), "1 customers are there more than once"),
+        (pa.concat_tables([rows, other.slice(0, 1)]), "1 customers are there that should not be"),
+    ):  # fmt: skip
+        assert any(said.startswith(complaint) for said in check_customers(manifest, wrong).wrong), complaint
+
+
 @pytest.mark.parametrize(
     ("now", "start"),
     [("2026-01-06T12:30:00+00:00", "2026-01-05T12:00:00+00:00"), ("2026-01-06T12:01:00+00:00", "2026-01-05T11:00:00+00:00")],
@@ -152,6 +203,7 @@ def test_an_interrupted_set_up_is_begun_anew(tmp_path: Path) -> None:
     """Without the manifest, which is written last, nothing of an earlier set-up is taken for whole."""
     place = DemoHome(tmp_path)
     place.kafka.mkdir(parents=True)
+    place.customers.touch()
     place.write_env("127.0.0.1:1", START)
     assert not place.is_set_up()
     place.clear()

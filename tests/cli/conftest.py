@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ingest.assemble import assemble, assemble_to_look
-from ingest.cli import doctor, looking, running, showing
+from ingest.cli import doctor, looking, mending, running, showing
 from ingest.cli.main import app
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
@@ -120,7 +120,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made.produce(0, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
     made.produce(1, *(b'{"id": %d}' % i for i in range(4)), b"secret-poison")
     made.produce(3, b'{"id": 9}', b'{"id": 9}')
-    for module in (doctor, running):
+    for module in (doctor, mending, running):
         monkeypatch.setattr(module, "assemble", made.assemble)
     for module in (looking, running, showing):
         monkeypatch.setattr(module, "assemble_to_look", made.assemble_to_look)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from ingest.sinks.columns import DEAD_LETTERS
 from tests.cli.conftest import Stage, hour
@@ -17,7 +18,7 @@ RANGE = f"{hour(0)}/{hour(6)}"
 @pytest.fixture
 def refused(stage: Stage) -> Stage:
     """Six committed hours: two with a message that is no JSON, one with two of other types."""
-    stage.produce(5, b'{"id": 1}', b'{"id": "one"}', b'{"id": 2}', b'{"id": 1.5}')
+    stage.produce(5, b'{"id": 1}', b'{"id": "7"}', b'{"id": 2}', b'{"id": 1.5}')
     stage.json("run", stage.spec, "--window", RANGE)
     return stage
 
@@ -108,3 +109,81 @@ def test_an_attempt_goes_with_its_window(refused: Stage) -> None:
     """An attempt is one at a window: without that the command doesn't guess."""
     for command in (("show",), ("export", "--out", "x.jsonl")):
         assert refused.call("dead", command[0], refused.spec, "--attempt", "a", *command[1:]).exit_code == 2
+
+
+# --------------------------------------------------------------------------------------------------------------------------- replay
+
+EDIT = """\
+from dataclasses import replace
+
+
+def edit(message):
+    return replace(message, value=b'{"id": %d}' % (100 + message.offset)) if message.stage == "value" else None
+"""
+
+
+def rows(stage: Stage) -> dict[tuple[str, int, int], int]:
+    """The ids in the table, by window, partition and offset."""
+    table = DeltaTable(stage.folder / "lake" / "things").to_pyarrow_table()
+    columns = [table[c].to_pylist() for c in ("_window", "_partition", "_offset", "id")]
+    return {(window, partition, offset): number for window, partition, offset, number in zip(*columns, strict=True)}
+
+
+def widen(stage: Stage) -> None:
+    """From now on whole numbers may be written as text."""
+    spec = stage.folder / "things.yaml"
+    spec.write_text(spec.read_text().replace('{schema: "schema.py:Thing"}', '{schema: "schema.py:Thing", coerce: lenient}'))
+
+
+def test_a_mended_schema_mends(refused: Stage) -> None:
+    """What today's schema takes is a row of its own window; what it refuses stays as it was, and the command says why."""
+    before = rows(refused)
+    widen(refused)
+    dry = refused.json("dead", "replay", refused.spec, "--reason", "wrong_type", "--dry-run")
+    assert ([w["messages"] for w in dry["windows"]], dry["dry_run"], rows(refused)) == ([1], True, before)
+    assert "Nothing was written (--dry-run)." in refused.call("dead", "replay", refused.spec, "--stage", "schema", "--dry-run").stdout
+    (done,) = refused.json("dead", "replay", refused.spec, "--reason", "wrong_type")["windows"]
+    assert (done["window"], done["open"], done["tried"], done["messages"], done["edited"]) == (hour(5), 2, 2, 1, 0)
+    assert rows(refused) == before | {(hour(5), 1, 5): 7}
+    assert places(refused.json("dead", "show", refused.spec)) == [(hour(0), 0, 2), (hour(1), 0, 5), (hour(5), 1, 6)]
+    text = refused.call("dead", "replay", refused.spec, "--reason", "wrong_type").stdout
+    assert f"{hour(5)}: 1 refused again at stage schema: $.id expected a whole number of 64 bits (1)" in text
+    assert refused.json("verify", refused.spec, "--deep")["findings"] == []
+    assert "mended" in refused.call("show", refused.spec).stdout
+
+
+def test_a_script_repairs(refused: Stage) -> None:
+    """The function of a Python file makes rows of what no schema would take; nothing of a payload is on the screen."""
+    script = refused.folder / "mend.py"
+    script.write_text(EDIT)
+    result = refused.call("dead", "replay", refused.spec, "--window", RANGE, "--edit", str(script))
+    assert (result.exit_code, "secret" in result.output) == (0, False)
+    found = rows(refused)
+    assert (found[hour(0), 0, 2], found[hour(1), 0, 5]) == (102, 105)
+    assert places(refused.json("dead", "show", refused.spec)) == [(hour(5), 1, 5), (hour(5), 1, 6)]
+    error = refused.json("replay", refused.spec, "--window", hour(0), code=1)["error"]["message"]
+    assert "holds 1 messages that were edited to mend them" in error
+    assert (
+        refused.json("replay", refused.spec, "--window", hour(0), "--accept-fewer")["windows"][0]["committed"]["receipt"]["generation"] == 2
+    )
+    assert places(refused.json("dead", "show", refused.spec, "--window", hour(0))) == [(hour(0), 0, 2)]
+
+
+def test_a_script_that_fails(refused: Stage) -> None:
+    """Its message's place and its line are told, and nothing that it says, which may quote a payload; earlier windows stay mended."""
+    script = refused.folder / "mend.py"
+    script.write_text(EDIT.replace("    return", "    assert message.offset < 3, message.value\n    return"))
+    document = refused.json("dead", "replay", refused.spec, "--stage", "value", "--edit", str(script), code=2)
+    assert [w["window"] for w in document["windows"]] == [hour(0)]
+    assert f"edit failed: AssertionError at {script}:5 (decode, shop.things[0]@5)" in document["error"]["message"]
+    assert "secret" not in str(document)
+    assert (hour(0), 0, 2) in rows(refused)
+
+
+def test_what_cannot_be_mended(refused: Stage) -> None:
+    """A window that isn't committed, or a command that says nothing of which: neither writes anything."""
+    error = refused.json("dead", "replay", refused.spec, "--window", hour(7), code=1)["error"]["message"]
+    assert "isn't committed, so nothing of it is to be mended" in error
+    assert refused.call("dead", "replay", refused.spec).exit_code == 2
+    assert refused.call("dead", "replay", refused.spec, "--stage", "key").stdout.startswith(f"{hour(0)}") is False
+    assert "There are no dead letters with reason x." in refused.call("dead", "replay", refused.spec, "--reason", "x").stdout

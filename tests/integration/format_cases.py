@@ -223,6 +223,24 @@ CASES = {
         [{"id": 1, "name": "Ann", "op": "c"}, {"id": 1, "name": "Eve", "op": "u"}, {"id": 1, "name": "Eve", "op": "d"}],
         [("schema", "missing"), ("schema", "truncate")],
     ),
+    "debezium-avro": Case(
+        {
+            "format": "debezium-avro", "schema": "formats.py:Customer", "envelope": {"op": "op"}, "writer_schema": {
+                "type": "record", "name": "Envelope", "fields": [
+                    {"name": "before", "type": ["null", {"type": "record", "name": "Value", "fields": [
+                        {"name": "id", "type": "int"}, {"name": "name", "type": ["null", "string"]},
+                    ]}]},
+                    {"name": "after", "type": ["null", "Value"]}, {"name": "op", "type": "string"},
+                ],
+            },
+        },
+        [
+            (None, b"\x00\x02\x02\x02\x06Ann\x02c", ()), (None, b"\x02\x02\x02\x06Ann\x00\x02d", ()), (None, None, ()),
+            (None, b"\x02\x02\x00\x00\x02d", ()), (None, b"\x00\x02\x02\x02\x06Ann\x02", ()),
+        ],
+        [{"id": 1, "name": "Ann", "op": "c"}, {"id": 1, "name": "Ann", "op": "d"}],
+        [("schema", "missing"), ("value", "not_avro")],
+    ),
     "canal-json": Case(
         {"format": "canal-json", "schema": "formats.py:Customer", "envelope": {"op": "type"}, "table_include": "c.*"},
         [

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ingest.errors import RefusedError
-from ingest.operate.verify import verify
 from ingest.ports.sink import Promises
 from ingest.run.pipeline import Request, run
 from tests.run.test_run import PLAIN, Desk, hour
@@ -33,20 +32,3 @@ def test_a_replacement_is_refused_before_anything_is_read(tmp_path: Path) -> Non
     with pytest.raises(RefusedError, match="can't be replaced: delta keeps what was committed once"):
         run(pipeline, hour(0), Request("again", replace=True))
     assert run(pipeline, hour(0), PLAIN).committed == done.committed
-
-
-def test_rows_that_replace_each_other_are_not_counted(tmp_path: Path) -> None:
-    """Where a later row of a key takes the place of an earlier one, rows can't be held against the counts of receipts."""
-    pipeline = Desk(tmp_path).pipeline()
-    run(pipeline, hour(0), PLAIN)
-    from deltalake import DeltaTable
-
-    DeltaTable(pipeline.spec.sink_path()).delete("_offset = 1")
-
-    def wrong(mode: Any) -> list[str]:
-        sink: Any = Promising(pipeline.sink, Promises(mode=mode))
-        found = verify("things", sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker).findings
-        return [f.about for f in found if f.level == "wrong"]
-
-    assert wrong("append") == ["table"]
-    assert wrong("upsert") == []

@@ -14,7 +14,9 @@ from ingest.model.window import Window
 from ingest.operate.dead_letters import read_dead, refused_attempts
 from ingest.ports.dead_letters import DeadLetters
 from ingest.schema.metadata import DEFAULT
+from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.delta.dead import DeltaDeadLetters
+from ingest.sinks.delta.keyed import DeltaKeyedSink
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.testing.sink import MemoryDeadLetters, MemorySink
 
@@ -48,6 +50,14 @@ class DeltaBoth(WithDeadLetters, DeltaSink):
 
     def __init__(self, uri: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
         super().__init__(uri, schema, metadata)
+        self.dead_letters = DeltaDeadLetters.beside(self.uri)
+
+
+class DeltaKeyedBoth(WithDeadLetters, DeltaKeyedSink):
+    """On Delta tables with a primary key."""
+
+    def __init__(self, uri: str, schema: pa.Schema, primary_key: PrimaryKey, metadata: Mapping[str, str] = DEFAULT) -> None:
+        super().__init__(uri, schema, primary_key, metadata)
         self.dead_letters = DeltaDeadLetters.beside(self.uri)
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ingest.config.places import absolute
 from ingest.config.values import Text
+from ingest.crashpoints import crash_point
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.codec import from_json, to_json
 from ingest.model.receipt import Committed, Receipt
@@ -80,8 +81,13 @@ class SqliteSink(InlineSink):
                 committed = decide(receipt, Seen.among(receipt, self.file, self.binding(), self.receipts()))
                 if committed is not None:
                     return AlreadyDone(committed)
-                rows = json.dumps([word for s in staged for word in s.rows])
+                stays = (
+                    [] if receipt.mending is None else next(json.loads(rows) for key, _, rows in self.kept() if key == receipt.window.key)
+                )
+                rows = json.dumps(stays + [word for s in staged for word in s.rows])
+                crash_point("commit.before")
                 database.execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?)", [receipt.window.key, to_json(receipt), rows])
+            crash_point("commit.after")
         except sqlite3.OperationalError as error:
             return Unknown(str(error))
         return Done(Committed(receipt, None))

@@ -19,6 +19,7 @@ from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
 from ingest.ports.decoder import STAGES
 from ingest.schema.part import WHOLE
+from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.kinds import KINDS
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.load import load_spec, parse_spec
@@ -407,6 +408,40 @@ def test_key_value_and_headers_in_conflict(folder: Path, decode: dict[str, objec
     with pytest.raises(SpecError) as refused_spec:
         parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}}, folder)
     assert said in refused_spec.value.what
+
+
+@pytest.mark.parametrize(("sink", "decode", "said"), [
+    ({"mode": "upsert"}, {}, "sink.mode: upsert needs primary_key"),
+    ({"primary_key": ["a"]}, {}, "sink.primary_key: goes with mode upsert or delete-aware"),
+    ({"version": "v"}, {}, "sink.version: goes with mode upsert or delete-aware"),
+    ({"buckets": 3}, {}, "sink.buckets: goes with mode upsert or delete-aware"),
+    ({"mode": "delete-aware", "primary_key": ["a"], "version": "v"}, {}, "sink.version: goes with mode upsert: "),
+    ({"mode": "upsert", "primary_key": ["a", "b", "a"]}, {}, "sink.primary_key: names a column twice"),
+    ({"mode": "upsert", "primary_key": ["a"], "version": "a"}, {}, "sink.version: is a column of primary_key"),
+    ({"mode": "upsert", "primary_key": ["a"]}, {"headers": {"a": "x"}}, "sink.primary_key: a: comes from a header"),
+    ({"mode": "upsert", "primary_key": ["a"]}, {"key": {"fields": ["b", "a"]}, "on_null": "drop"}, "decode.on_null: can't be said where"),
+    ({"mode": "merge"}, {}, "sink.mode: must be"),
+    ({"mode": "upsert", "primary_key": []}, {}, "sink.primary_key: "),
+])  # fmt: skip
+def test_a_primary_key_in_conflict(folder: Path, sink: dict[str, object], decode: dict[str, object], said: str) -> None:
+    """What is said of keys goes with a mode that has them, and what becomes of a message without a value is said once."""
+    with pytest.raises(SpecError) as refused_spec:
+        parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}, "sink": {"path": "t", **sink}}, folder)
+    assert said in refused_spec.value.what
+
+
+@pytest.mark.parametrize(("sink", "key"), [
+    ({}, None),
+    ({"mode": "append"}, None),
+    ({"mode": "upsert", "primary_key": ["a", "b"]}, PrimaryKey(("a", "b"))),
+    ({"mode": "upsert", "primary_key": ["a"], "version": "v", "buckets": 4}, PrimaryKey(("a",), version="v", buckets=4)),
+    ({"mode": "delete-aware", "primary_key": ["a"]}, PrimaryKey(("a",), marks=True)),
+])  # fmt: skip
+def test_a_primary_key(folder: Path, sink: dict[str, object], key: PrimaryKey | None) -> None:
+    """What a spec says of it; a message without a value is the format's to judge where nothing deletes by it."""
+    on_null = {} if key is not None and key.deletes else {"on_null": "drop"}
+    decode = {"schema": "a.b:C", "key": {"fields": ["a", "b"]}, **on_null}
+    assert parse_spec({**GOOD_ATTRIBUTES, "decode": decode, "sink": {"path": "t", **sink}}, folder).sink.key == key
 
 
 def test_a_key_beside_the_value(folder: Path) -> None:

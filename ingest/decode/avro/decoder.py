@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ingest.decode.avro.fit import check
-from ingest.decode.avro.schema import AvroSchema, parse_schema
-from ingest.errors import SpecError
+from ingest.decode.avro.given import GivenSchema
 from ingest.ports.decoder import Decode
 from ingest.schema.columns import Columns
 from ingest.schema.load import built_of_model, model_now
@@ -36,32 +35,19 @@ class AvroDecoder:
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
         columns = self.part.of(Columns.of(model_now(self.reference, self.folder)[1]))
-        check(self._parsed(self._text()), columns)
+        check(self._given.parsed(), columns)
         return columns
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the model's or the schema's file changes."""
         from ingest.decode.avro.machine import avro_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
-        text = self._text()
+        given = self._given.now()
         machine = built_of_model(
-            (self, text), self.reference, self.folder, lambda model: avro_machine(self._parsed(text), self.part.of(Columns.of(model)))
+            (self, given), self.reference, self.folder, lambda model: avro_machine(given.parsed(), self.part.of(Columns.of(model)))
         )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     @property
-    def _is_file(self) -> bool:
-        return not self.writer_schema.lstrip().startswith(("{", "["))
-
-    def _text(self) -> str:
-        if not self._is_file:
-            return self.writer_schema
-        path = self.folder / self.writer_schema
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            what = f"The Avro schema {path} can't be read: {error.strerror if isinstance(error, OSError) else 'it is no UTF-8'}"
-            raise SpecError(what, "spec", "Give a file beside the spec, or the schema itself.") from error
-
-    def _parsed(self, text: str) -> AvroSchema:
-        return parse_schema(text, self.writer_schema if self._is_file else self.setting)
+    def _given(self) -> GivenSchema:
+        return GivenSchema(self.writer_schema, self.folder, self.setting)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,8 +14,11 @@ from ingest.decode.cdc.arrays import beside_items, missing, path_text, picked
 from ingest.decode.cdc.envelope import FieldPath
 from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.inner import nested
-from ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
+from ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
 from ingest.schema.columns import Column, Columns, field_of
+
+FREE, SHARE = 1 << 20, 32
+"""How many bytes may stand beside the rows of any message of several, and how many more for each byte of its value."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,15 @@ class RowImage:
         found = decode(messages)
         found = found.refused(SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))])
         if self.many:
-            found = self._unequal(found)
-            parents = pc.list_parent_indices(picked(found.rows, self.path)).to_numpy()
-            own, former = self._items(found.rows)
-            found = found.with_rows(found.rows.take(pa.array(parents)), parents)
-        else:
-            own, former = picked(found.rows, self.path), picked(found.rows, self.former) if self._former_key else None
-        values, refusals = self._values(found.rows, own)
+            found = self._within_bounds(self._unequal(found), messages)
+        own, beside = picked(found.rows, self.path), [picked(found.rows, path) for _, path in self.beside]
+        former = picked(found.rows, self.former) if self._former_key else None
+        if self.many:
+            parents = pc.list_parent_indices(own)
+            former = None if former is None else beside_items(own, former)
+            own, beside = own.flatten(), [values.take(parents) for values in beside]
+            found = found.with_rows(found.rows, parents.to_numpy())
+        values, refusals = self._values(own, beside)
         rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
         if not self.key:
             return replace(found, rows=rows).refused(SCHEMA, refusals)
@@ -81,20 +88,25 @@ class RowImage:
         what = f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
         return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
 
-    def _items(self, envelopes: pa.RecordBatch) -> tuple[pa.StructArray, pa.StructArray | None]:
-        """All rows of lists behind each other, and what each was before."""
-        own = picked(envelopes, self.path)
-        return own.flatten(), beside_items(own, picked(envelopes, self.former)) if self._former_key else None
+    def _within_bounds(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
+        """Without the messages that would take much more memory than they have bytes: what stands beside rows is there once for each."""
+        rows, index = pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False), found.row_index.to_numpy()
+        whole, beside = _sizes(messages.column("value"))[index], _sizes_beside(messages)[index]
+        for _, path in self.beside:
+            values = picked(found.rows, path)
+            beside = beside + (whole if pa.types.is_nested(values.type) else _sizes(values))
+        large = np.flatnonzero(rows * beside > FREE + SHARE * whole)
+        return found.refused(VALUE, [Refusal(large, "too_large", "Expected fewer rows beside so long a key, headers or envelope")])
 
-    def _values(self, envelopes: pa.RecordBatch, own: pa.StructArray) -> tuple[list[pa.Array], list[Refusal]]:
+    def _values(self, own: pa.StructArray, of_envelope: Sequence[pa.Array]) -> tuple[list[pa.Array], list[Refusal]]:
         """The columns of the rows, and what doesn't fit."""
-        beside = dict(self.beside)
+        beside = {name: (path, values) for (name, path), values in zip(self.beside, of_envelope, strict=True)}
         refusals = [missing(own, self._at)] if self.many else []
         values = []
         for column in self.columns.columns:
-            path = beside.get(column.name)
-            raw = pc.struct_field(own, [column.name]) if path is None else picked(envelopes, path)
-            place = f"{self._at}.{column.name}" if path is None else path_text(path)
+            path, raw = beside.get(column.name, ((*self.path, column.name), None))
+            place = path_text(path) if raw is not None else f"{self._at}.{column.name}"
+            raw = pc.struct_field(own, [column.name]) if raw is None else raw
             read, wrong = self._read(raw, column, place)
             refusals += wrong if column.nullable else [*wrong, missing(raw, place)]
             values.append(read)
@@ -121,3 +133,19 @@ class RowImage:
             keys.append(before)
         at = pa.array(np.flatnonzero(moved), pa.int64())
         return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at), refusals
+
+
+def _sizes_beside(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """How many bytes the key and the headers of each message have."""
+    headers = messages.column("headers")
+    entries, parents = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
+    of_headers = _sizes(entries.field("key")) + _sizes(entries.field("value"))
+    return _sizes(messages.column("key")) + np.bincount(parents, of_headers, messages.num_rows).astype(np.int64)
+
+
+def _sizes(values: pa.Array) -> npt.NDArray[np.int64]:
+    """How many bytes each value has; one that is no text, as a number."""
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        return np.full(len(values), 8, np.int64)
+    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+    return lengths

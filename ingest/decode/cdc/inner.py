@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, Self
 
 import pyarrow as pa
 
+from ingest.decode.avro.fit import check
+from ingest.decode.avro.given import GivenSchema
 from ingest.decode.cdc.envelope import FieldPath
 from ingest.decode.json.values import Reading
 from ingest.errors import SpecError
@@ -61,6 +63,28 @@ class JsonInner:
         from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
         machine = json_machine(columns, "ignore", self.reading)
+        return lambda messages: machine.decode(messages.column("value"), on_null)
+
+
+@dataclass(frozen=True)
+class AvroInner:
+    """Avro's binary encoding. `writer_schema`: the envelope's."""
+
+    writer_schema: GivenSchema
+
+    def now(self) -> Self:
+        """See `Inner.now`."""
+        return replace(self, writer_schema=self.writer_schema.now())
+
+    def check(self, columns: Columns) -> None:
+        """See `Inner.check`."""
+        check(self.writer_schema.parsed(), columns)
+
+    def open(self, columns: Columns, on_null: OnNull) -> Decode:
+        """See `Inner.open`."""
+        from ingest.decode.avro.machine import avro_machine  # noqa: PLC0415  # as above
+
+        machine = avro_machine(self.writer_schema.parsed(), columns)
         return lambda messages: machine.decode(messages.column("value"), on_null)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
-from ingest.config.values import LeftOut, Text, Values, section_of
-from ingest.decode.keys import names_in
+from ingest.config.values import LeftOut, Text, Values, names_in, section_of
+from ingest.decode.avro.kind import WriterSchema
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 from ingest.decode.options import ReadingOptions, TimestampOptions
 from ingest.decode.timestamps import TimestampForm
@@ -94,6 +94,17 @@ class DebeziumJsonSection(TimestampOptions, ChangeSection):
     )
 
 
+class DebeziumAvroSection(ChangeSection):
+    """Debezium's change events in Avro's binary encoding, one a message, without a file's header."""
+
+    format: Literal["debezium-avro"] = Field(
+        default="debezium-avro", description="What the messages are; the other settings of `decode` are the format's."
+    )
+    writer_schema: WriterSchema = Field(
+        description="The Avro schema of the whole event, which is called `Envelope`; a file is relative to the spec."
+    )
+
+
 class CanalJsonSection(ReadingOptions, ChangeSection):
     """Canal's messages as JSON, each with one row or several."""
 
@@ -126,6 +137,22 @@ class _DebeziumJson:
 
         root = ("payload",) if section.schema_include else ()
         return _of_json(section, folder, DEBEZIUM, EVERYTHING, (section.dates, section.decimal_format), root)
+
+
+class _DebeziumAvro:
+    section = DebeziumAvroSection
+
+    def decoder(self, section: DebeziumAvroSection, folder: Path) -> ChangeDecoder:
+        from ingest.decode.avro.given import GivenSchema
+        from ingest.decode.cdc.decoder import ChangeDecoder
+        from ingest.decode.cdc.envelope import DEBEZIUM
+        from ingest.decode.cdc.forms import Forms
+        from ingest.decode.cdc.inner import AvroInner
+
+        return ChangeDecoder(
+            section.schema_, folder, AvroInner(GivenSchema(section.writer_schema, folder)), DEBEZIUM, (), section.on_null, section.part,
+            _beside(section), Forms(dates="epoch_days"),
+        )  # fmt: skip
 
 
 class _CanalJson:
@@ -170,5 +197,6 @@ def _beside(section: ChangeSection) -> tuple[tuple[str, FieldPath], ...]:
 
 
 DEBEZIUM_JSON: FormatKind[DebeziumJsonSection] = _DebeziumJson()
+DEBEZIUM_AVRO: FormatKind[DebeziumAvroSection] = _DebeziumAvro()
 CANAL_JSON: FormatKind[CanalJsonSection] = _CanalJson()
 MAXWELL_JSON: FormatKind[MaxwellJsonSection] = _MaxwellJson()

@@ -1,9 +1,9 @@
-"""What a recipe for CSV builds: whole columns of plain lines first, then the strict way for every other line."""
+"""What a recipe for CSV builds: the compiled pass first, then the strict way for what it didn't take."""
 
 from __future__ import annotations
 
-from ingest.decode.csv.fast import PlainLines
 from ingest.decode.csv.lines import Dialect
+from ingest.decode.csv.onepass import CsvPass
 from ingest.decode.csv.strict import StrictLine
 from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.machine import Machine
@@ -12,4 +12,4 @@ from ingest.schema.columns import Columns
 
 def csv_machine(columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> Machine:
     """The machine for some columns."""
-    return Machine(columns.arrow_schema, PlainLines(columns, dialect, reading), StrictLine(columns, dialect, reading))
+    return Machine(columns.arrow_schema, CsvPass(columns, dialect, reading), StrictLine(columns, dialect, reading))

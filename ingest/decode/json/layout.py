@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ingest.compiled.calling import Compiled
-from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
-from ingest.decode.shared.nodes import DECIMAL, INSTANT, INTEGER, STRUCT, WIDE, Node
-from ingest.schema.dtypes import EPOCH_UNITS
+from ingest.decode.shared.nodes import STRUCT, Node, bounds_of
 
 PASS = Compiled("ingest.decode.json.scan")
 """The compiled functions."""
@@ -52,7 +49,7 @@ def tables_of(nodes: list[Node], *, sql: bool = False) -> Tables:
     for node, row in zip(nodes, rows, strict=True):
         length = len(node.name.encode())
         row[[KIND, SPACE, INNER, REQUIRED, NAME, LENGTH]] = node.kind, node.space, node.inner, node.required, at, length
-        row[[LOW, HIGH, FACTOR]] = _bounds(node, sql)
+        row[[LOW, HIGH, FACTOR]] = bounds_of(node, sql=sql)
         row[PLAIN] = not any(c in '"\\' or ord(c) < 32 for c in node.name)
         row[[FIRST, START]] = node.children[0].number if node.children else 0
         for child, after in zip(node.children, [*node.children[1:], *node.children[:1]], strict=True):
@@ -65,18 +62,6 @@ def tables_of(nodes: list[Node], *, sql: bool = False) -> Tables:
             rows[node.number, [LOOKUP, MASK]] = rows.size + sum(map(len, lookups)), len(lookup) // 2 - 1
             lookups.append(lookup)
     return Tables(np.concatenate([rows.ravel(), *lookups]), names)
-
-
-def _bounds(node: Node, sql: bool) -> tuple[int, int, int]:
-    if node.kind == INTEGER and pa.types.is_timestamp(node.type):
-        factor = EPOCH_UNITS[str(node.epoch)]
-        return -(-MIN_MICROS // factor), MAX_MICROS // factor, factor
-    if node.kind == INTEGER:
-        half = 1 << node.type.bit_width - 1
-        return -half, half - 1, 1
-    if node.kind == INSTANT:
-        return int(sql), 0, 0
-    return (node.type.precision, node.type.scale, 0) if node.kind in {DECIMAL, WIDE} else (0, 0, 0)
 
 
 def _lookup(node: Node) -> npt.NDArray[np.int64]:

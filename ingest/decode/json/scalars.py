@@ -5,18 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.compiled.making import inlined, part
-from ingest.decode.json.instants import day_text, instant_text
 from ingest.decode.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
-from ingest.decode.json.numbers import FRACTION, LONG, WHOLE, decimal, double, number
 from ingest.decode.json.state import ENTRIES
 from ingest.decode.json.text import QUOTE, text_end, word
-from ingest.decode.shared.nodes import BOOL, DAY, FLOAT32, FLOAT64, INSTANT, INTEGER, TEXT, WIDE
+from ingest.decode.shared.instants import day, instant
+from ingest.decode.shared.nodes import BOOL, DAY, FLOAT32, INSTANT, TEXT, WIDE
+from ingest.decode.shared.numbers import decimal, number, numeric
 from ingest.decode.shared.octets import byte
 
 _TRUE, _FALSE, _NULL = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null"))
 _LETTER_T, _LETTER_F, _LETTER_N = b"tfn"
-_U = np.uint64
-_LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
 @inlined
@@ -65,11 +63,13 @@ def scalar(data, at, end, tables, tape, state, node, index):
     if kind > DAY or c != QUOTE:
         return -1
     if kind == INSTANT:
-        at, value = instant_text(data, at + 1, end, tables[np.uintp(row + LOW)] == 1)
+        at, value = instant(data, at + 1, end, tables[np.uintp(row + LOW)] == 1)
     else:
-        at, value = day_text(data, at + 1, end)
+        at, value = day(data, at + 1, end)
+    if at < 0 or at >= end or byte(data, at) != QUOTE:
+        return -1
     put(tape, state, node, index, value)
-    return at
+    return at + 1
 
 
 @inlined
@@ -86,25 +86,10 @@ def _text(data, at, end, tape, state, node, index):
 @inlined
 def _number(data, at, end, tables, tape, state, node, index, kind):
     row = node * WIDTH
-    at, what, negative, digits, power = number(data, at, end)
-    if at < 0 or what == LONG:
-        return -1
-    if kind == INTEGER:
-        if what != WHOLE or digits > _U(1 << 63) - _U(not negative):
-            return -1
-        value = -np.int64(digits) if negative else np.int64(digits)
-        if value < tables[np.uintp(row + LOW)] or value > tables[np.uintp(row + HIGH)]:
-            return -1
-        put(tape, state, node, index, value * tables[np.uintp(row + FACTOR)])
-        return at
-    if what == WHOLE and digits > _U(1 << (53 if kind == FLOAT64 else 24)):
-        return -1
-    sure, size = double(digits, power)
-    if not sure or (kind == FLOAT32 and size > _LARGEST_SINGLE):
-        return -1
-    if negative and (what == FRACTION or digits):  # -0 is the integer 0
-        size = -size
-    put(tape, state, node, index, np.float64(size).view(np.int64))
+    low, high, factor = tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)], tables[np.uintp(row + FACTOR)]
+    at, value = numeric(data, at, end, kind, low, high, factor)
+    if at >= 0:
+        put(tape, state, node, index, value)
     return at
 
 

@@ -41,9 +41,7 @@ class ProtobufPass:
 
     def behind(self, messages: pa.BinaryArray, skip: int) -> Taken:
         """The same of what lies behind so many bytes, which each of them has."""
-        data, begins, ends = octets_of(messages, skip)
-        if messages.null_count:  # a message without bytes is one of defaults, and one that isn't there ends before it begins
-            ends = np.where(messages.is_valid().to_numpy(zero_copy_only=False), ends, begins - 1).astype(np.int32)
+        data, begins, ends = octets_of(messages, skip, null=-1)
         self._reserve(int((ends - begins).max(initial=0)), int(ends[-1] - begins[0]) if len(ends) else 0)
         mask = np.zeros(len(messages), np.uint8)
         tables, state = self._tables, self._state

@@ -90,7 +90,7 @@ class FieldTables:
 def field_tables(kind: Any, columns: Columns) -> FieldTables:
     """The tables for a type (a descriptor of Protobuf's library) and columns that can come from it (`fields.readers`)."""
     nodes = nodes_of(columns)
-    writer = _Writer(nodes)
+    writer = _TableWriter(nodes)
     root, kids = writer.type_of(kind, nodes[0]), writer.kids(0)
     return FieldTables(
         np.array(writer.numbers, np.int64), root, kids, bytes(writer.symbols), nodes, 1 + max(node.inner for node in nodes),
@@ -118,7 +118,7 @@ class _Type:
         return bit
 
 
-class _Writer:
+class _TableWriter:
     """Tables are written behind each other; whoever names one that isn't filled yet has its place already."""
 
     def __init__(self, nodes: list[Node]) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
 from ingest.schema.columns import Columns, epoch_of
+from ingest.schema.dtypes import EPOCH_UNITS
 
 INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(12)
 """Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""
@@ -65,3 +67,16 @@ def nodes_of(columns: Columns, epoch: str | None = None) -> list[Node]:
             child.number, child.space, child.epoch = len(nodes), node.inner or node.space, child.epoch or epoch
             nodes.append(child)
     return nodes
+
+
+def bounds_of(node: Node, *, sql: bool) -> tuple[int, int, int]:
+    """An integer's bounds, and what it is multiplied with; a decimal's precision and scale; of an instant, 1 if it is written as in SQL."""
+    if node.kind == INTEGER and pa.types.is_timestamp(node.type):
+        factor = EPOCH_UNITS[str(node.epoch)]
+        return -(-MIN_MICROS // factor), MAX_MICROS // factor, factor
+    if node.kind == INTEGER:
+        half = 1 << node.type.bit_width - 1
+        return -half, half - 1, 1
+    if node.kind == INSTANT:
+        return int(sql), 0, 0
+    return (node.type.precision, node.type.scale, 0) if node.kind in {DECIMAL, WIDE} else (0, 0, 0)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
-from ingest.model.receipt import Committed
+from ingest.model.receipt import Committed, Receipt
 from ingest.model.window import Window
-from ingest.ports.sink import RowsHeld, Unreadable
-from ingest.sinks.delta.contents import contents
-from ingest.sinks.delta.rows import counted, windows
+from ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
+from ingest.sinks.delta.contents import contents, every
+from ingest.sinks.delta.graves import GravesOf
+from ingest.sinks.delta.place import Place
+from ingest.sinks.delta.rows import counted, rows_in, windows
 
 
 class DeltaAudit:
@@ -34,6 +36,11 @@ class DeltaAudit:
         self.receipts = receipts
         self._uri, self._restore = uri, restore
 
+    @property
+    def keyed(self) -> KeyedAudit | None:
+        """See `ports.sink.Audit.keyed`."""
+        return None
+
     def windows(self) -> set[str]:
         """See `ports.sink.Audit.windows`."""
         return windows(self._uri)
@@ -49,3 +56,24 @@ class DeltaAudit:
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
         """See `ports.sink.Audit.restore`."""
         self._restore(window, text, dry_run)
+
+
+class DeltaKeyedAudit(DeltaAudit):
+    """The same of a table with a primary key, whose rows lie by their keys."""
+
+    @property
+    def keyed(self) -> DeltaKeyedAudit:
+        """See `ports.sink.Audit.keyed`."""
+        return self
+
+    def rows(self) -> int:
+        """See `ports.sink.KeyedAudit.rows`."""
+        return rows_in(self._uri)
+
+    def every(self) -> Iterator[pa.RecordBatch]:
+        """See `ports.sink.KeyedAudit.every`."""
+        return every(self._uri)
+
+    def refuse_lost_graves(self, receipt: Receipt) -> None:
+        """See `ports.sink.KeyedAudit.refuse_lost_graves`."""
+        GravesOf(Place(self._uri), receipt)

@@ -22,9 +22,9 @@ _PLAIN = (
 )
 
 
-def table_schema(in_file: pa.Schema, window: str) -> Schema:
-    """The Delta schema of a table whose files hold these columns, and its partition column."""
-    return Schema.from_arrow(in_file.append(pa.field(window, pa.string(), nullable=False)))
+def table_schema(in_file: pa.Schema, partition: str, kind: pa.DataType | None = None) -> Schema:
+    """The Delta schema of a table whose files hold these columns, and its partition column, which is a text where no type is given."""
+    return Schema.from_arrow(in_file.append(pa.field(partition, kind or pa.string(), nullable=False)))
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:

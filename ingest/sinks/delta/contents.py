@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.window import Window
 from ingest.sinks.delta.place import Place
-from ingest.sinks.delta.table import load, rows_of
+from ingest.sinks.delta.table import active, load, rows_of
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 16 << 20
@@ -38,13 +39,33 @@ def contents(uri: str, window: Window) -> Iterator[pa.RecordBatch]:
         files = [fragment.path for fragment in rows_of(uri, table, window.key).get_fragments()]
     except DeltaError as error:
         raise UnreachableError(f"{uri}: {error}", "setup", "Read it with what it was rewritten with.") from error
-    filesystem = Place(uri).filesystem()
+    place = Place(uri)
     for path in files:
-        with _explained(path), filesystem.open_input_file(path) as source:
-            yield from _of_file(source)
+        yield from batches_of(place, path)
 
 
-def _of_file(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+def every(uri: str) -> Iterator[pa.RecordBatch]:
+    """All rows of the table at a place, which is loaded afresh.
+
+    Raises (when read):
+        RefusedError, UnreachableError: as `contents`.
+    """
+    table, place = load(uri), Place(uri)
+    for path in [] if table is None else active(table):
+        yield from batches_of(place, unquote(path))
+
+
+def batches_of(place: Place, path: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of one file, or some of its columns.
+
+    Raises (when read):
+        RefusedError, UnreachableError: as `contents`.
+    """
+    with _explained(path), place.filesystem().open_input_file(path) as source:
+        yield from _of_file(source, columns)
+
+
+def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The file's own columns and types: what a table has gained since is null here, and adds nothing to a checksum."""
     with pq.ParquetFile(
         source, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
@@ -52,7 +73,7 @@ def _of_file(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
             rows = BATCH_BYTES * about.num_rows // max(about.total_byte_size, 1)
-            yield from file.iter_batches(min(max(rows, 1), BATCH_ROWS), [group], use_threads=False)
+            yield from file.iter_batches(min(max(rows, 1), BATCH_ROWS), [group], columns, use_threads=False)
 
 
 @contextmanager

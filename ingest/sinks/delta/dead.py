@@ -27,6 +27,7 @@ from ingest.sinks.delta.stage import DeltaStagerFactory, staged_files
 from ingest.sinks.staging import DeadLetterLayout
 
 _WINDOW = DEFAULT["window"]
+_BY_WINDOW = tables.Laid(_WINDOW)
 
 
 class DeltaDeadLetters:
@@ -53,8 +54,8 @@ class DeltaDeadLetters:
     def prepare(self, binding: Binding) -> None:
         """See `ports.dead_letters.DeadLetters.prepare`."""
         state = self._newest.look()
-        if state is None or not tables.is_as_wanted(self.uri, state.table, DEAD_FILE, _WINDOW, binding):
-            tables.ensure(self.uri, DEAD_FILE, _WINDOW, binding)
+        if state is None or not tables.is_as_wanted(self.uri, state.table, DEAD_FILE, _BY_WINDOW, binding):
+            tables.ensure(self.uri, DEAD_FILE, _BY_WINDOW, binding)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
         """See `ports.dead_letters.DeadLetters.stager`."""

@@ -20,6 +20,9 @@ RECEIPTS = "_windrow/receipts"
 RANGES = "_windrow/ranges"
 """Files of committed ranges, worked out from receipts."""
 
+GRAVES = "_windrow/graves"
+"""Files of keys that windows took out of a table with a primary key, named by their receipts."""
+
 STAGED = "data"
 """Staged Parquet files; the ones that a commit names are the table's data."""
 

@@ -48,7 +48,7 @@ class WindowsHeld:
 
     @cached_property
     def _loaded(self) -> frozenset[str]:
-        column = tables.window_column(self._table)
+        column = tables.partition_column(self._table)
         return frozenset(partition[column] for partition in self._table.partitions())
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
@@ -16,7 +17,7 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld
 from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.table import load, rows_of, window_column
+from ingest.sinks.delta.table import load, partition_column, rows_of
 
 MEMORY = "400MB"
 """Beyond it DuckDB spills to a temporary folder: a window of any size is counted."""
@@ -35,7 +36,13 @@ _COUNT = """
 def windows(uri: str) -> set[str]:
     """The keys of all windows that the table at a place holds rows of."""
     table = load(uri)
-    return set() if table is None else {str(p[window_column(table)]) for p in table.partitions()}
+    return set() if table is None else {str(p[partition_column(table)]) for p in table.partitions()}
+
+
+def rows_in(uri: str) -> int:
+    """How many rows the table at a place holds, by what its log says of its files."""
+    table = load(uri)
+    return 0 if table is None else int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py() or 0)
 
 
 def counted(uri: str, metadata: Mapping[str, str], window: Window) -> list[RowsHeld]:

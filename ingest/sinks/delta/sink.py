@@ -23,6 +23,7 @@ from functools import cached_property
 
 import msgspec
 import pyarrow as pa
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from ingest.crashpoints import crash_point
@@ -69,7 +70,8 @@ class DeltaSink:
             check_rows(schema, metadata)
         else:
             refuse_wrong((), metadata)
-        self.uri, self.metadata, self._window = normal(uri), dict(metadata), metadata["window"]
+        self.uri, self.metadata = normal(uri), dict(metadata)
+        self._laid = tables.Laid(metadata["window"])
         self._load = schema
         self._place = Place(self.uri)
         self._newest = Newest(self.uri, self._place)
@@ -104,13 +106,13 @@ class DeltaSink:
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
         state = self._newest.look()
-        return None if state is None else tables.binding(self.uri, state.table, self._window)
+        return None if state is None else tables.binding(self.uri, state.table, self._laid)
 
     def prepare(self, binding: Binding) -> None:
         """See `ports.sink.Sink.prepare`."""
         state = self._newest.look()
-        if state is None or not tables.is_as_wanted(self.uri, state.table, self._file, self._window, binding):
-            tables.ensure(self.uri, self._file, self._window, binding)
+        if state is None or not tables.is_as_wanted(self.uri, state.table, self._file, self._laid, binding):
+            tables.ensure(self.uri, self._file, self._laid, binding)
 
     def look(self, window: Window) -> Committed | None:
         """See `ports.sink.Sink.look`."""
@@ -122,7 +124,7 @@ class DeltaSink:
         if state is None:
             yield from (None for _ in windows)
             return
-        tables.binding(self.uri, state.table, self._window)
+        tables.binding(self.uri, state.table, self._laid)
         self._list_named(windows[0].pipeline)
         yield from (self._committed(state, window.pipeline, window.key) for window in windows)
 
@@ -189,15 +191,23 @@ class DeltaSink:
             raise
         committed = decide(receipt, seen)
         if committed is not None:
-            return Done(committed) if sent and committed.receipt == receipt else AlreadyDone(committed)
+            return (
+                Done(committed)
+                if sent and msgspec.structs.replace(committed.receipt, merged=receipt.merged) == receipt
+                else AlreadyDone(committed)
+            )
         self._refuse_unfit(state, receipt, files)
-        why = self._try_commit(state, receipt, files)
-        return Done(Committed(receipt, state.version + 1)) if why is None else _Unanswered(state.version, why)
+        try:
+            whole, actions = self._actions(state, receipt, files)
+        except CommitFailedError as error:  # it goes by the state that was looked at, which is over
+            return _Unanswered(state.version, tables.conflict(error))
+        why = self._try_commit(state, whole, actions)
+        return Done(Committed(whole, state.version + 1)) if why is None else _Unanswered(state.version, why)
 
     def _look_for(self, receipt: Receipt) -> tuple[State, Seen]:
         """The table as it is now, and what it holds that bears on a receipt."""
         state, pipeline = self._look_now(), receipt.window.pipeline
-        binding = tables.binding(self.uri, state.table, self._window)
+        binding = tables.binding(self.uri, state.table, self._laid)
         self._list_named(pipeline)
         committed = self._committed(state, pipeline, receipt.window.key)
         before, after = (None if key is None else self._committed(state, pipeline, key) for key in adjacent(receipt))
@@ -226,12 +236,19 @@ class DeltaSink:
 
     def _refuse_unfit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> None:
         """What would make a commit on this snapshot a wrong one: other columns, files that are gone, rows that nobody committed."""
-        tables.refuse_unfit(self.uri, state.table, table_schema(self._file, self._window))
+        tables.refuse_unfit(self.uri, state.table, table_schema(self._file, self._laid.column, self._laid.type))
         refuse_gone(self._place, files, state.version_of(SWEPT_APP))
         if receipt.generation == 0:
-            tables.refuse_strange_rows(self.uri, state.filled, receipt.window.key)
+            self._refuse_strange_rows(state, receipt.window.key)
 
-    def _try_commit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> str | None:
+    def _refuse_strange_rows(self, state: State, key: str) -> None:
+        tables.refuse_strange_rows(self.uri, state.filled, key)
+
+    def _actions(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> tuple[Receipt, list[AddAction | RemoveAction]]:
+        """The receipt as it is to be committed, and which files the table gains and loses."""
+        return receipt, tables.add_actions(state.table, files, receipt.window.key)
+
+    def _try_commit(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction]) -> str | None:
         """Commit on exactly this snapshot; None if it surely arrived, else why that isn't known."""
         key, pipeline = receipt.window.key, receipt.window.pipeline
         apps = {
@@ -242,14 +259,13 @@ class DeltaSink:
         }
         ranges = None if state.every is None else self._receipts.keep_ranges(TableSnapshot(state.version_of, pipeline))
         properties = tables.once(apps | ({} if ranges is None else {RANGES_APP: ranges}), _note(receipt))
-        actions = tables.add_actions(state.table, files, key)
         crash_point("commit.before")
         why = tables.attempt(lambda: self._write(state, receipt, actions, properties))
         crash_point("commit.after")
         return why
 
     def _write(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
-        if receipt.generation > 0:
+        if receipt.generation > 0 and receipt.mending is None:
             tables.replace(tables.brought_to(state.table, state.version), actions, receipt.window.key, properties)
         else:
             append_on(state, actions, properties)
@@ -261,13 +277,17 @@ class DeltaSink:
         state = Newest(self.uri, self._place).look()
         if state is None:
             return
-        pipeline = tables.binding(self.uri, state.table, self._window).pipeline
+        pipeline = tables.binding(self.uri, state.table, self._laid).pipeline
         names = files.by_window()
-        filled = {p[self._window] for p in state.table.partitions()}
+        filled = self._filled(state)
         for key in sorted(filled | names.keys() | receipts_among(state.every or {}, pipeline).keys()):
             receipt = files.receipt_or_damage(TableSnapshot(state.version_of, pipeline, names.get(key, [])), key)
             if receipt is not None or key in filled:
                 yield key, receipt
+
+    def _filled(self, state: State) -> set[str]:
+        """The windows that the table holds rows of, as far as that is told without reading them."""
+        return {p[self._laid.column] for p in state.table.partitions()}
 
     def _receipts_or_damage(self) -> Iterator[Committed | Unreadable]:
         """Reads every file anew: one that was damaged since this process read it is what is looked for."""
@@ -277,7 +297,7 @@ class DeltaSink:
         table = tables.load(self.uri)
         if table is None:
             raise RefusedError(f"the table {self.uri} isn't there", "check", "There is no receipt to restore: check sink.path.")
-        tables.binding(self.uri, table, self._window)
+        tables.binding(self.uri, table, self._laid)
         self._receipts.restore(tables.versions(self.uri, table), window, text, dry_run=dry_run)
 
 

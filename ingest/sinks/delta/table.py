@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -109,27 +110,51 @@ def rows_of(uri: str, table: DeltaTable, window_key: str) -> Dataset:
 
     With deltalake's, which is Python's, a scan's threads may still be in the interpreter when that ends, and the process aborts.
     """
-    asked = [(window_column(table), "=", window_key)]
+    asked = [(partition_column(table), "=", window_key)]
     return table.to_pyarrow_dataset(filesystem=Place(normal(uri)).filesystem(), file_pruning_predicate=asked)
 
 
-def window_column(table: DeltaTable) -> str:
+def partition_column(table: DeltaTable) -> str:
     """The partition column, as the table itself says; `binding` has compared it with the one that is wanted."""
     return table.metadata().partition_columns[0]
 
 
-def binding(uri: str, table: DeltaTable, window: str) -> Binding:
+@dataclass(frozen=True)
+class Laid:
+    """How rows lie in a table: by which column it is partitioned, and what its properties say of that besides.
+
+    `column`: that of the window, which is a text, or another one.
+    """
+
+    column: str
+    type: pa.DataType = field(default_factory=pa.string)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def binding(uri: str, table: DeltaTable, laid: Laid) -> Binding:
     """What the table is bound to; checked before any use.
 
     Raises:
-        SchemaChangedError: if it isn't partitioned by the window's column: a replacement would take other windows' rows with it.
+        SchemaChangedError: if its rows lie in another way: a replacement would take other windows' rows with it.
         SpecError: if the table was made by something else, or would forget its receipts.
     """
     meta = table.metadata()
     kept: Mapping[str, str] = meta.configuration
-    if meta.partition_columns != [window]:
-        what = f"the table {uri} is partitioned by {', '.join(meta.partition_columns) or 'nothing'}, not by {window}"
-        do = "Set the name of metadata window back if it was changed; else give the sink a path of its own: windrow makes the table."
+    if meta.partition_columns != [laid.column]:
+        what = f"the table {uri} is partitioned by {', '.join(meta.partition_columns) or 'nothing'}, not by {laid.column}"
+        do = (
+            "Set sink.mode, or the name of metadata window, back if it was changed; else give the sink a path of its own: windrow makes "
+            "the table."
+        )
+        raise SchemaChangedError(what, "setup", do)
+    other = [
+        f"{name} is {kept.get(name)} in the table, {value} in the spec"
+        for name, value in laid.properties.items()
+        if kept.get(name) != value
+    ]
+    if other:
+        what = f"the table {uri} was made with another primary key: {'; '.join(other)}"
+        do = "Set it back, or begin a pipeline with another id and table: rows that are there can't be put in another order."
         raise SchemaChangedError(what, "setup", do)
     try:
         bound = Binding(kept["windrow.pipeline"], kept["windrow.ledger"], kept["windrow.grid"])
@@ -160,13 +185,13 @@ def refuse_unfit(uri: str, table: DeltaTable, staged: Schema) -> None:
         )
 
 
-def ensure(uri: str, in_file: pa.Schema, window: str, mine: Binding) -> None:
+def ensure(uri: str, in_file: pa.Schema, laid: Laid, mine: Binding) -> None:
     """Create the table, or compare it with what is wanted and add what may be added. Idempotent; racing calls agree.
 
     Args:
         uri: where it lies.
         in_file: the columns of its files.
-        window: its partition column.
+        laid: how its rows lie.
         mine: what it is to be bound to.
 
     Raises:
@@ -177,7 +202,7 @@ def ensure(uri: str, in_file: pa.Schema, window: str, mine: Binding) -> None:
     while True:
         table = load(uri)
         seen = -1 if table is None else table.version()
-        change = _missing(uri, table, in_file, window, mine)
+        change = _missing(uri, table, in_file, laid, mine)
         if change is None:
             return
         why = attempt(change)
@@ -190,17 +215,17 @@ def ensure(uri: str, in_file: pa.Schema, window: str, mine: Binding) -> None:
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
 
 
-def is_as_wanted(uri: str, table: DeltaTable, in_file: pa.Schema, window: str, mine: Binding) -> bool:
+def is_as_wanted(uri: str, table: DeltaTable, in_file: pa.Schema, laid: Laid, mine: Binding) -> bool:
     """Whether `ensure` has nothing to do. Raises as it does."""
-    return _missing(uri, table, in_file, window, mine) is None
+    return _missing(uri, table, in_file, laid, mine) is None
 
 
-def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str, mine: Binding) -> Callable[[], None] | None:
+def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, laid: Laid, mine: Binding) -> Callable[[], None] | None:
     """What is still to be done; None if the table is as wanted."""
-    schema = table_schema(in_file, window)
+    schema = table_schema(in_file, laid.column, laid.type)
     if table is None:
-        return lambda: _create(uri, schema, window, mine)
-    refuse_other_binding(uri, binding(uri, table, window), mine)
+        return lambda: _create(uri, schema, laid, mine)
+    refuse_other_binding(uri, binding(uri, table, laid), mine)
     new, problems = difference(table.schema().fields, schema.fields)
     if problems:
         what = f"the schema and the table {uri} differ: " + "; ".join(problems)
@@ -209,13 +234,13 @@ def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, window: str
     return (lambda: _extend(table, new)) if new else None
 
 
-def _create(uri: str, schema: Schema, window: str, mine: Binding) -> None:
+def _create(uri: str, schema: Schema, laid: Laid, mine: Binding) -> None:
     DeltaTable.create(
         uri,
         schema,
         mode="error",
-        partition_by=[window],
-        configuration=_properties(mine),
+        partition_by=[laid.column],
+        configuration={**_properties(mine), **laid.properties},
         raise_if_key_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0),
     )
@@ -241,7 +266,7 @@ def needed(table: DeltaTable) -> frozenset[str]:
 
 def add_actions(table: DeltaTable, files: Sequence[StagedFile], window_key: str) -> list[AddAction | RemoveAction]:
     """Staged files as Delta wants them."""
-    window = {window_column(table): window_key}
+    window = {partition_column(table): window_key}
     return [AddAction(f.path, f.size, window, f.modified_ms, data_change=True, stats=f.stats) for f in files]
 
 
@@ -251,13 +276,13 @@ def append(table: DeltaTable, actions: list[AddAction | RemoveAction], propertie
         if write_entry(tip, table, actions, properties):
             return
         table = brought_to(table, tip.version)
-    table.create_write_transaction(actions, "append", table.schema(), [window_column(table)], commit_properties=properties)
+    table.create_write_transaction(actions, "append", table.schema(), [partition_column(table)], commit_properties=properties)
     _sync_entry(table.table_uri, table.version() + 1)
 
 
 def replace(table: DeltaTable, actions: list[AddAction | RemoveAction], window_key: str, properties: CommitProperties) -> None:
     """Put files in the place of the window's own, on exactly this snapshot. No files: the window is emptied."""
-    window = window_column(table)
+    window = partition_column(table)
     table.create_write_transaction(
         actions, "overwrite", table.schema(), [window], partition_filters=[(window, "=", window_key)], commit_properties=properties
     )
@@ -301,9 +326,13 @@ def attempt(write: Callable[[], None]) -> str | None:
     try:
         write()
     except Exception as error:  # noqa: BLE001 - not swallowed: every caller looks again, and gives the reason if it still can't tell
-        kind = _CONFLICT if isinstance(error, CommitFailedError) else type(error).__name__
-        return f"{kind}: {reason(error)}"
+        return conflict(error) if isinstance(error, CommitFailedError) else f"{type(error).__name__}: {reason(error)}"
     return None
+
+
+def conflict(error: CommitFailedError) -> str:
+    """What `attempt` says where another commit came first."""
+    return f"{_CONFLICT}: {reason(error)}"
 
 
 def is_conflict(why: str) -> bool:

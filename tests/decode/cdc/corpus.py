@@ -148,6 +148,7 @@ CANAL: Corpus = [
     ("no row", text(flat("INSERT", [])), "filtered"),
     ("a table is made", text(flat("CREATE", None, isDdl=True, sql="CREATE TABLE hunter2")), "filtered"),
     ("a table is altered, by a word of another version", text(flat("SOMETHING", None, isDdl=True)), "filtered"),
+    ("a change of shape that says nothing else", text({"isDdl": True, "database": "inventory", "table": "products"}), "filtered"),
     ("an index is made", text(flat("CINDEX", None, isDdl=True)), "filtered"),
     ("a statement", text(flat("QUERY", None)), "filtered"),
     ("an insert that says that it is of the table's shape", text(flat("INSERT", 7, isDdl=True)), "filtered"),

@@ -58,3 +58,22 @@ class Part(pa.DataFrameModel):
     id: pl.Int64
     part: pl.String
     name: pl.String = pa.Field(nullable=True)
+
+
+class Debtor(pa.DataFrameModel):
+    """What a Debezium connector writes in Avro."""
+
+    id: pl.Int64
+    first_name: pl.String
+    email: pl.String = pa.Field(nullable=True)
+    born: pl.Date = pa.Field(nullable=True)
+    debt: pl.Decimal(9, 2) = pa.Field(nullable=True)
+    seen: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "us"})
+    op: pl.String
+    at: pl.Datetime("us", "UTC") = pa.Field(metadata={"epoch": "ms"})
+
+
+class Dated(pa.DataFrameModel):
+    """What has a day for its key."""
+
+    day: pl.Date

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import pytest
 
 from ingest.ports.decoder import Decoder
-from tests.contracts.values import valued, verdicts, whole
+from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, WRITTEN, A, Corpus, Verdict
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
 
@@ -92,6 +94,17 @@ def test_a_key_that_the_messages_key_has() -> None:
     assert verdicts(decoded) == {0: [A], 1: gone, 2: gone, 3: refused, 4: [A]}
 
 
+def test_a_former_key_in_a_form_of_its_own() -> None:
+    """A former key is read as the key is: one that is none refuses the message."""
+    decoder = made("debezium-json", "Dated", ("day",))
+    befores = [{"day": 1}, {"day": 2}, {}, None, {"day": 2932897}]
+    decoded = decoder.open()(valued([json.dumps({"op": "u", "before": b, "after": {"day": 2}}).encode() for b in befores]))
+    assert [index for index, _ in deleted(decoded)] == [0]
+    assert deleted(decoded)[0][1] == {"day": date(1970, 1, 2)}
+    assert decoded.row_index.to_pylist() == [0, 1, 2, 3]
+    assert decoded.dead_detail.to_pylist() == ["Expected a date that the calendar has - at $.before.day"]
+
+
 def test_a_key_that_is_a_part_of_the_messages_key() -> None:
     """What the message's key doesn't have of the primary key, the deleted row has."""
     decoder = made("debezium-json", "Part", ("part", "id"), key={"fields": ["id"]}, fields_include="except_key")
@@ -127,3 +140,31 @@ def became_in_words(decoder: Decoder, value: bytes | None) -> str | None:
     """Why it was refused; None if it wasn't."""
     detail = decoder.open()(valued([value])).dead_detail
     return str(detail[0].as_py()) if len(detail) else None
+
+
+def of_many(count: int, sql: str = "") -> bytes:
+    """A message of so many rows."""
+    rows = b",".join([b'{"id":1,"part":"a","name":null}'] * count)
+    return b'{"type":"UPDATE","old":null,"sql":"%s","data":[%s]}' % (sql.encode(), rows)
+
+
+@pytest.mark.parametrize("primary_key", [(), ("id", "part")], ids=["growing", "keyed"])
+def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
+    """Each is there; what stands beside them in the envelope and in the key is there for each, and doesn't stop the message."""
+    decoder = made("canal-json", "Part", primary_key, envelope={"name": "sql"})
+    found = decoder.open()(valued([of_many(50_000, "x"), of_many(2, "y")], [b"k" * 40] * 2))
+    assert (found.rows.num_rows, len(found.dead_index)) == (50_002, 0)
+    assert found.rows["name"].to_pylist()[-3:] == ["x", "y", "y"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "header"), [("x" * 1_000_000, b"k", b"h"), ("x", b"k" * 1_000_000, b"h"), ("x", b"k", b"h" * 1_000_000)],
+    ids=["envelope", "key", "header"],
+)  # fmt: skip
+def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, header: bytes) -> None:
+    """Where many rows would each get a long text of their message, it is refused: a megabyte would become a hundred gigabytes."""
+    decoder = made("canal-json", "Part", envelope={"name": "sql"})
+    values, keys = [of_many(100_000, sql), of_many(1, sql), of_many(1)], [key, key, None]
+    found = decoder.open()(valued(values, keys, [[("h", header)], [("h", header)], []]))
+    assert dead(found) == [(0, "value", "too_large")]
+    assert found.row_index.to_pylist() == [1, 2]

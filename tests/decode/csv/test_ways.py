@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.csv.fast import PlainLines
 from ingest.decode.csv.lines import Dialect
 from ingest.decode.csv.machine import csv_machine
+from ingest.decode.csv.onepass import CsvPass
 from ingest.decode.csv.strict import StrictLine
 from ingest.decode.json.values import Reading
 from ingest.decode.shared.refusal import RefusedValueError
@@ -79,7 +79,7 @@ def same(one: Any, other: Any) -> bool:
 def held(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple[int, int]:
     """Prove the promise for each line; how many are taken by the fast way, and how many are rows."""
     truth = strictly(lines, dialect, reading)
-    taken = PlainLines(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()))
+    taken = CsvPass(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()))
     made = [list(values) for values in zip(*(c.to_pylist() for c in taken.columns), strict=True)]
     assert same(made, [truth[i] for i in np.flatnonzero(taken.mask)])
     decoded = csv_machine(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()), "dead")
@@ -155,15 +155,16 @@ def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
 
 
 def test_most_lines_go_the_fast_way() -> None:
-    """What an ordinary producer writes is taken at once, an end of line with it; quotes, escapes and odd numbers are not."""
-    lines = [b"1,a,2.50,x", b"2,b,0,", b"-3,c,-1.5,\n", b"4,d,1,x\r\n", "5,ü,1,x".encode()]
-    slow = [b'1,"a",2,x', b"1,a,1e2,x", b"1,a\xff,2,x", b"1,a,2", b"\xef\xbb\xbf1,a,2,x", b"1,a,2,x\n\n"]
-    taken = PlainLines(Columns.of(Order), Dialect(), Reading()).decode(pa.array([*lines, *slow, None], pa.binary()))
+    """What an ordinary producer writes is taken at once, quotes and an end of line with it; odd numbers and broken lines are not."""
+    lines = [b"1,a,2.50,x", b"2,b,0,", b"-3,c,-1.5,\n", b"4,d,1,x\r\n", "5,ü,1,x".encode(), b'6,"a",2,x', b'7,"a""b,""",2,"x\n"\n']
+    slow = [b'1,"a"b,2,x', b'1,"a,2,x', b"1,a,1e2,x", b"1,a\xff,2,x", b"1,a,2", b"\xef\xbb\xbf1,a,2,x", b"1,a,2,x\n\n"]
+    taken = CsvPass(Columns.of(Order), Dialect(), Reading()).decode(pa.array([*lines, *slow, None], pa.binary()))
     assert taken.mask.tolist() == [True] * len(lines) + [False] * (len(slow) + 1)
+    assert taken.columns[1].to_pylist()[-1] == 'a"b,"'
 
 
 def test_a_part_of_a_batch_is_judged_as_the_whole() -> None:
     """Where a batch begins in a larger one changes nothing."""
     lines = pa.array([b"1,a,2,x", b"2,b,3,y", None, b"3,c,4,z"], pa.binary())
-    pass_ = PlainLines(Columns.of(Order), Dialect(), Reading())
+    pass_ = CsvPass(Columns.of(Order), Dialect(), Reading())
     assert [c.to_pylist() for c in pass_.decode(lines.slice(1)).columns] == [c.to_pylist()[1:] for c in pass_.decode(lines).columns]

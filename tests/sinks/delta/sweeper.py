@@ -17,17 +17,24 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from ingest.ports.sink import AlreadyDone, Done
-from tests.sinks.beside import DeltaBoth
+from ingest.schema.primary_key import PrimaryKey
+from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.things import ROWS, staged_receipt
+
+
+def sink_at(uri: str) -> Any:
+    """The table at a place, whose name says whether it has a primary key."""
+    return DeltaKeyedBoth(uri, ROWS, PrimaryKey(("id",), buckets=3)) if uri.endswith("-keyed") else DeltaBoth(uri, ROWS)
 
 
 def attempt(uri: str, number: int, name: str, ready: int | None) -> type:
     """One run of a window: stage, dead letters, commit; a byte on `ready` when the commits begin."""
-    sink = DeltaBoth(uri, ROWS)
+    sink = sink_at(uri)
     made, staged = staged_receipt(sink, number, 0, name)
     if ready is not None:
         os.write(ready, b"!")

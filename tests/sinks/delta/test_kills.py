@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from ingest.operate.merged import compare_merged
 from ingest.ports.sink import AlreadyDone, Done
 from ingest.testing.checker import Report, check
-from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_receipt, window
+from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
+from tests.sinks.delta.sweeper import sink_at
+from tests.sinks.delta.things import delta_pieces, produced, staged_receipt, window
 
 pytestmark = pytest.mark.slow  # some seconds of starting processes
 
@@ -33,13 +37,19 @@ print(attempt(sys.argv[1], 0, "first", None).__name__)
 def report(sink: DeltaBoth, numbers: range) -> Report:
     """What the checker says of all windows."""
     receipts = [c.receipt for c in sink.receipts()]
-    return check(produced(numbers), delta_pieces(sink.uri), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+    pieces = delta_pieces(sink.uri)
+    if isinstance(sink, DeltaKeyedBoth):  # in which rows lie by their keys
+        pieces = [pa.concat_tables(pieces).sort_by([("_partition", "ascending"), ("_offset", "ascending")])]
+        audit = sink.audit()
+        assert audit.keyed is not None
+        assert compare_merged(receipts, audit, audit.keyed, deep=True, whole=True) == []
+    return check(produced(numbers), pieces, [sink.read_dead(r.window) for r in receipts], receipts, content="id")
 
 
-@pytest.fixture
-def sink(tmp_path: Path) -> DeltaBoth:
-    """A prepared sink."""
-    made = DeltaBoth(str(tmp_path / "orders"), ROWS)
+@pytest.fixture(params=["orders", "orders-keyed"])
+def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A prepared sink: of a table that rows are appended to, and of one with a primary key."""
+    made = sink_at(str(tmp_path / request.param))
     made.prepare()
     return made
 

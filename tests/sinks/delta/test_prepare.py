@@ -225,5 +225,5 @@ def test_dead_letters_have_their_own_table(uri: str) -> None:
     prepare(DeltaBoth(uri, ROWS))
     dead = DeltaTable(f"{uri}_dead")
     assert dead.metadata().partition_columns == ["_window"]
-    assert tables.binding(f"{uri}_dead", dead, "_window") == Binding("orders", "ledger-1", "hourly")
+    assert tables.binding(f"{uri}_dead", dead, tables.Laid("_window")) == Binding("orders", "ledger-1", "hourly")
     assert delta_pieces(f"{uri}_dead") == []

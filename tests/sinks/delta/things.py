@@ -17,11 +17,12 @@ from deltalake import DeltaTable
 from ingest.crashpoints import crash_point
 from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from ingest.model.plan import Plan, Split
-from ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Receipt, SplitCounts
+from ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Mending, Receipt, SplitCounts
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.ports.dead_letters import REASONS
 from ingest.ports.sink import Sink, Stager
+from ingest.schema.changes import only_rows
 from ingest.schema.messages import MESSAGES
 from ingest.sinks.delta.names import STAGED
 
@@ -91,18 +92,20 @@ def produced(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
 def stage(sink: Any, planned: Plan, generation: int, attempt: str, *, dead: bool = True) -> list[Staged]:
     """What the tasks would do, on a sink that has its dead letters beside it."""
     rows, letters = sink.stager(planned, generation, attempt), sink.dead_letters.stager(planned, generation, attempt)
-    return [stage_split(rows(s), letters(s), s, dead=dead) for s in planned.splits]
+    keyed = sink.promises.mode == "upsert"
+    return [stage_split(rows(s), letters(s), s, dead=dead, keyed=keyed) for s in planned.splits]
 
 
-def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool) -> Staged:
-    """One split: rows in two batches, the fourth message refused. With the crash points that a task has."""
+def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool, keyed: bool = False) -> Staged:
+    """One split: rows in two batches, the fourth message refused. With the crash points that a task has. `keyed`: rows as changes."""
     whole = messages(split)
     refused = [DEAD] if dead and whole.num_rows > DEAD else []
     good = [i for i in range(whole.num_rows) if i not in refused]
     for part in (good[: len(good) // 2], good[len(good) // 2 :]):
         batch = whole.take(pa.array(part, pa.int64()))
         ids = [identity(split.tp, o) for o in batch["offset"].to_pylist()]
-        rows.add(pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS), batch)
+        made = pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS)
+        rows.add(only_rows(made) if keyed else made, batch)
         crash_point("write.middle")
     if refused:
         text = [pa.array([t], pa.string()) for t in ("value", "truncated", "at $.amount")]
@@ -133,6 +136,28 @@ def staged_receipt(sink: Any, number: int, generation: int = 0, attempt: str = "
     planned = plan(sink, number)
     staged = stage(sink, planned, generation, attempt, dead=dead)
     return receipt(planned, staged, generation, attempt), staged
+
+
+def staged_mending(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, list[Staged]]:
+    """The next generation, in which the dead letter of each split is a row."""
+    stager, staged = sink.stager(before.plan, before.generation + 1, attempt), []
+    for split, was in zip(before.plan.splits, before.splits, strict=True):
+        rows, letter = stager(split), messages(split).slice(DEAD, 1)
+        ids = [identity(split.tp, o) for o in letter["offset"].to_pylist()]
+        rows.add(pa.record_batch([pa.array(ids, pa.string()), pa.array([0], pa.int64())], schema=ROWS), letter)
+        more = rows.finish()
+        assert isinstance(was.checksums, Checksums)
+        checksums = Checksums(f"{(int(was.checksums.rows, 16) + int(more.checksum, 16)) % 2**64:016x}")
+        counts = msgspec.structs.replace(
+            was, valid=was.valid + 1, dead=0, rows_staged=was.rows_staged + 1, dead_staged=0, checksums=checksums
+        )  # fmt: skip
+        staged.append(Staged(split, counts, more.committables, ()))
+    splits = tuple(s.counts for s in staged)
+    mending = Mending(before.attempt, before.attempt, len(splits))
+    made = msgspec.structs.replace(
+        before, generation=before.generation + 1, attempt=attempt, splits=splits, counts=Counts.total(splits), mending_=mending
+    )  # fmt: skip
+    return made, staged
 
 
 def with_digest(made: Receipt, planned: Plan) -> Receipt:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.compiled.making import part
-from ingest.decode.json.numbers import is_digit
-from ingest.decode.json.text import QUOTE
 from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
+from ingest.decode.shared.numbers import is_digit
 from ingest.decode.shared.octets import byte
 
 _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _NONE = -1_000_000
+_QUOTE = ord('"')
 
 
 @part
@@ -36,21 +36,19 @@ def civil(data, at):
 
 
 @part
-def day_text(data, at, end):
-    """Of a date whose first character is at `at`: behind its closing quote, and its days since 1970."""
-    if at + 10 >= end or byte(data, at + 10) != QUOTE:
-        return -1, 0
-    days = civil(data, at)
-    return (at + 11, days) if days > 10 * _NONE else (-1, 0)
+def day(data, at, end):
+    """Of a date at `at`: behind it, and its days since 1970."""
+    days = civil(data, at) if at + 10 <= end else 10 * _NONE
+    return (at + 10, days) if days > 10 * _NONE else (-1, 0)
 
 
 @part
-def instant_text(data, at, end, sql):
-    """Of a timestamp whose first character is at `at`: behind its closing quote, and its microseconds since 1970.
+def instant(data, at, end, sql):
+    """Of a timestamp at `at`: behind it, and its microseconds since 1970. Nothing but its end, or a closing quote, may follow.
 
     It is of RFC 3339, or as in SQL: with a blank between date and time, and in UTC where there is no offset.
     """
-    between = byte(data, at + 10) if at + 19 < end else 0
+    between = byte(data, at + 10) if at + 19 <= end else 0
     if (between != 32 if sql else between | 32 != ord("t")) or byte(data, at + 13) != 58 or byte(data, at + 16) != 58:
         return -1, 0
     days, hours, minutes, seconds = civil(data, at), two(data, at + 11), two(data, at + 14), two(data, at + 17)
@@ -58,16 +56,14 @@ def instant_text(data, at, end, sql):
         return -1, 0
     at += 19
     micros = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000
-    if byte(data, at) == 46:
+    if at < end and byte(data, at) == 46:
         at, fraction = fraction_end(data, at + 1, end)
         micros += fraction
     shift = 0
-    if not sql or at < 0 or at >= end or byte(data, at) != QUOTE:
+    if not sql or at < 0 or (at < end and byte(data, at) != _QUOTE):
         at, shift = offset_end(data, at, end)
     micros -= shift * 60_000_000
-    if at < 0 or at >= end or byte(data, at) != QUOTE or micros < MIN_MICROS or micros > MAX_MICROS:
-        return -1, 0
-    return at + 1, micros
+    return (-1, 0) if at < 0 or micros < MIN_MICROS or micros > MAX_MICROS else (at, micros)
 
 
 @part

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.compiled.making import inlined, part
+from ingest.decode.shared.nodes import FLOAT32, FLOAT64, INTEGER
 from ingest.decode.shared.octets import byte
 from ingest.decode.shared.words import leading_zeros
 
@@ -19,6 +20,7 @@ WHOLE, FRACTION, LONG = 0, 1, 2
 """What `number` found: an integer, a number with a fraction or an exponent, or one of more digits than can be told."""
 
 _U = np.uint64
+_LARGEST_SINGLE = float(np.finfo(np.float32).max)
 _FAR = 1_000
 """The largest exponent that is told: beyond those of all doubles."""
 _EXACT_POWERS = np.array([float(10**i) for i in range(23)])
@@ -106,6 +108,27 @@ def double(digits, power):
     if power < _LEAST_POWER or power > _MOST_POWER:
         return False, 0.0
     return wide_double(digits, power)
+
+
+@inlined
+def numeric(data, at, end, kind, low, high, factor):
+    """Behind the number at `at`, or -1, and what a column has of it: an integer from `low` to `high`, times `factor`, or a double."""
+    at, what, negative, digits, power = number(data, at, end)
+    if at < 0 or what == LONG:
+        return -1, 0
+    if kind == INTEGER:
+        if what != WHOLE or digits > _U(1 << 63) - _U(not negative):
+            return -1, 0
+        value = -np.int64(digits) if negative else np.int64(digits)
+        return (-1, 0) if value < low or value > high else (at, value * factor)
+    if what == WHOLE and digits > _U(1 << (53 if kind == FLOAT64 else 24)):
+        return -1, 0
+    sure, size = double(digits, power)
+    if not sure or (kind == FLOAT32 and size > _LARGEST_SINGLE):
+        return -1, 0
+    if negative and (what == FRACTION or digits):  # -0 is the integer 0
+        size = -size
+    return at, np.float64(size).view(np.int64)
 
 
 @part

@@ -1,0 +1,102 @@
+"""A day of changes to a table of customers, as Debezium tells of them; the same for the same seed. Pure.
+
+First a snapshot of all who were there, then inserts, updates, and deletions, each of which a tombstone follows. Now and then one gets
+another number, which is its key: Debezium tells that as a deletion and an insert.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import zlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from assets.demo.orders import CITIES, HOURS, PARTITIONS
+
+THERE_BEFORE = 2_000
+CHANGES = 8_000
+_NAMES = ("Ana", "Bela", "Chen", "Dilnoza", "Esi", "Farid", "Grün", "Hana")
+
+
+class CustomerRow(NamedTuple):
+    """A row of the database. `born`: days since 1970; `credit`: in cents."""
+
+    customer: str
+    name: str
+    city: str | None
+    born: int | None
+    credit: int
+
+
+class CustomerMessage(NamedTuple):
+    """What is to be produced; `row`: what the customer's row is from then on, None: there is none any more."""
+
+    partition: int
+    key: bytes
+    value: bytes | None
+    timestamp: int  # epoch milliseconds
+    customer: str
+    row: CustomerRow | None
+
+
+def changes(start: datetime, seed: int = 11) -> Iterator[CustomerMessage]:
+    """The messages of the 24 hours from `start`, in the order in which the database wrote them."""
+    rng = random.Random(seed)
+    rows = {f"customer-{n:04d}": _customer(rng, f"customer-{n:04d}") for n in range(THERE_BEFORE)}
+    begin = int(start.timestamp() * 1000)
+    for row in rows.values():
+        yield _message("r", None, row, begin)
+    number = THERE_BEFORE
+    for i in range(CHANGES):
+        now = begin + (i + 1) * int(timedelta(hours=HOURS).total_seconds() * 1000) // (CHANGES + 1)
+        luck = rng.random()
+        if luck < 0.2:
+            row = _customer(rng, f"customer-{number:04d}")
+            number += 1
+            rows[row.customer] = row
+            yield _message("c", None, row, now)
+            continue
+        old = rows.pop(rng.choice(list(rows)))
+        if luck < 0.3:
+            yield from _deletion(old, now)
+        elif luck < 0.32:
+            row = old._replace(customer=f"customer-{number:04d}")
+            number += 1
+            rows[row.customer] = row
+            yield from _deletion(old, now)
+            yield _message("c", None, row, now)
+        else:
+            row = _customer(rng, old.customer)
+            rows[row.customer] = row
+            yield _message("u", old, row, now)
+
+
+def _customer(rng: random.Random, customer: str) -> CustomerRow:
+    city, born = rng.choice([*CITIES, None]), rng.choice([None, rng.randrange(-10_000, 14_000)])
+    return CustomerRow(customer, rng.choice(_NAMES), city, born, rng.randrange(1_000_000))
+
+
+def _deletion(old: CustomerRow, now: int) -> Iterator[CustomerMessage]:
+    gone = _message("d", old, None, now)
+    yield gone
+    yield gone._replace(value=None)
+
+
+def _message(op: str, before: CustomerRow | None, after: CustomerRow | None, now: int) -> CustomerMessage:
+    row = after or before
+    assert row is not None
+    source = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "ts_ms": now, "db": "shop", "table": "customers"}
+    event = {"before": _image(before), "after": _image(after), "source": source, "op": op, "ts_ms": now + 250}
+    key = json.dumps({"customer": row.customer}).encode()
+    return CustomerMessage(zlib.crc32(key) % PARTITIONS, key, json.dumps(event).encode(), now, row.customer, after)
+
+
+def _image(row: CustomerRow | None) -> dict[str, Any] | None:
+    """A row as Connect's JsonConverter writes it: a decimal as the bytes of its digits."""
+    if row is None:
+        return None
+    digits = row.credit.to_bytes(row.credit.bit_length() // 8 + 1, "big", signed=True)
+    return {**row._asdict(), "credit": base64.b64encode(digits).decode()}

@@ -1,0 +1,46 @@
+"""`dead replay`: dead letters become rows after all. Loaded only when a command runs."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import msgspec
+from rich.text import Text
+
+from ingest.assemble import assemble
+from ingest.cli import render
+from ingest.cli.dead import DeadRequest, no_dead
+from ingest.cli.output import Output
+from ingest.operate.edit import load_edit
+from ingest.operate.mend import Mended, MendRequest, mend
+from ingest.spec.load import load_spec
+from ingest.spec.windows import windows_named
+
+
+class MendedDead(msgspec.Struct):
+    """The document of `dead replay`: what was mended, window by window, or with `dry_run` what would be."""
+
+    pipeline: str
+    windows: list[Mended]
+    dry_run: bool
+
+
+def replay_dead(output: Output, path: Path, asked: DeadRequest, script: Path | None, *, dry_run: bool) -> None:
+    """Dead letters of committed windows through today's schema again, one window after the other; those before a failure stay mended."""
+    spec = load_spec(path)
+    edit = None if script is None else load_edit(script)
+    pipeline = assemble(spec)
+    windows = None if asked.window is None else windows_named(spec, asked.window)
+    if windows is None:
+        windows = sorted(c.receipt.window for c in pipeline.sink.receipts() if asked.chosen.may_be_in(c.receipt))
+    document = MendedDead(spec.id, [], dry_run)
+    request = MendRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run)
+    output.show(document)
+    try:
+        for window in windows:
+            document.windows.append(mend(pipeline, window, request))
+    finally:
+        table = render.mended_table(document.windows) if document.windows else Text(no_dead(asked))
+        notes = [Text("Nothing was written (--dry-run).")] if dry_run else []
+        output.show(document, table, *render.still_refused(document.windows), *notes)

@@ -1,0 +1,120 @@
+"""The Delta sink of a table with a primary key: rows of one key replace each other, in one commit with the receipt.
+
+A commit goes as in `sink.py`; between the look and the write the window's changes are merged into the state that was looked at
+(`merge.py`). If another commit comes first, that is done again on the next state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+import pyarrow as pa
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+
+from ingest.errors import SchemaChangedError
+from ingest.model.plan import Plan
+from ingest.model.receipt import Receipt
+from ingest.ports.sink import Audit, Promises
+from ingest.schema.changes import change_schema
+from ingest.schema.metadata import DEFAULT, fields
+from ingest.schema.primary_key import BUCKET, PrimaryKey
+from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.names import receipts_among
+from ingest.sinks.delta.newest import State
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
+from ingest.sinks.staging import RowLayout
+
+_HARMLESS = frozenset({"timestampNtz"})
+"""Features of the protocol that say nothing of where rows lie in their files."""
+
+
+class DeltaKeyedSink(DeltaSink):
+    """`ports.sink.Sink` on a Delta table with a primary key.
+
+    Args:
+        uri: the table's path or URI; it belongs to one pipeline.
+        schema: the columns of a row, without the ones that windrow adds; or what loads them, called at the first write.
+        primary_key: by which rows replace each other.
+        metadata: the columns that windrow adds, by name.
+
+    Raises:
+        SpecError: as `DeltaSink`; or the key doesn't fit the columns.
+    """
+
+    promises = Promises(atomic="window", replaces=True, mode="upsert")
+
+    def __init__(
+        self, uri: str, schema: pa.Schema | Callable[[], pa.Schema], primary_key: PrimaryKey, metadata: Mapping[str, str] = DEFAULT
+    ) -> None:  # fmt: skip
+        super().__init__(uri, schema, metadata)
+        self.primary_key = primary_key
+        if isinstance(schema, pa.Schema):
+            primary_key.refuse_unfit(schema)
+        self._laid = tables.Laid(BUCKET, pa.int32(), _properties(primary_key))
+
+    @cached_property
+    def _file(self) -> pa.Schema:
+        self.primary_key.refuse_unfit(self.schema)
+        rows = change_schema(self.schema, self.primary_key.columns) if self.primary_key.marks else self.schema
+        return pa.schema([*rows, *fields(self.metadata)])
+
+    def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
+        """See `ports.sink.Sink.stager`: what is staged are changes (`ingest.schema.changes`), divided by the buckets of their keys."""
+        del generation
+        layout = RowLayout(change_schema(self.schema, self.primary_key.columns), self.metadata, attempt)
+        return DeltaStagerFactory(self.uri, layout, plan.window.key, self.primary_key)
+
+    def audit(self) -> Audit:
+        """See `ports.sink.Sink.audit`."""
+        from ingest.sinks.delta.audit import DeltaKeyedAudit  # noqa: PLC0415  # brings DuckDB
+
+        return DeltaKeyedAudit(self.uri, self.metadata, self._receipts_or_damage, self._restore)
+
+    def _refuse_unfit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> None:
+        super()._refuse_unfit(state, receipt, files)
+        features = set(state.table.protocol().reader_features or ()) - _HARMLESS
+        if features:
+            what = f"the table {self.uri} has the features {', '.join(sorted(features))}: its files alone don't tell which rows it holds"
+            raise SchemaChangedError(
+                what, "commit", "Nothing was committed. Take them off the table, which is to be written by windrow alone."
+            )
+
+    def _refuse_strange_rows(self, state: State, key: str) -> None:
+        """Rows lie by their keys; whose they are, verification tells."""
+
+    def _actions(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> tuple[Receipt, list[AddAction | RemoveAction]]:
+        from ingest.sinks.delta.merge import Form, merge  # noqa: PLC0415  # brings polars, and only who commits needs it
+
+        table = tables.brought_to(state.table, state.version)
+        older = self._committed(state, receipt.window.pipeline, receipt.window.key)
+        form = Form(self.primary_key, self._file, self.metadata)
+        merged, actions = merge(
+            self._place, table, form, receipt, files, self._after(state, receipt), None if older is None else older.receipt
+        )
+        return msgspec.structs.replace(receipt, merged=merged), actions
+
+    def _after(self, state: State, receipt: Receipt) -> list[Receipt]:
+        """The committed receipts of all windows after this one: none, as long as windows come in their order."""
+        pipeline, own = receipt.window.pipeline, receipt.window.key
+        named = {name.key for name in self._receipts.names()} if state.every is None else receipts_among(state.every, pipeline)
+        found = [self._committed(state, pipeline, key) for key in sorted(named) if key > own]
+        return [committed.receipt for committed in found if committed is not None]
+
+    def _write(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
+        del receipt
+        tables.append(tables.brought_to(state.table, state.version), actions, properties)
+
+    def _filled(self, state: State) -> set[str]:
+        """None: that isn't told without reading rows."""
+        del state
+        return set()
+
+
+def _properties(key: PrimaryKey) -> dict[str, str]:
+    """What the table says of its key, for ever: with another one its rows would be in another order, or in other buckets."""
+    told = {"columns": list(key.columns), "marks": key.marks, "version": key.version, "buckets": key.buckets}
+    return {"windrow.primary-key": json.dumps(told)}

@@ -1,0 +1,331 @@
+"""Puts the changes of a window into a table with a primary key, on the state that was looked at: which files go, and which come.
+
+Bucket by bucket, and of a bucket only the files that hold a row which has to go:
+
+    the window's changes of the bucket      the last one of each key: by version, if there is one, then by topic, partition and offset
+    graves of later windows                 a change of a key that lies there is too late, and does nothing
+    the bucket's rows                       of each key with a change: the later window's word counts; of one window the newer attempt's
+
+A window's place in time decides, never the order in which windows are committed: topics are cut at offsets, so in one topic-partition that
+is the order of the log. What a merge needs of memory is the window's changes of one bucket, the keys of one of its files, a byte for each
+of its rows, and a row group.
+
+A replacement takes back what its window wrote before. Where that was the last word on a key, and the new attempt has none, nobody knows
+what the key was before: it isn't in the table. So it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from ingest.errors import RefusedError, UnreachableError
+from ingest.model.receipt import Merged, Receipt
+from ingest.schema.changes import DELETED
+from ingest.schema.checksum import checksum, text
+from ingest.schema.primary_key import BUCKET, PrimaryKey
+from ingest.sinks.delta.contents import BATCH_ROWS, batches_of
+from ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
+from ingest.sinks.delta.names import staged_path
+from ingest.sinks.delta.place import Place
+from ingest.sinks.delta.stage import ParquetFile, StagedFile
+
+FEW = 8
+"""So many files a bucket may have that a commit leaves as they are; with more it puts them together."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the table's files are made. `in_file`: their columns, the window's among them; `metadata`: names of the metadata columns."""
+
+    key: PrimaryKey
+    in_file: pa.Schema
+    metadata: Mapping[str, str]
+
+    @property
+    def window(self) -> str:
+        """The window's column."""
+        return self.metadata["window"]
+
+    @property
+    def judged(self) -> list[str]:
+        """What has to be read of a row to know whether it stays."""
+        return list(dict.fromkeys([*self.key.columns, self.window, *([] if self.key.version is None else [self.key.version])]))
+
+    def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with exactly the table's columns: what a file doesn't have, for it was written before there was such a column, is null."""
+        names = rows.schema.names
+        arrays = [rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in self.in_file]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.in_file)
+
+
+class _DataFile(msgspec.Struct, frozen=True):
+    """A file of the table."""
+
+    path: str
+    size: int
+    bucket: int
+
+
+def data_files(table: DeltaTable) -> list[_DataFile]:
+    """All files of a table with a primary key."""
+    listed = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes", f"partition.{BUCKET}"]).to_pylist()
+    return [_DataFile(unquote(f["path"]), f["size_bytes"], int(f[f"partition.{BUCKET}"])) for f in listed]
+
+
+def merge(
+    place: Place, table: DeltaTable, form: Form, receipt: Receipt, files: Sequence[StagedFile], later: Sequence[Receipt],
+    older: Receipt | None,
+) -> tuple[Merged, list[AddAction | RemoveAction]]:  # fmt: skip
+    """What a commit of these staged files does to the table; new files are written by then, and nothing names them.
+
+    Args:
+        place: where the table lies.
+        table: it, at the version that the commit is made on.
+        form: how its files are made.
+        receipt: of the window.
+        files: what was staged: changes.
+        later: the committed receipts of all windows after this one.
+        older: the committed receipt of the generation before, if this replaces one.
+
+    Raises:
+        RefusedError: a replacement has nothing to say of keys that are as its window left them; or a file is damaged.
+        DamagedError: graves are.
+        UnreachableError: a file can't be read or written.
+    """
+    merging = _Merging(place, form, receipt, files, [GravesOf(place, r) for r in later if graves_named(r) is not None], older)
+    by_bucket: dict[int, list[_DataFile]] = {}
+    for file in data_files(table):
+        by_bucket.setdefault(file.bucket, []).append(file)
+    touched = merging.touched | (by_bucket.keys() if older is not None else set())
+    try:
+        for bucket in sorted(touched):
+            merging.merge(bucket, by_bucket.get(bucket, []))
+        return merging.close(), merging.actions
+    except OSError as error:
+        what = f"a file of the table can't be read or written: {error.strerror or type(error).__name__}"
+        raise UnreachableError(
+            what, "commit", "Nothing was committed. Make room or mend the storage, then run the window again."
+        ) from error
+
+
+class _Merging:
+    """One merge, bucket by bucket."""
+
+    def __init__(
+        self, place: Place, form: Form, receipt: Receipt, files: Sequence[StagedFile], later: Sequence[GravesOf], older: Receipt | None
+    ) -> None:  # fmt: skip
+        self.actions: list[AddAction | RemoveAction] = []
+        self._place, self._form, self._receipt, self._later = place, form, receipt, later
+        self._key = receipt.window.key
+        self._staged = files
+        self._replaces = older is not None
+        self._before = None if older is None else GravesOf(place, older)
+        self._done = older.merged if older is not None and isinstance(older.merged, Merged) else Merged()
+        self._graves = GravesWriter(place, receipt.attempt)
+        self._rows_added = self._rows_removed = self._added = self._removed = self._unknown = 0
+
+    @property
+    def touched(self) -> set[int]:
+        """The buckets that there may be something to do in."""
+        return {bucket for file in self._staged for bucket in file.buckets}
+
+    def merge(self, bucket: int, files: Sequence[_DataFile]) -> None:
+        """One bucket. `files`: the table's."""
+        changes = self._changes(bucket)
+        beaten = self._buried_later(changes, bucket)
+        gone = [self._judged(file, changes, beaten) for file in files]
+        self._unknown_graves(files, changes, bucket)
+        if not self._form.key.marks and self._form.key.version is None:
+            taken_out = changes.filter(changes[DELETED]).select(list(self._form.key.columns))
+            self._graves.add(bucket, taken_out)
+        self._rewrite(bucket, files, gone, self._new(changes, beaten))
+
+    def close(self) -> Merged:
+        """What was done, with what the generations before did.
+
+        Raises:
+            RefusedError: keys would be left as nobody knows.
+        """
+        if self._unknown:
+            what = (
+                f"window {self._key} can't be replaced: of {self._unknown} keys it had the last word, and the new attempt says nothing of "
+                "them. What they were before isn't in the table"
+            )
+            do = "Nothing was committed. See that the new attempt has all messages that count; or begin a new table, and run all windows."
+            raise RefusedError(what, "commit", do)
+        done = self._done
+        return Merged(
+            done.rows_added + self._rows_added,
+            done.rows_removed + self._rows_removed,
+            text(int(done.added, 16) + self._added),
+            text(int(done.removed, 16) + self._removed),
+            self._graves.close(),
+        )
+
+    def _changes(self, bucket: int) -> pa.Table:
+        """The last change of each key."""
+        names = self._form.metadata
+        found = [self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets]
+        if not found:
+            known = [f for f in self._form.in_file if f.name not in {self._form.window, DELETED}]
+            return pa.schema([*known, pa.field(DELETED, pa.bool_())]).empty_table()
+        every = pa.concat_tables(found)
+        versions = [] if self._form.key.version is None else [self._form.key.version]
+        order = [every[name] for name in (*versions, names["topic"], names["partition"], names["offset"])]
+        keys = [every[name] for name in self._form.key.columns]
+        # Of one message's changes the last counts: sorting keeps them as they stand.
+        last = (
+            _frame([*order, *keys])
+            .with_row_index("row")
+            .sort([f"{i}" for i in range(len(order))], nulls_last=False, maintain_order=True)
+            .unique([f"{len(order) + i}" for i in range(len(keys))], keep="last", maintain_order=True)
+        )
+        return every.take(pa.array(np.sort(last["row"].to_numpy())))
+
+    def _staged_rows(self, file: StagedFile, bucket: int) -> pa.Table:
+        groups = [number for number, of in enumerate(file.buckets) if of == bucket]
+        with (
+            self._place.filesystem().open_input_file(file.path) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as opened,
+        ):
+            return opened.read_row_groups(groups, use_threads=False)
+
+    def _buried_later(self, changes: pa.Table, bucket: int) -> Mask:
+        """Which changes come too late, because a later window took the key out."""
+        beaten = np.zeros(changes.num_rows, np.bool_)
+        for graves in self._later:
+            keys = graves.keys(bucket)
+            if keys is not None:
+                beaten[self._meeting(keys, changes)[1]] = True
+        return beaten
+
+    def _meeting(self, rows: pa.Table, changes: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Which rows have which change, by their keys: the positions of both."""
+        left, right = (
+            _frame([table.column(name).cast(self._form.in_file.field(name).type) for name in self._form.key.columns]).with_row_index(named)
+            for table, named in ((rows, "row"), (changes, "change"))
+        )
+        names = [name for name in left.columns if name != "row"]
+        met = left.join(right, on=names, how="inner")
+        return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
+
+    def _judged(self, file: _DataFile, changes: pa.Table, beaten: Mask) -> Mask:
+        """Which rows of a file go. Notes the changes that a row of it beats."""
+        batch = self._columns(file, self._form.judged)
+        rows, changed = self._meeting(batch, changes)
+        own = _mask(pc.equal(batch.column(self._form.window), self._key)) if self._replaces else np.zeros(batch.num_rows, np.bool_)
+        wins = self._wins(batch, changes, rows, changed)
+        beaten[changed[~wins]] = True
+        gone = np.zeros(batch.num_rows, np.bool_)
+        gone[rows[wins]] = True
+        self._unknown += int(np.count_nonzero(own & ~gone))
+        return gone
+
+    def _wins(
+        self, batch: pa.Table, changes: pa.Table, rows: npt.NDArray[np.int64], changed: npt.NDArray[np.int64]
+    ) -> Mask:  # fmt: skip
+        """Whether a change takes the place of the row that it meets."""
+        after = _mask(pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key))
+        version = self._form.key.version
+        if version is None:
+            return after
+        old, new = (table[version].take(pa.array(at)) for table, at in ((batch, rows), (changes, changed)))
+        higher = _mask(pc.greater(new, old)) | (_mask(new.is_valid()) & _mask(old.is_null()))
+        same = _mask(pc.equal(new, old)) | (_mask(new.is_null()) & _mask(old.is_null()))
+        return higher | (same & after)
+
+    def _unknown_graves(self, files: Sequence[_DataFile], changes: pa.Table, bucket: int) -> None:
+        """Count the keys that the generation before took out, and of which neither the new attempt nor a later window says more."""
+        keys = None if self._before is None else self._before.keys(bucket)
+        if keys is None:
+            return
+        told = np.zeros(keys.num_rows, np.bool_)
+        told[self._meeting(changes, keys)[1]] = True
+        for graves in self._later:
+            others = graves.keys(bucket)
+            if others is not None:
+                told[self._meeting(others, keys)[1]] = True
+        for file in files:
+            told[self._meeting(self._columns(file, list(self._form.key.columns)), keys)[1]] = True
+        self._unknown += int(np.count_nonzero(~told))
+
+    def _new(self, changes: pa.Table, beaten: Mask) -> pa.Table:
+        """The rows that the table gains."""
+        stays = ~beaten if self._form.key.marks else ~beaten & ~_mask(changes[DELETED])
+        rows = changes.filter(pa.array(stays))
+        return rows.append_column(self._form.in_file.field(self._form.window), pa.array([self._key] * rows.num_rows, pa.string()))
+
+    def _rewrite(self, bucket: int, files: Sequence[_DataFile], gone: Sequence[Mask], new: pa.Table) -> None:
+        """One file in the place of those that lose a row, with what is new."""
+        left = [file for file, mask in zip(files, gone, strict=True) if not mask.any()]
+        whole = set() if len(left) < FEW else {file.path for file in left}
+        if len(left) == len(files) and not new.num_rows:
+            return
+        out = ParquetFile(self._place, staged_path(self._key, self._receipt.attempt), self._form.in_file, self._form.metadata)
+        for file, mask in zip(files, gone, strict=True):
+            if mask.any() or file.path in whole:
+                self._copy(file, mask, out)
+                self.actions.append(RemoveAction(file.path, True, _now(), file.size, {BUCKET: str(bucket)}))
+        for rows in map(self._form.fitted, new.to_batches(max_chunksize=BATCH_ROWS)):
+            self._rows_added += rows.num_rows
+            self._added += checksum(rows)
+            out.add(rows)
+        written = out.close()
+        if written is not None:
+            stats = written.stats
+            self.actions.append(
+                AddAction(written.path, written.size, {BUCKET: str(bucket)}, written.modified_ms, data_change=True, stats=stats)
+            )
+
+    def _copy(self, file: _DataFile, gone: Mask, out: ParquetFile) -> None:
+        at = 0
+        for batch in map(self._form.fitted, batches_of(self._place, file.path)):
+            mask = gone[at : at + batch.num_rows]
+            at += batch.num_rows
+            if mask.any():
+                lost = batch.filter(pa.array(mask))
+                self._rows_removed += lost.num_rows
+                self._removed += checksum(lost)
+            kept = batch.filter(pa.array(~mask)) if mask.any() else batch
+            if kept.num_rows:
+                out.add(kept)
+
+    def _columns(self, file: _DataFile, names: list[str]) -> pa.Table:
+        kept = pa.schema([self._form.in_file.field(name) for name in names])
+        batches = [batch.select(names).cast(kept) for batch in batches_of(self._place, file.path, names)]
+        return pa.Table.from_batches(batches, kept)
+
+
+def _frame(columns: Sequence[Any]) -> pl.DataFrame:
+    """Columns by their numbers."""
+    return pl.DataFrame({f"{i}": pl.from_arrow(_whole(column)) for i, column in enumerate(columns)})
+
+
+def _whole(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _mask(found: Any) -> Mask:
+    """Null is no."""
+    mask: Mask = _whole(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)  # Arrow's own word
+    return mask
+
+
+def _now() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)

@@ -1,0 +1,130 @@
+"""Mending in Dagster: by partition, each window's event saying what is in the table then; micro-batches by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.names import mend_name
+from assets.partitions import Stretch
+from assets.schedule import range_tags
+from ingest.model.boundary import TopicPartition
+from tests.assets.test_table import failure_of
+from tests.assets.world import TOPIC, World
+
+LENIENT = {"schema": "things.py:Thing", "coerce": "lenient"}
+EDIT = """\
+from dataclasses import replace
+
+
+def edit(message):
+    return replace(message, value=b'{"id": 7}')
+"""
+
+
+def mend(world: World, first: int, last: int, **config: Any) -> dg.ExecuteInProcessResult:
+    """The job for the hours first..last, as a person starts it."""
+    job = world.defs.resolve_job_def(mend_name(world.spec))
+    ops = {"ops": {"things": {"config": config}}} if config else None
+    tags = range_tags(Stretch(world.key(first), world.key(last)))
+    return job.execute_in_process(instance=world.instance, tags=tags, raise_on_error=False, run_config=ops)
+
+
+def loosen(world: World) -> None:
+    """Whole numbers may be written as text from now on."""
+    decode = type(world.spec.decode).model_validate(LENIENT | {"format": "json"})
+    world.spec = world.spec.model_copy(update={"decode": decode})
+    world.load()
+
+
+@pytest.fixture
+def torn(world: World) -> World:
+    """Three hours, two of them committed, each with a message that says its number as text, and one that is no JSON."""
+    for n in range(3):
+        world.fill(1, n)
+        world.send(n, 59, b'{"id": "5"}')
+        world.send(n, 59, b"poison")
+    world.fill(1, 3)
+    assert world.run(0, 1).success
+    return world
+
+
+def test_partitions_are_mended(torn: World) -> None:
+    """Each window's event shows what is in the table now, under a data version of its own; one that wasn't committed is run."""
+    loosen(torn)
+    versions = [e.asset_materialization.tags for e in _events(torn)]
+    result = mend(torn, 0, 3)
+    assert result.success
+    assert [event.partition for event in result.get_asset_materialization_events()] == [torn.key(n) for n in range(4)]
+    for n in range(3):
+        shown = {name: value.value for name, value in torn.metadata(n).items()}
+        assert (shown["rows_written"], shown["dead_letters"], shown["dead_reasons"]) == (61, 1, {"not_json": 1})
+        assert (shown.get("mended"), shown.get("generation")) == ((1, 1) if n < 2 else (None, None))
+        assert "recovered" not in shown
+    after = [e.asset_materialization.tags for e in _events(torn)]
+    assert not {t["dagster/data_version"] for t in versions} & {t["dagster/data_version"] for t in after[:4]}
+    assert {e.check_name: e.passed for e in result.get_asset_check_evaluations()}["receipts"]
+    assert torn.verdict().ok, str(torn.verdict())
+
+
+def _events(world: World) -> list[Any]:
+    return list(world.instance.fetch_materializations(dg.AssetKey(["things"]), limit=100).records)
+
+
+def test_nothing_to_mend_is_green(torn: World) -> None:
+    """Where today's schema takes none of them, the window is reported as it is."""
+    before = torn.receipt_of(0)
+    assert mend(torn, 0, 0).success
+    assert torn.receipt_of(0) == before
+    assert torn.metadata(0)["recovered"].value is True
+
+
+def test_a_script_and_a_reason(torn: World, tmp_path: Path) -> None:
+    """The run's config says which dead letters are mended, and by which script."""
+    (tmp_path / "mend.py").write_text(EDIT)
+    assert mend(torn, 0, 1, reason="not_json", edit=str(tmp_path / "mend.py")).success
+    for n in range(2):
+        shown = {name: value.value for name, value in torn.metadata(n).items()}
+        assert (shown["mended"], shown["edited"], shown["dead_reasons"]) == (1, 1, {"wrong_type": 1})
+    failed = torn.run(0, on_committed="replace")
+    assert "holds 1 messages that were edited to mend them" in failure_of(failed)
+    assert torn.run(0, on_committed="replace", accept_fewer=True).success
+    assert torn.receipt_of(0).counts.dead == 2
+
+
+def test_what_goes_with_mending_alone(torn: World) -> None:
+    """A reason, stage or script without mend would have no effect, and is a mistake."""
+    assert "reason is for mending" in failure_of(torn.run(0, reason="not_json"))
+    assert "stage is for mending" in failure_of(torn.run(0, on_committed="replace", stage="value"))
+
+
+def test_a_script_that_is_not_there(torn: World) -> None:
+    """The failure says so in windrow's words."""
+    assert "There is no script" in failure_of(mend(torn, 0, 0, edit="none.py"))
+
+
+def test_a_run_of_the_table_is_told_to_mend(torn: World) -> None:
+    """Without the job, by its config; the job itself can't be told to replace."""
+    loosen(torn)
+    assert torn.run(0, on_committed="mend").success
+    assert torn.receipt_of(0).counts.dead == 1
+    assert "mends, and replaces nothing" in failure_of(mend(torn, 1, 1, on_committed="replace"))
+
+
+def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Batches are mended by name; the schedule's own runs go on beside that."""
+    world = World(tmp_path, instance, window={"grid": "batch", "max_records": 6})
+    for i in range(12):
+        world.send(0, i, b'{"id": "5"}' if i % 6 == 0 else b'{"id": 1}', i % 2)
+    assert world.batches().success
+    loosen(world)
+    assert world.batches(mend="0/2").success
+    held = [c.receipt for c in world.sink.receipts()]
+    assert [(r.generation, r.counts.dead, r.counts.rows) for r in held] == [(1, 0, 6), (1, 0, 6)]
+    assert world.verdict().ok
+    assert "mended, replayed or drained" in failure_of(world.batches(mend="0", replay="1"))
+    assert "stage is for mending" in failure_of(world.batches(stage="value"))
+    assert TopicPartition(TOPIC, 0) in world.sent

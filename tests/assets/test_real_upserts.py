@@ -1,0 +1,36 @@
+"""Rows that replace each other, from real Kafka to a real table by Dagster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.factory import kafka_table
+from assets.names import SPARK_KEY, job_name
+from assets.partitions import Stretch
+from assets.schedule import range_tags
+from ingest.spec.load import load_spec
+from tests.assets.world import LocalTasks
+from tests.integration.customers import LEFT, customers, somebody
+
+pytestmark = pytest.mark.broker
+
+
+def test_the_last_word_on_each_customer(kafka: str, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range, and before it a newer hour, make the table that the command makes; each event says what its window did to the table."""
+    somebody(kafka, tmp_path, "mode: upsert")
+    monkeypatch.setenv("BROKER", kafka)
+    spec = load_spec(tmp_path / "things.yaml")
+    job = kafka_table(spec, {SPARK_KEY: LocalTasks()}).resolve_job_def(job_name(spec))
+    for first, last in ((3, 3), (1, 2)):
+        tags = range_tags(Stretch(f"2026-01-05-0{first}:00", f"2026-01-05-0{last}:00"))
+        assert job.execute_in_process(instance=instance, tags=tags).success
+    assert customers(tmp_path) == LEFT
+    events = instance.fetch_materializations(dg.AssetKey(["things"]), limit=3).records
+    metadata = {e.partition_key: e.asset_materialization.metadata for e in events if e.asset_materialization is not None}
+    did = {
+        key: [found[name].value for name in ("rows_written", "deletes", "rows_added", "rows_removed")] for key, found in metadata.items()
+    }
+    assert did == {"2026-01-05-03:00": [2, 1, 2, 0], "2026-01-05-01:00": [4, 1, 2, 0], "2026-01-05-02:00": [2, 1, 1, 1]}

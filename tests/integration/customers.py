@@ -1,0 +1,89 @@
+"""Customers, of each of whom the table holds the last word: messages of three hours, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from tests.integration.harness import millis
+from tests.integration.user import User
+from tests.kafka.produce import Put, create_topic, produce
+
+SCHEMA = '''\
+"""Customers."""
+
+import pandera.polars as pa
+import polars as pl
+
+
+class Customer(pa.DataFrameModel):
+    """The shop and the number are the key's."""
+
+    shop: pl.String
+    number: pl.Int32
+    name: pl.String = pa.Field(str_length={"min_value": 1})
+    credit: pl.Decimal(9, 2) = pa.Field(nullable=True)
+'''
+
+Customer = tuple[str, int]
+LOG: Mapping[int, list[tuple[Customer | None, str | None]]] = {
+    1: [(("a", 1), "Ann"), (("a", 2), "Bob"), (("b", 1), "Cid"), (("a", 1), "Anna"), (("b", 2), None)],
+    2: [(("a", 2), None), (("b", 1), "Cyd"), (("b", 3), "Dot"), (None, None), (("b", 4), "")],
+    3: [(("b", 3), None), (("a", 2), "Bo"), (("b", 5), "Eve")],
+}
+"""By hour: whose, and the name; None: a message without a value. One has no key, one a name that breaks a rule."""
+
+LEFT = [("a", 1, "Anna"), ("a", 2, "Bo"), ("b", 1, "Cyd"), ("b", 5, "Eve")]
+MARKED = [*LEFT[:3], ("b", 2, None), ("b", 3, None), LEFT[3]]
+
+
+PLAIN = "{schema: 'customers.py:Customer', key: {fields: [shop, number]}, fields_include: except_key}"
+DEBEZIUM = "{format: debezium-json, schema: 'customers.py:Customer'}"
+
+
+def plain(customer: Customer | None, name: str | None) -> list[bytes | None]:
+    """Values as a producer of upserts writes them: the key is beside them."""
+    del customer
+    return [None if name is None else json.dumps({"name": name, "credit": "1.50"}).encode()]
+
+
+def debezium(customer: Customer | None, name: str | None) -> list[bytes | None]:
+    """As Debezium writes them: rows before and after; behind a deletion there is a message without a value."""
+    if customer is None:
+        return [None]
+    row = {"shop": customer[0], "number": customer[1], "name": name or "", "credit": 1.5}
+    if name is None:
+        return [json.dumps({"before": row, "after": None, "op": "d"}).encode(), None]
+    return [json.dumps({"before": None, "after": row, "op": "c"}).encode()]
+
+
+def somebody(kafka: str, folder: Path, sink: str, decode: str = PLAIN) -> User:
+    """Has a pipeline of customers; `sink`: what the spec says of it besides its place; `decode`: what it says of messages."""
+    topic, values = create_topic(kafka, partitions=2), plain if decode == PLAIN else debezium
+    puts = []
+    for hour, messages in LOG.items():
+        for second, (customer, name) in enumerate(messages):
+            key = None if customer is None else json.dumps({"number": customer[1], "shop": customer[0]}).encode()
+            partition = 0 if customer is None else customer[1] % 2
+            puts += [Put(value, millis(hour, second=second), partition, key) for value in values(customer, name)]
+    puts += [Put(None, millis(4), partition, b'{"shop":"z","number":0}') for partition in range(2)]  # what settles the last hour's end
+    produce(kafka, topic, puts)
+    user = User(kafka, topic, folder)
+    (folder / "customers.py").write_text(SCHEMA)
+    (folder / "things.yaml").write_text(
+        f"id: things\nsource: {{bootstrap_servers: '{{{{ env.BROKER }}}}', topic: {topic}}}\n"
+        "window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}\n"
+        f"decode: {decode}\n"
+        f"sink: {{path: ./things, primary_key: [shop, number], {sink}}}\nstate: ./state.db\nlimits: {{max_dead_ratio: 1}}\n"
+    )
+    return user
+
+
+def customers(folder: Path) -> list[tuple[Any, ...]]:
+    """What is in the table."""
+    rows = DeltaTable(folder / "things").to_pyarrow_table().to_pylist()
+    return sorted((row["shop"], row["number"], row["name"]) for row in rows)

@@ -1,0 +1,124 @@
+"""Dead letters mended by the command, on real Kafka: killed at each point, racing with itself and with a replay."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.integration.harness import judge, millis, visible
+from tests.integration.user import User
+from tests.kafka.produce import Put, create_topic, produce
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+ONE = "2026-01-05T01:00:00Z"
+MENDED = ("dead", "replay", "--window", ONE)
+EDIT = """\
+from dataclasses import replace
+
+
+def edit(message):
+    return replace(message, value=b'{"id": %d, "name": "edited"}' % message.offset) if message.stage == "value" else message
+"""
+
+
+@pytest.fixture
+def user(kafka: str, tmp_path: Path) -> User:
+    """An hour of messages in two topic-partitions, of which some are no JSON and some break the rule of the schema; committed."""
+    topic = create_topic(kafka, partitions=2)
+    bad = {7: b"poison", 20: b'{"id": -1, "name": null}', 31: b'{"id": -2, "name": null}', 44: b"poison"}
+    values = [bad.get(i) or json.dumps({"id": i, "name": None}).encode() for i in range(60)]
+    produce(kafka, topic, [Put(value, millis(1, i / 2), i % 2) for i, value in enumerate(values)] + [Put(values[0], millis(3, 1), 0)])
+    made = User(kafka, topic, tmp_path)
+    (tmp_path / "mend.py").write_text(EDIT)
+    made.types("run", "--window", ONE)
+    return made
+
+
+def loosen(user: User) -> None:
+    """The schema's owner lets negative ids be."""
+    spec = user.folder / "things.yaml"
+    spec.write_text(spec.read_text().replace("things.py:Thing", "things.py:Looser"))
+
+
+def sound(user: User, *, recorded: bool = True) -> None:
+    """Each message is a row or an open dead letter, once; verification finds nothing, but for what the ledger wasn't told."""
+    produced = {tp: {o: i for o, i in offsets.items() if o < 30} for tp, offsets in visible(user.place.bootstrap, user.place.topic).items()}
+    report = judge(user.place, produced)
+    assert report.ok, str(report)
+    found = user.types("verify", "--deep")["findings"]
+    assert [f["what"] for f in found] == ([] if recorded else ["the ledger's copy of the receipt is missing or older"])
+
+
+def rows(user: User) -> list[Any]:
+    """The ids and names of mended messages, by their place."""
+    table = DeltaTable(str(user.folder / "things")).to_pyarrow_table()
+    found = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist()
+    return [(r["_partition"], r["_offset"], r["id"], r["_window"]) for r in found if r["id"] < 0 or r["name"] == "edited"]
+
+
+ALL = [(0, 10, -1, ONE), (0, 22, 22, ONE), (1, 3, 3, ONE), (1, 15, -2, ONE)]
+
+
+def test_mended_by_the_command(user: User) -> None:
+    """A schema that was mended, then a script: each message is a row of its own window, with its own offset, and a dead letter no more."""
+    loosen(user)
+    (looser,) = user.types(*MENDED, "--dry-run")["windows"]
+    assert looser["messages"] == 2
+    assert rows(user) == []
+    (looser,) = user.types(*MENDED)["windows"]
+    assert (looser["messages"], looser["edited"]) == (2, 0)
+    assert rows(user) == [one for one in ALL if one[2] < 0]
+    sound(user)
+    (edited,) = user.types("dead", "replay", "--reason", "not_json", "--edit", "mend.py")["windows"]
+    assert (edited["messages"], edited["edited"]) == (2, 2)
+    assert rows(user) == ALL
+    assert user.types("dead", "show")["dead"] == []
+    sound(user)
+    user.types("replay", "--window", ONE, code=1)
+    user.types("replay", "--window", ONE, "--accept-fewer")
+    assert rows(user) == [one for one in ALL if one[2] < 0]
+    sound(user)
+
+
+@pytest.mark.parametrize("point", ["write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before"])
+def test_killed(user: User, point: str) -> None:
+    """kill -9 at each point; then the same command again: nothing is lost, and nothing is there twice."""
+    loosen(user)
+    with user.starts(*MENDED, "--edit", "mend.py", crash=f"{point}:kill") as command:
+        try:
+            command.communicate(timeout=120)
+        finally:
+            command.kill()
+    assert command.returncode == -signal.SIGKILL
+    there = point in ("commit.after", "report.before")
+    assert rows(user) == (ALL if there else [])
+    assert len(user.types("dead", "show")["dead"]) == (0 if there else 4)
+    sound(user, recorded=point != "commit.after")
+    user.types(*MENDED, "--edit", "mend.py")
+    assert rows(user) == ALL
+    sound(user)
+
+
+@pytest.mark.parametrize("other", [(*MENDED, "--edit", "mend.py"), ("replay", "--window", ONE)], ids=["mending", "replay"])
+def test_a_sleeper_changes_nothing(user: User, other: tuple[str, ...]) -> None:
+    """A mending that stops right before its commit wakes after another mending, or a replay, has finished: all is there once."""
+    loosen(user)
+    with user.starts(*MENDED, "--edit", "mend.py", crash="commit.before:stop") as sleeper:
+        try:
+            _, status = os.waitpid(sleeper.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            user.types(*other)
+            os.kill(sleeper.pid, signal.SIGCONT)
+            out, err = sleeper.communicate(timeout=120)
+        finally:
+            sleeper.kill()
+    assert sleeper.returncode == 0, (out, err)
+    assert rows(user) == ALL
+    sound(user)

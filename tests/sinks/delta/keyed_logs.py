@@ -1,0 +1,268 @@
+"""Random logs of rows and deletes, a table that they are merged into, and the fold that says what must be in it.
+
+The fold knows nothing of tables: it goes through all messages of the committed windows in the order of windows, topic-partitions and
+offsets, and keeps a dict.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ingest.crashpoints import CrashError
+from ingest.errors import DamagedError, RefusedError
+from ingest.model.plan import Split
+from ingest.model.receipt import Checksums, SplitCounts
+from ingest.model.staged import Staged
+from ingest.operate.findings import Finding
+from ingest.operate.merged import compare_merged
+from ingest.ports.sink import AlreadyDone, Done
+from ingest.schema.changes import changes
+from ingest.schema.primary_key import PrimaryKey
+from tests.sinks.beside import DeltaKeyedBoth
+from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, messages, plan, receipt, window
+
+ROWS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("shop", pa.string(), nullable=False),
+        pa.field("amount", pa.int64(), nullable=False),
+        pa.field("revision", pa.int32()),
+        pa.field("tags", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+KEY = ("shop", "id")
+
+Key = tuple[str, int]
+
+
+class Change(NamedTuple):
+    """What a message does to a key. `amount`: of its row; None: it takes the row out."""
+
+    key: Key
+    amount: int | None
+    revision: int | None = None
+
+
+Message = list[Change]
+"""Deletes first, as in any message. Empty: filtered out."""
+
+Log = dict[int, list[list[Message]]]
+"""By window and partition the messages of their offsets."""
+
+
+class Row(NamedTuple):
+    """What the table must hold of a key; `amount` None: it is marked as deleted."""
+
+    amount: int | None
+    revision: int | None
+    window: int
+    partition: int
+    offset: int
+
+
+def placed(log: Log, number: int) -> list[tuple[Change, int, int]]:
+    """All changes of a window in their order, each with its partition and offset."""
+    return [
+        (change, partition, number * PER_WINDOW + at)
+        for partition, of in enumerate(log[number])
+        for at, message in enumerate(of)
+        for change in message
+    ]
+
+
+def last_changes(log: Log, number: int, versioned: bool) -> dict[Key, Row]:
+    """What a window by itself says of each of its keys."""
+    found: dict[Key, Row] = {}
+    for change, partition, offset in placed(log, number):
+        row = Row(change.amount, change.revision, number, partition, offset)
+        if not versioned or change.key not in found or _revision(row) >= _revision(found[change.key]):
+            found[change.key] = row
+    return found
+
+
+def fold(committed: Mapping[int, dict[Key, Row]], marks: bool, versioned: bool) -> dict[Key, Row]:
+    """The last word on each key; `committed`: what each window says."""
+    table: dict[Key, Row] = {}
+    for number in sorted(committed):
+        for key, row in committed[number].items():
+            if not versioned or key not in table or _revision(row) >= _revision(table[key]):
+                table[key] = row
+    return table if marks else {key: row for key, row in table.items() if row.amount is not None}
+
+
+def _revision(row: Row) -> tuple[bool, int]:
+    return (row.revision is not None, row.revision or 0)
+
+
+def last_words(committed: Mapping[int, dict[Key, Row]], number: int, versioned: bool) -> dict[Key, Row]:
+    """The keys that nobody but a window tells of: what the table holds of them, or doesn't, is its doing."""
+    if versioned:
+        return {key: row for key, row in fold(committed, True, True).items() if row.window == number}
+    later = {key for other, said in committed.items() if other > number for key in said}
+    return {key: row for key, row in committed[number].items() if key not in later}
+
+
+def unknown(committed: Mapping[int, dict[Key, Row]], number: int, new: Mapping[Key, Row], versioned: bool) -> int:
+    """Of how many keys a replacement of a window leaves open what they were before it."""
+    had = last_words(committed, number, versioned)
+    return sum(key not in new or (versioned and _revision(new[key]) < _revision(row)) for key, row in had.items())
+
+
+def random_log(dice: random.Random, windows: int, *, deletes: bool, keys: int = 6) -> Log:
+    """Few keys, so that they meet; amounts that are there once."""
+    every = [(shop, number) for shop in ("a", "b") for number in range(keys // 2)]
+    amounts = iter(range(10**6))
+
+    def message() -> Message:
+        kind = dice.random()
+        key = dice.choice(every)
+        row = Change(key, next(amounts), dice.choice([None, *range(4)]))
+        if kind < 0.25:
+            return []
+        if kind < 0.65 or not deletes:
+            return [row] if kind < 0.9 else [row, row._replace(amount=next(amounts), key=dice.choice(every))]
+        return [Change(dice.choice(every), None)] if kind < 0.9 else [Change(dice.choice(every), None), row]
+
+    length = dice.choice([1, 4, PER_WINDOW])
+    return {
+        n: [[message() if at < length else [] for at in range(PER_WINDOW)] for _ in range(PARTITIONS)] for n in range(windows)
+    }  # fmt: skip
+
+
+@dataclass
+class Keyed:
+    """A table, what was committed to it, and what must be in it."""
+
+    uri: str
+    key: PrimaryKey
+    committed: dict[int, dict[Key, Row]] = field(default_factory=dict)
+    generations: dict[int, int] = field(default_factory=dict)
+    sink: DeltaKeyedBoth = field(init=False)
+    attempts: int = 0
+
+    def __post_init__(self) -> None:
+        self.reopen()
+        self.sink.prepare()
+
+    @property
+    def versioned(self) -> bool:
+        """Whether versions decide."""
+        return self.key.version is not None
+
+    def reopen(self) -> None:
+        """As another process would."""
+        self.sink = self.made()
+
+    def made(self) -> DeltaKeyedBoth:
+        """A sink of its own."""
+        return DeltaKeyedBoth(self.uri, ROWS, self.key)
+
+    def staged(self, log: Log, number: int, generation: int, sink: DeltaKeyedBoth | None = None) -> tuple[Any, list[Staged]]:
+        """What the tasks would bring."""
+        self.attempts += 1
+        attempt, to = f"a{self.attempts}", sink or self.sink
+        planned = plan(to, number)
+        factory = to.stager(planned, generation, attempt)
+        staged = [_staged(factory(split), split, log[number][split.partition]) for split in planned.splits]
+        return receipt(planned, staged, generation, attempt), staged
+
+    def commit(self, log: Log, number: int, *, replace: bool = False) -> None:
+        """One run of a window, to its end or to a crash; the table must be as told after it."""
+        new = last_changes(log, number, self.versioned)
+        generation = self.generations.get(number, -1) + 1 if replace and number in self.generations else 0
+        made, staged = self.staged(log, number, generation)
+        again = number in self.generations and not generation
+        open_keys = unknown(self.committed, number, new, self.versioned) if generation else 0
+        refused = ""
+        try:
+            outcome = self.sink.commit(made, staged)
+        except DamagedError:
+            raise
+        except RefusedError as error:
+            refused = error.what
+        finally:
+            found = self.made().look(window(number))
+            arrived = found is not None and found.receipt.attempt == made.attempt
+            if arrived:
+                self.committed[number], self.generations[number] = new, generation
+        if refused or open_keys:
+            assert f"of {open_keys} keys it had the last word" in refused
+            assert open_keys
+            return
+        assert isinstance(outcome, AlreadyDone if again else Done)
+        assert arrived != again
+
+    def crash(self, log: Log, number: int, *, replace: bool = False) -> None:
+        """The same where WINDROW_CRASH may end it."""
+        try:
+            self.commit(log, number, replace=replace)
+        except CrashError:
+            self.reopen()
+
+    def wanted(self) -> dict[Key, Row]:
+        """What must be in the table."""
+        return fold(self.committed, self.key.marks, self.versioned)
+
+    def held(self) -> dict[Key, Row]:
+        """What is in it; each key once."""
+        rows = DeltaTable(self.uri).to_pyarrow_table().to_pylist()
+        numbers = {window(n).key: n for n in range(100)}
+        found = {
+            (row["shop"], row["id"]): Row(row["amount"], row["revision"], numbers[row["_window"]], row["_partition"], row["_offset"])
+            for row in rows
+        }
+        assert len(found) == len(rows)
+        assert all(row["_deleted"] is (row["amount"] is None) for row in rows if self.key.marks)
+        assert all(row["tags"] == [("n", row["amount"])] for row in rows if row["amount"] is not None)
+        return found
+
+    def findings(self) -> list[Finding]:
+        """Verification's word on table and receipts."""
+        audit = self.made().audit()
+        assert audit.keyed is not None
+        return compare_merged([c.receipt for c in self.made().receipts()], audit, audit.keyed, deep=True, whole=True)
+
+    def wrong(self) -> str:
+        """Where the table isn't what it must be, by the fold and by verification; nothing if it is."""
+        held, wanted = self.held(), self.wanted()
+        unlike = {key: (held.get(key), wanted.get(key)) for key in held.keys() | wanted.keys() if held.get(key) != wanted.get(key)}
+        return "; ".join(
+            [*(f"{key}: {has}, not {must}" for key, (has, must) in sorted(unlike.items())), *(f.what for f in self.findings())]
+        )
+
+
+def _staged(stager: Any, split: Split, of: Sequence[Message]) -> Staged:
+    """One split, in two batches."""
+    every = messages(split)
+    rows = deletes = valid = 0
+    for start in (0, PER_WINDOW // 2):
+        part = of[start : start + PER_WINDOW // 2]
+        kept = [(at, change) for at, message in enumerate(part) for change in message if change.amount is not None]
+        gone = [(at, change) for at, message in enumerate(part) for change in message if change.amount is None]
+        columns = [
+            [c.key[1] for _, c in kept], [c.key[0] for _, c in kept], [c.amount for _, c in kept], [c.revision for _, c in kept],
+            [[("n", c.amount)] for _, c in kept],
+        ]  # fmt: skip
+        keys = pa.record_batch(
+            [pa.array([c.key[0] for _, c in gone], pa.string()), pa.array([c.key[1] for _, c in gone], pa.int64())], list(KEY)
+        )
+        changed, index = changes(
+            pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, ROWS, strict=True)], schema=ROWS),
+            pa.array([at for at, _ in kept], pa.int64()), keys, pa.array([at for at, _ in gone], pa.int64()),
+        )  # fmt: skip
+        if changed.num_rows:
+            stager.add(changed, every.slice(start, PER_WINDOW // 2).take(index))
+        rows, deletes, valid = rows + len(kept), deletes + len(gone), valid + sum(map(bool, part))
+    staging = stager.finish()
+    n = split.stop - split.start
+    counts = SplitCounts(
+        split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, valid, 0, 0, staging.rows, 0, 0,
+        checksums=Checksums(rows=staging.checksum), rows_=rows, filtered_=n - valid, deletes_=deletes,
+    )  # fmt: skip
+    return Staged(split, counts, staging.committables, ())
