@@ -21,6 +21,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.operate.retention_margin import retention_margin
 from ingest.plan.topics import discover
 from ingest.ports.broker import Logs, TopicInfo
+from ingest.registry.client import Registry
 from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
 from ingest.run.frontier import frontier
@@ -82,12 +83,20 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     yield sink
     broker = attempt("broker", lambda: Check("broker", "ok", f"cluster {pipeline.broker.cluster_id()}"))
     yield broker
+    registry = pipeline.spec.registry
+    if registry is not None:
+        yield attempt("registry", lambda: _registry(registry))
     if broker.level == "fail":
         return
     rights = list(_rights(pipeline, ledger=state.level == "ok"))
     yield from rights
     if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
         yield attempt("retention", lambda: _retention(pipeline))
+
+
+def _registry(registry: Registry) -> Check:
+    registry.of_subject("windrow-doctor", 1)  # which needn't be there: who answers that answers
+    return Check("registry", "ok", f"{registry.url} answers")
 
 
 def attempt(name: str, check: Callable[[], Check]) -> Check:

@@ -90,7 +90,7 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     hours; `late_by` says of the late ones which windows' hours they are stamped in (its key; the earliest stands for all before it too).
     `regrown`: below `start` the log was cut off after that was frozen, and grew again before `stop` was: what is new there is in no window.
     `checksums` are the stager's; unset in receipts from before there were any. `schemas`: id and digest of each writer's schema that
-    messages were decoded by; unset where the format goes by none.
+    messages were decoded by; unset where there was none.
     """
 
     topic: str

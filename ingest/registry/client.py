@@ -178,21 +178,19 @@ class _Questions:
         if not isinstance(schema.schema_str, str) or kind not in _KINDS:
             raise self._no_answer(what, "an answer without a schema")
         references: dict[tuple[str, int], tuple[str, str]] = {}
-        self._refer(schema, what, references, ())
+        self._refer(schema, what, references, 0)
         made = WriterSchema(id_, kind, schema.schema_str, tuple(references.values()))
         if made.size > MOST_CHARACTERS:
             raise self._too_large(what)
         return made
 
-    def _refer(
-        self, schema: Any, what: str, found: dict[tuple[str, int], tuple[str, str]], above: tuple[tuple[str, int], ...]
-    ) -> None:  # fmt: skip
-        """The schemas that one refers to, each behind its own."""
+    def _refer(self, schema: Any, what: str, found: dict[tuple[str, int], tuple[str, str]], depth: int) -> None:
+        """The schemas that one refers to, each behind its own; those in a circle never end, and are too many."""
         for reference in schema.references or ():
             key = reference.subject, reference.version
             if not isinstance(reference.name, str) or not isinstance(key[0], str) or type(key[1]) is not int:
                 raise self._no_answer(what, "a reference that is none")
-            if key in above or len(above) + len(found) >= MOST_REFERENCES:
+            if depth + len(found) >= MOST_REFERENCES:
                 raise self._too_large(what)
             if key in found:
                 continue
@@ -200,7 +198,7 @@ class _Questions:
             other = self._asked(lambda key=key: self._client.get_version(*key, deleted=True), of, None).schema
             if not isinstance(other.schema_str, str):
                 raise self._no_answer(of, "an answer without a schema")
-            self._refer(other, what, found, (*above, key))
+            self._refer(other, what, found, depth + 1)
             found[key] = reference.name, other.schema_str
 
     def _asked(self, ask: Any, what: str, missing: int | None) -> Any:

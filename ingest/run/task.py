@@ -81,7 +81,7 @@ class SplitTask:
             dead.discard()
             raise
         counts = tally.counts(summary, staged_rows, staged_dead)
-        if isinstance(self.decoder, UsesSchemas):
+        if schemas.used:
             counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
         return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage(), tuple(schemas.asked))
 

@@ -27,7 +27,7 @@ from ingest.config.values import (
     section_of,
     sentence,
 )  # fmt: skip
-from ingest.decode.formats import DecodeSection, asks_registry
+from ingest.decode.formats import ASKING, DecodeSection, asks_registry
 from ingest.errors import GridError, SpecError
 from ingest.registry.client import Registry
 from ingest.sinks.kinds import SinkOfItsKind
@@ -152,7 +152,9 @@ class PipelineSpec(Section):
 
     @property
     def registry(self) -> Registry | None:
-        """The schema registry that its messages name their schemas of: the source's own, or the named cluster's."""
+        """The schema registry that its formats ask: the source's own, or the named cluster's; None if none asks one."""
+        if not any(part is not None and part.format in ASKING for part in (self.decode, self.decode.key)):
+            return None
         found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
         return None if found is None else registry_of(found, self.folder)
 

@@ -13,6 +13,7 @@ from ingest.cli.doctor import Check, attempt, clashes, exit_code, java, pins, si
 from ingest.errors import UnreachableError
 from ingest.model.binding import Binding
 from ingest.model.boundary import TopicPartition
+from ingest.registry.embedded import RegistryServer
 from tests.cli.conftest import Stage, hour
 
 
@@ -72,6 +73,16 @@ def test_cluster_down(stage: Stage) -> None:
     assert document["checks"][-1] == {
         "name": "broker", "level": "fail", "what": "the cluster does not answer", "fix": "Start it.", "exit_code": 3,
     }  # fmt: skip
+
+
+def test_a_schema_registry(stage: Stage, schema_registry: RegistryServer) -> None:
+    """A pipeline whose format asks one has a line for it; one that doesn't answer is something missing."""
+    stage.write(f"topic: shop.things, registry: {{url: '{schema_registry.url}', retries: 0}}")
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text().replace("decode: {", "decode: {format: avro-confluent, "))
+    assert levels(stage.json("doctor", stage.spec))["registry"] == "ok"
+    schema_registry.stop()
+    assert levels(stage.json("doctor", stage.spec, code=3))["registry"] == "fail"
 
 
 def test_ledger_unreachable(stage: Stage) -> None:

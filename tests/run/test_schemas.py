@@ -20,6 +20,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
 from ingest.model.writer_schema import WriterSchema
 from ingest.operate.verify import verify
+from ingest.registry.client import _client
 from ingest.registry.embedded import Fault, RegistryServer
 from ingest.run.context import Pipeline, Request, Result
 from ingest.run.pipeline import run, run_windows
@@ -136,6 +137,7 @@ def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
     scene.send(0, ONE, *[THREE] * 9)
     scene.send(1, THREE)
     assert used(scene.run()) == ["1", "3"]
+    _client.cache_clear()
     assert used(scene.run(1)) == ["3"]
     assert scene.registry.asked.count("/schemas/ids/3") == 1
     assert scene.rows() == [(1, None)] + [(3, "c")] * 10
@@ -199,9 +201,7 @@ def test_a_replacement_by_another_schema(scene: Scene) -> None:
     scene.registry.ill = {"/subjects/things-value/versions/1": Fault(200, json.dumps(lie).encode())}
     made = scene.pipeline()
     made.ledger.adopt_identity(made.sink.binding().ledger)  # type: ignore[union-attr]
-    from ingest.registry.client import _client  # what a process was told it doesn't ask again
-
-    _client.cache_clear()
+    _client.cache_clear()  # what a process was told it doesn't ask again
     with pytest.raises(RefusedError, match="another schema under id 1"):
         scene.run(replaced=True)
     assert scene.rows() == [(1, None)]
@@ -254,3 +254,16 @@ def test_without_a_message_nobody_is_asked(scene: Scene) -> None:
     scene.registry.stop()
     assert scene.run(0).committed.receipt.counts.read == 0
     assert scene.registry.asked == []
+
+
+def test_no_secret_is_kept(scene: Scene) -> None:
+    """Neither ledger nor table, nor anything else that a run leaves, holds the registry's password, also where a window was refused."""
+    scene.send(0, ONE, framed(9, b""))
+    scene.send(1, TWO)
+    with pytest.raises(RefusedError):
+        scene.run(0)
+    scene.run(0, unknown_id="dead")
+    scene.run(1)
+    written = [path for path in scene.folder.rglob("*") if path.is_file()]
+    assert len(written) > 5
+    assert [path for path in written if b"hunter2" in path.read_bytes()] == []

@@ -45,8 +45,7 @@ def test_the_clusters_registry(tmp_path: Path) -> None:
     )
     assert parse_spec(attributes(cluster="prod"), tmp_path).registry == Registry(URL, "me", "hunter2")
     assert parse_spec(attributes({"url": "http://other"}, cluster="prod"), tmp_path).registry == Registry("http://other")
-    json = parse_spec(attributes(decode={"schema": "a.b:C"}, cluster="prod"), tmp_path)
-    assert json.decode.format == "json"
+    assert parse_spec(attributes(decode={"schema": "a.b:C"}, cluster="prod"), tmp_path).registry is None
 
 
 @pytest.mark.parametrize(("registry", "said"), [

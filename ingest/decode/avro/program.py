@@ -80,7 +80,7 @@ def program_of(schema: AvroSchema, columns: Columns) -> Program:
     """
     check(schema, columns)
     nodes = nodes_of(columns)
-    writer = _Writer(schema, nodes)
+    writer = _ProgramWriter(schema, nodes)
     begin = writer.record(schema.root, {child.name: child for child in nodes[0].children}, writer.add(OP=END))
     return Program(
         writer.numbers(), begin, bytes(writer.symbols), nodes, 1 + max(node.inner for node in nodes),
@@ -93,7 +93,7 @@ def _nested(kind: pa.DataType) -> int:
     return inner + (1 if pa.types.is_struct(kind) else 0)
 
 
-class _Writer:
+class _ProgramWriter:
     """Instructions are written from the last one to the first: each knows what comes behind it."""
 
     def __init__(self, schema: AvroSchema, nodes: list[Node]) -> None:

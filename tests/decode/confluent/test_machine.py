@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
-from ingest.decode.confluent.machine import _MACHINES
+from ingest.decode.confluent.frame import Frame
+from ingest.decode.confluent.machine import _MACHINES, Machines
 from ingest.decode.confluent.payloads import AvroPayloads
 from ingest.errors import BugError, RefusedError, UnreachableError
 from ingest.model.writer_schema import WriterSchema
@@ -47,6 +48,15 @@ def test_many_schemas_in_one_batch(schemas: list[int]) -> None:
     found = verdicts(decoder(*TEXTS).open()(valued(values)))
     for i, schema in enumerate(schemas):
         assert [found[i][0]["id"] if schema >= 0 else found[i][0][1]] == [i if schema >= 0 else "no_schema_id"]
+
+
+def test_machines_are_given_back() -> None:
+    """However many schemas a topic has, a thread keeps so many machines, and those that it used last."""
+    machines = Machines(AvroPayloads(), decoder().columns)
+    made = [machines.machine(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
+    assert len(machines._kept) == _MACHINES
+    assert machines.machine(avro(*TEXTS)[-1], Frame("1", 5)) is made[-1]
+    assert machines.machine(avro(*TEXTS)[0], Frame("1", 5)) is not made[0]
 
 
 def test_what_is_told_of_schemas() -> None:

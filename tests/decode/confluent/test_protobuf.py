@@ -40,6 +40,7 @@ SCHEMAS = (
     WriterSchema("7", "PROTOBUF", NEWER, (("../../evil.proto", NEWER),)),
     WriterSchema("8", "PROTOBUF", NEWER, (("/tmp/evil.proto", NEWER),)),
     WriterSchema("9", "PROTOBUF", NEWER, (("windrow-schema.proto", OLD),)),
+    WriterSchema("10", "PROTOBUF", NEWER, (("a/../../../evil.proto", NEWER),)),
 )  # fmt: skip
 DECODER = ConfluentDecoder("models.py:Flat", AVRO, ProtobufPayloads(), Subjects(), unknown_id="dead", registry=FixedRegistry(SCHEMAS))
 FLAT = number(7, 5) + text(8, "a")
@@ -81,6 +82,7 @@ class TestProtobuf(DecoderContract):
     (framed(5, b""), "parts/name.proto"), (framed(6, b""), "it is of kind AVRO, not PROTOBUF"),
     (framed(7, b""), "file called '../../evil.proto'"),
     (framed(8, b""), "file called '/tmp/evil.proto'"), (framed(9, b""), "file called 'windrow-schema.proto'"),
+    (framed(10, b""), "file called 'a/../../../evil.proto'"),
     (framed(1, b"", b"\x04\x02\x02"), "name: message parts.Name can't become string"),
 ])  # fmt: skip
 def test_a_schema_that_will_not_do(message: bytes, said: str) -> None:

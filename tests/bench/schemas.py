@@ -1,0 +1,76 @@
+"""What naming schemas costs: the same orders in Avro, plain, behind the id of one schema, and behind those of eight in turn; on one core.
+
+python -m tests.bench.schemas [--messages 1000000] [--runs 6]
+
+A run is a batch of 32,768 messages after the other, as a task has them; the best of the runs counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from ingest.decode.avro.decoder import AvroDecoder
+from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+from ingest.decode.confluent.payloads import AvroPayloads
+from ingest.ports.decoder import Decode
+from ingest.schema.messages import MESSAGES
+from tests.bench.formats import AVRO, BATCH, as_avro
+from tests.bench.orders import values
+from tests.decode.confluent.registries import FixedRegistry, avro, framed
+
+HERE = Path(__file__).parent
+MODEL = "orders_schema.py:Order"
+SEVERAL = 8
+
+
+def batches(messages: list[bytes], count: int) -> list[pa.RecordBatch]:
+    """So many messages with these values in turn, in batches as a reader gives them."""
+    whole = pa.array((messages * (BATCH // len(messages) + 1))[:BATCH], pa.binary())
+    plain = {"topic": "orders", "partition": 0, "offset": 0, "timestamp_type": "CreateTime"}
+    columns = [
+        whole if field.name == "value"
+        else pa.array([[]] * BATCH, field.type) if field.name == "headers"
+        else pa.array([plain.get(field.name)] * BATCH, field.type)
+        for field in MESSAGES
+    ]  # fmt: skip
+    return [pa.RecordBatch.from_arrays(columns, schema=MESSAGES)] * (count // BATCH)
+
+
+def once(decode: Decode, work: list[pa.RecordBatch]) -> float:
+    """CPU seconds of a run."""
+    began = time.process_time()
+    for batch in work:
+        assert len(decode(batch).dead_index) == 0
+    return time.process_time() - began
+
+
+def main() -> None:
+    """All three."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=6)
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    orders = [as_avro(json.loads(order)) for order in values()]
+    registry = FixedRegistry((*avro(*[AVRO] * SEVERAL),))
+    named = ConfluentDecoder(MODEL, HERE, AvroPayloads(), Subjects(), registry=registry).open()
+    sides = {
+        "Avro": (AvroDecoder(MODEL, HERE, AVRO).open(), orders),
+        "behind the id of one schema": (named, [framed(1, order) for order in orders]),
+        f"behind those of {SEVERAL} in turn": (named, [framed(1 + i % SEVERAL, order) for i, order in enumerate(orders)]),
+    }
+    work = {name: batches(messages, options.messages) for name, (_, messages) in sides.items()}
+    # In turns: whether the C library gives memory back between two batches is by chance, and for all that come after.
+    rounds = [{name: once(decode, work[name]) for name, (decode, _) in sides.items()} for _ in range(options.runs)]
+    for name, of in work.items():
+        print(f"{name:30}{len(of) * BATCH / min(one[name] for one in rounds) / 1e6:8.2f} M messages/s")
+
+
+if __name__ == "__main__":
+    main()
