@@ -30,10 +30,10 @@ PROJECT = Path(__file__).parents[2]
 
 
 def test_orders_load() -> None:
-    """The project's definitions hold the topic, the table downstream of it, its check, its job and its schedule."""
+    """The project's definitions hold the topics, the tables downstream of them, their checks, jobs and schedules."""
     loaded = defs()
     specs = {s.key.to_user_string(): s for s in loaded.resolve_all_asset_specs()}
-    assert set(specs) == {"kafka/shop.orders", "orders"}
+    assert set(specs) == {"kafka/shop.orders", "orders", "kafka/shop.customers", "customers"}
     assert [d.asset_key.to_user_string() for d in specs["orders"].deps] == ["kafka/shop.orders"]
     assert {"kafka", "spark", "delta"} <= set(specs["orders"].kinds)
     assert loaded.resolve_schedule_def("orders_closed").cron_schedule == "1 * * * *"
@@ -173,9 +173,12 @@ FORMS: dict[str, list[object]] = {
 
 CSV = {"format": "csv"}
 PROTOBUF = {"format": "protobuf", "descriptor": "x.proto", "message": "X"}
+CHANGES = {"format": "debezium-json"}
+NAMED = {"format": "avro-confluent"}
 BESIDE: dict[str, dict[str, object]] = {
     "delimiter": CSV, "quote": CSV, "escape": CSV, "null_literal": CSV, "writer_schema": {"format": "avro"}, "descriptor": PROTOBUF,
-    "message": PROTOBUF,
+    "message": PROTOBUF, "database_include": {"format": "canal-json"}, "schema_include": CHANGES, "table_include": {"format": "canal-json"}, "envelope": CHANGES,
+    "dates": CHANGES, "decimal_format": CHANGES, "record_names": NAMED, "subject_name_strategy": NAMED, "unknown_id": NAMED,
 }  # fmt: skip
 """What a setting of one format needs beside it."""
 
@@ -195,6 +198,8 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             section = section.setdefault(part, {})
         if above[:1] == ["decode"]:
             section.update(BESIDE.get(last, {}), **({"fields": ["id"]} if above[1:] == ["key"] else {}))
+        if above[-1:] == ["registry"]:
+            section["url"] = "http://127.0.0.1:8081"
         section[last] = value
         assert [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors(attributes)] == []
 
