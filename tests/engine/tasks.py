@@ -28,7 +28,8 @@ def staged(split: Split, word: str) -> Staged:
         split.topic, split.partition, split.start, split.stop, split.stop, 5, 600, 3, 2, 0, 3, 2, 1, 4, (("decode: null", 2),),
         ((split.start, "decode: null"),), 1, 1, (("2026-01-05T00:00:00Z", 1),), moment, moment, True, Checksums("0" * 15 + "1", "f" * 16),
     )  # fmt: skip
-    return Staged(split, counts, (word, "ä\x00"), ("dead",), (RefusedAt("schema", 2, (("$.a expected int, got float", 2),), (split.start,)),))
+    refused = RefusedAt("schema", 2, (("$.a expected int, got float", 2),), (split.start,))
+    return Staged(split, counts, (word, "ä\x00"), ("dead",), (refused,))
 
 
 def note_call(folder: Path, split: Split) -> None:
