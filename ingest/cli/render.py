@@ -166,7 +166,7 @@ def _version(committed: Committed) -> str:
 
 
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message that was refused. `key` and `value` only where they were asked for."""
+    """A message that was refused. `key` and `value` only where they were asked for; `schema_id` only where its format names one."""
 
     window: str
     topic: str
@@ -175,6 +175,7 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     stage: str
     reason: str
     detail: str | None
+    schema_id: str | None = None
     key: bytes | None = None
     value: bytes | None = None
 
@@ -184,10 +185,14 @@ def dead_letters(window: Window, rows: Iterable[dict[str, object]], *, payload: 
     return [
         DeadLetter(
             window.key, str(r["_topic"]), int(str(r["_partition"])), int(str(r["_offset"])), str(r["stage"]), str(r["reason"]),
-            None if r["detail"] is None else str(r["detail"]), _bytes(r["key"], payload), _bytes(r["value"], payload),
+            _text(r["detail"]), _text(r["schema_id"]), _bytes(r["key"], payload), _bytes(r["value"], payload),
         )
         for r in rows
     ]  # fmt: skip
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _bytes(value: object, wanted: bool) -> bytes | None:
@@ -196,10 +201,13 @@ def _bytes(value: object, wanted: bool) -> bytes | None:
 
 def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
     """One line per dead letter; bytes as Python writes them, so that nothing in them reaches the terminal."""
-    table = Table("window", "message", "stage", "reason", "detail", *(("key", "value") if payload else ()))
+    ids = any(d.schema_id is not None for d in letters)
+    table = Table("window", "message", "stage", "reason", "detail", *(("schema",) if ids else ()), *(("key", "value") if payload else ()))
     for d in letters:
         place = f"{TopicPartition(d.topic, d.partition)}@{d.offset}"
-        cells = (d.window, place, d.stage, d.reason, d.detail or "", *((_shown(d.key), _shown(d.value)) if payload else ()))
+        cells = [d.window, place, d.stage, d.reason, d.detail or ""]
+        cells += [d.schema_id or ""] if ids else []
+        cells += [_shown(d.key), _shown(d.value)] if payload else []
         table.add_row(*(Text(cell) for cell in cells))
     return table
 

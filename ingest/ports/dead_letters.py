@@ -15,9 +15,15 @@ from ingest.model.window import Window
 from ingest.ports.sink import StagerFactory
 
 REASONS = pa.schema(
-    [pa.field("stage", pa.string(), nullable=False), pa.field("reason", pa.string(), nullable=False), pa.field("detail", pa.string())]
+    [
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("detail", pa.string()),
+        pa.field("schema_id", pa.string()),
+    ]
 )
-"""The rows that are staged beside refused messages: which stage refused each, a reason to count by, and a detail without payload."""
+"""The rows that are staged beside refused messages: which stage refused each, a reason to count by, a detail without payload, and the
+registry's id of the schema that the message named, null if its format names none."""
 
 
 class DeadLetters(Protocol):

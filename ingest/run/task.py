@@ -69,7 +69,9 @@ class SplitTask:
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
             tally.add(messages, decoded)
-            _stage(rows, dead, messages, decoded, keyed=self.keyed)
+            _stage(rows, messages, decoded, keyed=self.keyed)
+            if len(decoded.dead_index):
+                self._stage_dead(dead, messages.take(decoded.dead_index), decoded)
             crash_point("write.middle")
 
         try:
@@ -85,16 +87,19 @@ class SplitTask:
             counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
         return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage(), tuple(schemas.asked))
 
+    def _stage_dead(self, dead: Stager, refused: pa.RecordBatch, decoded: Decoded) -> None:
+        """Refused messages, with why, and the schemas that they named."""
+        stages, decoder = decoded.dead_stage, self.decoder
+        ids = decoder.schema_ids(refused, stages) if isinstance(decoder, UsesSchemas) else pa.nulls(refused.num_rows, pa.string())
+        dead.add(pa.RecordBatch.from_arrays([stages, decoded.dead_reason, decoded.dead_detail, ids], schema=REASONS), refused)
 
-def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
+
+def _stage(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
     if keyed:
         _stage_changes(rows, messages, decoded)
     elif decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
         rows.add(decoded.rows, messages if one_each else for_rows(messages, decoded.row_index))
-    if len(decoded.dead_index):
-        reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
-        dead.add(reasons, messages.take(decoded.dead_index))
 
 
 def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:

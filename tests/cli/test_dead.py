@@ -86,6 +86,26 @@ def test_an_exported_jsonl_file(refused: Stage) -> None:
     assert "secret" not in file.read_text()
 
 
+def test_the_schema_that_a_message_named(stage: Stage) -> None:
+    """Of a format with a registry it is shown and written; a script that mends knows it."""
+    spec = stage.folder / "things.yaml"
+    spec.write_text(spec.read_text().replace('{schema: "schema.py:Thing"}', '{format: json-schema-confluent, schema: "schema.py:Thing"}'))
+    stage.produce(7, b"\x00\x00\x00\x00\x07{}", b"secret", b'\x00\x00\x00\x00\x07{"id": 1}')
+    spec.write_text(spec.read_text().replace("0.6", "1"))
+    stage.json("run", stage.spec, "--window", hour(7))
+    shown = stage.json("dead", "show", stage.spec)["dead"]
+    assert [(d["reason"], d.get("schema_id")) for d in shown] == [("missing", "7"), ("no_schema_id", None)]
+    assert "schema" in stage.call("dead", "show", stage.spec).stdout
+    file = stage.folder / "dead.jsonl"
+    stage.json("dead", "export", stage.spec, "--out", str(file))
+    assert [json.loads(line)["schema_id"] for line in file.read_text().splitlines()] == ["7", None]
+    script = stage.folder / "mend.py"
+    script.write_text(EDIT.replace('message.stage == "value"', "message.schema_id == '7'").replace("{", "\\x00" * 4 + "\\x07{"))
+    (done,) = stage.json("dead", "replay", stage.spec, "--window", hour(7), "--edit", str(script))["windows"]
+    assert (done["tried"], done["messages"]) == (1, 1)
+    assert [d.get("schema_id") for d in stage.json("dead", "show", stage.spec)["dead"]] == [None]
+
+
 def test_an_export_of_a_refused_window(stage: Stage) -> None:
     """Of a window that isn't committed the newest attempt's are written, and the command says so."""
     spec = stage.folder / "things.yaml"

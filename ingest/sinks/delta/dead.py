@@ -117,7 +117,7 @@ class DeltaDeadLetters:
         table = tables.load(self.uri)
         if table is None:
             return DEAD_LETTERS.empty_table()
-        data = tables.rows_of(self.uri, table, window.key)
+        data = tables.rows_of(self.uri, table, window.key).replace_schema(DEAD_LETTERS)  # an older table has fewer columns
         scanner = data.scanner(columns=DEAD_LETTERS.names, filter=ds.field("attempt") == attempt)
         return scanner.to_table() if limit is None else scanner.head(limit)
 
