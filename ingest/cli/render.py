@@ -19,6 +19,7 @@ from ingest.model.window import Window
 from ingest.operate.findings import Finding
 from ingest.operate.lag import Lag
 from ingest.operate.peek import PRINTED
+from ingest.run.letters import PublishedLetters
 from ingest.run.publish import Published
 from ingest.windows.tiling import between
 
@@ -50,11 +51,15 @@ class PlannedWindow(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One window that a run or replay ended with. `published`: what came of telling the consumer group, where there was one to tell."""
+    """One window that a run or replay ended with.
+
+    `published`: what came of telling the consumer group, where there was one to tell; `letters`: dead letters that it published to a topic.
+    """
 
     recovered: bool
     committed: Committed
     published: Published | None = None
+    letters: PublishedLetters | None = None
 
 
 def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> PlannedWindow:
@@ -111,6 +116,7 @@ def _notes(run: Run) -> list[Text]:
     receipt = run.committed.receipt
     lines = [Text(f"{receipt.window.key}: partial: {lost}", style="yellow") for lost in receipt.partial]
     lines += [Text(f"{receipt.window.key}: {warning}", style="yellow") for warning in receipt.warnings]
+    lines += [] if run.letters is None else [letters_line(receipt.window, run.letters)]
     return lines + (published_lines(run.published) if run.published is not None and run.published.failed else [])
 
 
@@ -281,6 +287,11 @@ def published_lines(published: Published) -> list[Text]:
     if not published.failed:
         return [Text(f"{taken}.")]
     return [Text(f"{taken}, and not those of {published.failed}:", style="yellow"), *(Text(f"  {why}") for why in published.why)]
+
+
+def letters_line(window: Window, letters: PublishedLetters) -> Text:
+    """How many dead letters of a window were published now."""
+    return Text(f"{window.key}: {letters.letters:,} dead letters were published to {letters.topic}.")
 
 
 def opening_table(opening: Boundary) -> Table:
