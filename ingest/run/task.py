@@ -69,7 +69,7 @@ class SplitTask:
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
             tally.add(messages, decoded)
-            _stage(rows, messages, decoded, keyed=self.keyed)
+            stage_rows(rows, messages, decoded, keyed=self.keyed)
             if len(decoded.dead_index):
                 self._stage_dead(dead, messages.take(decoded.dead_index), decoded)
             crash_point("write.middle")
@@ -94,7 +94,8 @@ class SplitTask:
         dead.add(pa.RecordBatch.from_arrays([stages, decoded.dead_reason, decoded.dead_detail, ids], schema=REASONS), refused)
 
 
-def _stage(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
+def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
+    """Stage what a batch of messages became, each row beside its message; `keyed` as in `SplitTask`."""
     if keyed:
         _stage_changes(rows, messages, decoded)
     elif decoded.rows.num_rows:
