@@ -104,8 +104,9 @@ def letters_of_attempt(store: DeadLetters, window: Window, attempt: str) -> Iter
 def _count(store: DeadLetters, receipt: Receipt) -> int:
     """How many letters there are to publish, which must be as many as were refused."""
     count = store.count(receipt.window, read_by(receipt))
-    if receipt.mending is None and count != receipt.counts.dead:
-        what = f"The store of dead letters holds {count} of window {receipt.window.key}, its receipt counts {receipt.counts.dead}"
+    refused = receipt.counts.dead + (0 if receipt.mending is None else receipt.mending.messages)
+    if count != refused:
+        what = f"The store of dead letters holds {count} of window {receipt.window.key}, its receipt counts {refused}"
         raise RefusedError(what, "check", "Nothing was published. The window is committed; restore the store from a backup.")
     return count
 

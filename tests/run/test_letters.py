@@ -217,10 +217,16 @@ def test_an_old_window_that_nobody_began_to_publish(office: Office, monkeypatch:
     assert office.seen() == ONCE
 
 
-def test_a_store_that_lost_letters(office: Office) -> None:
-    """What isn't all that the receipt counts isn't published."""
-    result = run(replace(office.pipeline(), dead_topic=None), hour(N), Request("plain"))
-    p, receipt = office.pipeline(), result.committed.receipt
+@pytest.mark.parametrize("mended", [0, 1, 2])
+def test_a_store_that_lost_letters(office: Office, mended: int) -> None:
+    """What isn't all that was refused isn't published, however many of them were mended since."""
+    silent = replace(office.pipeline(), dead_topic=None)
+    run(silent, hour(N), Request("plain"))
+    fixed = iter((b'{"id": 7, "name": null}', b'{"id": 8, "name": null}')[:mended])
+    asked = MendRequest("m1", edit=lambda message: replace(message, value=next(fixed, message.value)))
+    receipt = mend(silent, hour(N), asked).committed.receipt
+    assert receipt.counts.dead == 2 - mended
+    p = office.pipeline()
     store = replace(p).dead_letters
     store.count = lambda window, attempt: 1  # type: ignore[method-assign]
     with pytest.raises(RefusedError, match=r"holds 1 of window .*, its receipt counts 2"):
