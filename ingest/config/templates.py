@@ -28,14 +28,18 @@ class Filled(msgspec.Struct, frozen=True):
     wrong: tuple[str, ...] = ()
 
 
+def has_template(text: str) -> bool:
+    """Whether a text is one that is filled in, or refused: nothing makes a spec take it as it stands."""
+    return "{{" in text or "{%" in text
+
+
 def fill(text: str) -> Filled:
     """The text with its templates filled in, and all that is wrong with them."""
-    if "{{" not in text and "{%" not in text:
+    if not has_template(text):
         return Filled(text)
     given: dict[str, str] = {}
     wrong: list[str] = []
-    rest = _TEMPLATE.sub(" ", text)
-    if "{{" in rest or "{%" in rest:
+    if has_template(_TEMPLATE.sub(" ", text)):
         return Filled(text, wrong=(f"is not a template that can be used here: write {FORMS}",))
     filled = _TEMPLATE.sub(_filler(given, wrong), text)
     return Filled(filled, given, tuple(dict.fromkeys(wrong)))

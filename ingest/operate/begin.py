@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from ingest.decode.formats import make_decoder
 from ingest.errors import SpecError, UnreachableError
-from ingest.operate.infer.offer import EXAMPLE, class_lines, schema_text, usable_only
-from ingest.operate.infer.proposal import Proposal, Setting, refuse_nothing
+from ingest.operate.infer.offer import EXAMPLE, class_lines, schema_text
+from ingest.operate.infer.proposal import Proposal, Setting, refuse_useless, with_columns
 from ingest.operate.infer.recognise import propose
 from ingest.operate.infer.spec_text import SCHEMA, SPEC, Address, class_name, spec_text
 from ingest.operate.infer.told import Told
@@ -117,9 +117,8 @@ def infer(folder: Path, asked: Asked, stated: Told, most: int, connect: Connect,
     asking = _as_spec(folder, name, asked)
     registry = asking.stated_registry
     sample = sample_topics(*connect(asking), asking.source.selection(), most)
-    proposal = propose(topic, sample.messages, stated, registry)
-    proposal = replace(proposal, offers=tuple(usable_only(proposal.offers, _clashing)))
-    refuse_nothing(proposal, topic)
+    proposal = with_columns(propose(topic, sample.messages, stated, registry), _clashing)
+    refuse_useless(proposal, topic)
     grid, start = _windows(asked.grid, sample.begins, now)
     lines = class_lines(proposal.offers, _reserved())
     schema = schema_text(class_name(name), f"The columns of topic {topic}, {proposal.told_by}: change what you know better", lines)

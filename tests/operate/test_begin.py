@@ -121,6 +121,41 @@ def test_what_no_column_can_hold_is_left_out_with_a_word(tmp_path: Path, value: 
     assert why in (tmp_path / "schema.py").read_text()
 
 
+ODD_KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "fields of ours": ({"_offset": 1, "shop": 2}, {"v": 3}, ["shop", "v"]),
+    "fields by case": ({"A": 1, "a": 2}, {"v": 3}, ["A", "v"]),
+    "templates": ({"{{ env.HOME }}": 1, "{% x %}": 2}, {"v": 3}, ["v"]),
+    "control characters": ({"\n": 1, "shop": 2}, {"v": 3}, ["shop", "v"]),
+    "a prefix that is taken": ({"id": 1}, {"id": 2, "key_id": 3}, ["key__id", "id", "key_id"]),
+}
+
+
+@pytest.mark.parametrize("case", ODD_KEYS)
+def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> None:
+    """What of a key can be no column is left out with a word, also of the spec, which reads no field's name as a template."""
+    key, value, columns = ODD_KEYS[case]
+    broker = MemoryBroker()
+    broker.create_topic("shop.orders", partitions=1, retention_ms=None)
+    broker.produce(TopicPartition("shop.orders", 0), json.dumps(value).encode(), key=json.dumps(key).encode(), timestamp=FIRST)
+    assert inferred(tmp_path, broker).fitting == 1
+    assert list(columns_of(tmp_path)) == columns
+    assert (tmp_path / "schema.py").read_text().count("left out") == len(key) + len(value) - len(columns)
+
+
+def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
+    """The error says which field it is, and nothing of the environment."""
+    name = "{{ env.HOME }}"
+    event = {"type": "INSERT", "database": "d", "table": "t", "isDdl": False, "data": [{name: "1"}], "pkNames": [name]}
+    with pytest.raises(SpecError, match=r"'\{\{ env.HOME \}\}' of the rows' primary key .* for a template"):
+        begun(tmp_path, json.dumps(event).encode())
+
+
+def test_data_for_fields_makes_no_table(tmp_path: Path) -> None:
+    """Documents whose keys are data would make a column of each."""
+    with pytest.raises(SpecError, match="have 5,001 different fields"):
+        begun(tmp_path, *(json.dumps({f"{at}-{n}": 1 for n in range(1667)}).encode() for at in range(3)))
+
+
 def test_a_few_odd_values_do_not_take_the_type_away() -> None:
     """From many values on, the type that nearly all have counts; from few, nothing is guessed against what was seen."""
     assert guess_type([1, "x"]).type is None

@@ -90,7 +90,7 @@ def of_changes(format_: str, events: Sequence[Event], table: str | None) -> Prop
     offers = [_in_key(offer) if offer.name in key else offer for offer in _offers(format_, counting)]
     settings = [Setting("format", format_), *included, *_forms(format_, events, offers)]
     hints = [] if key else ["nothing tells the rows' primary key: with `sink.mode: upsert` and one the table holds each row once"]
-    if not key and envelope.kind not in {offer.name for offer in offers}:
+    if not key and envelope.kind not in {offer.name.casefold() for offer in offers}:
         settings.append(Setting("envelope", {envelope.kind: envelope.kind}, "what became of the row"))
         offers.append(Offer(envelope.kind, Guess(pa.string(), f"one of {', '.join(word for word, _ in envelope.words)}"), nullable=False))
     told_by = f"{'guessed from' if counting[-1].schema is None else 'by the schema in'} {counted(len(counting))} of {envelope.tool}"
@@ -172,7 +172,8 @@ def _key_of(format_: str, event: Event, row: Document) -> tuple[str, ...]:
     """What an event says that tells its row apart from others; nothing, where the row doesn't say the same."""
     if format_ == "canal-json":
         names = event.envelope.get("pkNames")
-        return tuple(names) if isinstance(names, list) and all(row.get(name) is not None for name in names) else ()
+        texts = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        return tuple(dict.fromkeys(texts)) if texts == names and all(row.get(name) is not None for name in texts) else ()
     key = None if event.key is None else document(event.key)
     if key is not None and format_ == "debezium-json" and key.keys() == {"schema", "payload"}:
         key = key["payload"] if isinstance(key["payload"], dict) else None

@@ -70,6 +70,7 @@ def _decimal(parameters: Any) -> Guess:
     """With the digits that are stated; without, as many as a column has."""
     stated = parameters if isinstance(parameters, Mapping) else {}
     scale, precision = (str(stated.get(name, other)) for name, other in (("scale", "0"), ("connect.decimal.precision", "38")))
-    if not (scale.isdecimal() and precision.isdecimal() and 1 <= int(precision) <= 38 and int(scale) <= int(precision)):
+    numbers = all(text.isdecimal() and len(text) < 10 for text in (scale, precision))
+    if not (numbers and 1 <= int(precision) <= 38 and int(scale) <= int(precision)):
         return Guess(pa.string(), "a decimal of more digits than a column has, its bytes in base64")
     return Guess(pa.decimal128(int(precision), int(scale)))

@@ -13,7 +13,7 @@ from ingest.decode.json.values import EXACT
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.errors import SpecError
 from ingest.operate.infer.documents import TYPES, enough
-from ingest.operate.infer.offer import Guess, Offer
+from ingest.operate.infer.offer import Guess, Offer, unusable
 from ingest.operate.infer.proposal import KeyAndValue, Proposal, Setting, counted
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -25,8 +25,14 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     """Of lines whose fields have these names, in order.
 
     Raises:
-        SpecError: no delimiter takes all lines apart into so many fields, or several do.
+        SpecError: a name can be no column's, or is there twice; no delimiter takes all lines apart into so many fields, or several do.
     """
+    seen = dict[str, str]()
+    for name in names:
+        why = unusable(name, seen)
+        if why:
+            what = f"{name!a} in --columns can be no column: {why}"
+            raise SpecError(what, "spec", "Nothing was written. Give each field a name of its own.")
     texts = [message.value.decode(errors="replace") for message in messages if message.value is not None]
     ways = {delimiter: rows for delimiter in DELIMITERS if (rows := _rows(texts, delimiter, len(names))) is not None}
     if not ways or not texts:

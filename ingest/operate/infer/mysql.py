@@ -42,8 +42,15 @@ def _guess(stated: str) -> Guess:
             return Guess(_WIDTHS[name])
         return Guess(_UNSIGNED.get(name, pa.decimal128(20, 0)))
     if name in {"decimal", "numeric"}:
-        precision = int(digits or 10)
-        return Guess(pa.decimal128(precision, int(scale or 0))) if precision <= 38 else Guess(pa.string(), f"{name} of {precision} digits")
+        return _decimal(digits or "10", scale or "0") or Guess(pa.string(), f"{name} of {digits} digits")
     if name in {"datetime", "timestamp"}:
         return Guess(TIMESTAMP, _CLOCK)
     return Guess(_OTHERS.get(name, pa.string()), "" if name in {*_OTHERS, "char", "varchar", "text"} else name)
+
+
+def _decimal(digits: str, scale: str) -> Guess | None:
+    """None, if no column has so many digits."""
+    if max(len(digits), len(scale)) > 3:
+        return None
+    fits = 1 <= int(digits) <= 38 and int(scale) <= int(digits)
+    return Guess(pa.decimal128(int(digits), int(scale))) if fits else None

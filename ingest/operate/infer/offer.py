@@ -107,8 +107,11 @@ def unusable(name: str, seen: dict[str, str]) -> str:
     """Why a field of this name can't stand beside those that were seen; empty if it can."""
     if not name or not name.isprintable():
         return "a column's name holds neither nothing nor control characters"
-    other = seen.setdefault(name.casefold(), name)
-    return "" if other == name else f"differs from {other!a} by case only, and tables don't tell them apart"
+    other = seen.setdefault(name.casefold(), "")
+    if not other:
+        seen[name.casefold()] = name
+        return ""
+    return "another field has this name" if other == name else f"differs from {other!a} by case only, and tables don't tell them apart"
 
 
 def over_versions(newest: Sequence[Offer], older: Sequence[Sequence[Offer]]) -> list[Offer]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ingest.config.templates import has_template
 from ingest.decode.formats import ASKING
 from ingest.errors import SpecError
 from ingest.operate.infer.documents import document, offers_of
-from ingest.operate.infer.offer import Guess, Offer
+from ingest.operate.infer.offer import MOST_TYPES, Guess, Offer, usable_only
 
 Document = Mapping[str, Any]
 
@@ -104,8 +106,9 @@ def same_key(names: Sequence[str]) -> str:
 
 def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str) -> Proposal:
     """The fields of the key as columns beside those of the value; with a prefix where some have one name."""
-    both = {offer.name.casefold() for offer in offers} & {offer.name.casefold() for offer in of_key}
-    prefix = "key_" if both else ""
+    names = {offer.name.casefold() for offer in offers}
+    prefixes = ("key" * (n > 0) + "_" * n for n in count())
+    prefix = next(prefix for prefix in prefixes if names.isdisjoint((prefix + offer.name).casefold() for offer in of_key))
     columns = [replace(offer, name=prefix + offer.name) for offer in of_key]
     usable = [offer.name for offer in columns if offer.usable]
     if not usable:
@@ -115,12 +118,40 @@ def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str
     return Proposal((*columns, *offers), "", settings)
 
 
-def refuse_nothing(proposal: Proposal, topic: str) -> None:
-    """That there is a column to begin with.
+def with_columns(proposal: Proposal, clashes: Callable[[str], bool]) -> Proposal:
+    """The same; a field that can't be a column has no type, and no setting of the key names it. `clashes`: as of `usable_only`.
 
     Raises:
-        SpecError: there is none.
+        SpecError: the primary key has such a field.
     """
+    stated = {setting.name: setting.value for setting in proposal.decode}
+    of_key = stated["key"]["fields"] if "key" in stated else []
+    named = {*of_key, *proposal.primary_key}
+    sayable = [replace(o, guess=_TEMPLATE) if o.name in named and has_template(o.name) else o for o in proposal.offers]
+    offers = tuple(usable_only(sayable, clashes))
+    left = {offer.name: offer.guess.note for offer in offers if not offer.usable}
+    other = next((name for name in proposal.primary_key if name in left), None)
+    if other is not None:
+        what = f"The field {other!a} of the rows' primary key can't be a column: {left[other]}"
+        raise SpecError(what, "spec", "Nothing was written. Write the spec by hand (windrow init).")
+    fields = [name for name in of_key if name not in left]
+    others = tuple(s for s in proposal.decode if s.name != "fields_include" or fields)
+    decode = tuple(s if s.name != "key" else s._replace(value={**s.value, "fields": fields}) for s in others if s.name != "key" or fields)
+    return replace(proposal, offers=offers, decode=decode)
+
+
+_TEMPLATE = Guess(None, "a spec would take its name for a template")
+
+
+def refuse_useless(proposal: Proposal, topic: str) -> None:
+    """That there is a column to begin with, and not more of them than a table is made of.
+
+    Raises:
+        SpecError: there is none, or there are too many.
+    """
+    if len(proposal.offers) > MOST_TYPES:
+        what = f"The messages of topic {topic} have {len(proposal.offers):,} different fields, which look like data and no columns"
+        raise SpecError(what, "spec", "Nothing was written. Keep the bytes with --format raw, or write the schema by hand (windrow init).")
     if not any(offer.usable for offer in proposal.offers):
         why = "; ".join(f"{offer.name!a}: {offer.guess.note}" for offer in proposal.offers[:5])
         what = f"No field of topic {topic} can be a column" + (f": {why}" if why else "")

@@ -171,6 +171,8 @@ PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
     "no keys": ([(None, DEBEZIUM)], ()),
     "canal's names": ([(None, {**CANAL, "pkNames": ["id"]})], ("id",)),
     "canal's table without a key": ([(None, {**CANAL, "pkNames": None})], ()),
+    "canal's name, twice": ([(None, {**CANAL, "pkNames": ["id", "id"]})], ("id",)),
+    "canal's names that are none": ([(None, {**CANAL, "pkNames": [["id"], {}]})], ()),
     "maxwell's keys": ([({"database": "d", "table": "t", "pk.id": 1}, MAXWELL)], ("id",)),
 }  # fmt: skip
 
@@ -200,6 +202,33 @@ def test_lines_of_fields() -> None:
     assert [(o.name, str(o.guess.type), o.nullable) for o in found.offers] == [
         ("id", "int64", False), ("name", "string", True), ("code", "string", False),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "")])
+def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> None:
+    """Fields are told by their order, so none can be left out."""
+    with pytest.raises(SpecError, match="in --columns can be no column"):
+        proposed(b"1,2", told=Told("csv", names))
+
+
+def test_a_column_called_type_needs_no_second_one() -> None:
+    """Tables don't tell names apart by case; then the envelope's word is left out, and not the row's column."""
+    found = proposed({**MAXWELL, "data": {"Type": 1}})
+    assert ([offer.name for offer in found.offers], "envelope" in settings(found)) == (["Type"], False)
+
+
+@pytest.mark.parametrize("stated", [f"decimal({'9' * 5000})", "decimal(0,0)", "decimal(5,9)", "decimal(999)", "int("])
+def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
+    """Whatever a message says of its types, it stops nothing."""
+    (offer,) = proposed({**CANAL, "mysqlType": {"id": stated}}).offers[:1]
+    assert str(offer.guess.type) in {"string", "int32"}
+
+
+def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
+    """As many as a message likes to state."""
+    field = {"field": "id", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "9" * 5000}}
+    (offer,) = proposed({"schema": {"fields": [{"field": "after", "fields": [field]}]}, "payload": DEBEZIUM}).offers[:1]
+    assert str(offer.guess.type) == "string"
 
 
 def test_a_name_is_no_pattern() -> None:
