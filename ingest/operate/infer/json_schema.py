@@ -33,15 +33,16 @@ def json_offers(written: WriterSchema) -> list[Offer]:
     properties = root.get("properties")
     if not isinstance(properties, Mapping) or not properties:
         raise SpecError(what, "spec", "Infer from the messages alone: windrow infer TOPIC --format json-schema-confluent.")
-    required = _names(root.get("required"))
+    required = _texts(root.get("required"))
     return [
         Offer(name, schema.type_of(part, (), ""), name not in required or schema.takes_null(part), _doc(part))
         for name, part in properties.items()
     ]  # fmt: skip
 
 
-def _names(value: Any) -> frozenset[str]:
-    return frozenset(name for name in value if isinstance(name, str)) if isinstance(value, list) else frozenset()
+def _texts(value: Any) -> dict[str, None]:
+    """Those in a list, each once and in order; none, where it is no list."""
+    return {text: None for text in value if isinstance(text, str)} if isinstance(value, list) else {}
 
 
 def _doc(part: Any) -> str:
@@ -111,7 +112,7 @@ class _Schema:
         if kind == "array":
             return list_of(self.type_of(part.get("items"), around, base))
         if kind == "string":
-            words = [word for word in part.get("enum") or () if isinstance(word, str)]
+            words = _texts(part.get("enum"))
             plain = Guess(pa.string(), f"one of {', '.join(f'{word!a}' for word in words)}" if words else "")
             return _FORMATS.get(str(part.get("format")), plain)
         return _PLAIN.get(kind) or Guess(None, f"{kind!a} is no type")

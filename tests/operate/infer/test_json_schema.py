@@ -68,3 +68,10 @@ def test_what_says_nothing_is_refused(schema: Any) -> None:
     with pytest.raises(SpecError) as refused:
         json_offers(written(schema))
     assert "--format json-schema-confluent" in refused.value.do
+
+
+@pytest.mark.parametrize("enum", [7, True, {"a": 1}, [1, None]])
+def test_what_is_no_list_of_words_stops_nothing(enum: object) -> None:
+    """A registry may hold a schema that is none in this place: the field is a text all the same."""
+    (offer,) = json_offers(written({"type": "object", "properties": {"a": {"type": "string", "enum": enum}}}))
+    assert (str(offer.guess.type), offer.guess.note) == ("string", "")
