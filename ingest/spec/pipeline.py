@@ -168,7 +168,7 @@ class PipelineSpec(Section):
             yield ("source", "start"), "label is for windows in time: a micro-batch's label is a number, which cuts no log"
         if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
             yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
-        yield from _dead_topic_mistakes(source, section_of(written, "dead_letters"))
+        yield from _dead_topic_mistakes(source, section_of(written, "dead_letters"), written.get("named_cluster"))
         yield from _registry_mistakes(source, section_of(written, "decode"), written.get("named_cluster"))
         yield from _start_mistakes(str(written.get("id")), window)
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
@@ -223,12 +223,20 @@ def _delete_mistakes(sink: Mapping[str, Any], decode: Mapping[str, Any]) -> Iter
         yield ("decode", "on_null"), "can't be said where decode.key has all of sink.primary_key: a message without a value deletes its row"
 
 
-def _dead_topic_mistakes(source: Mapping[str, Any], dead: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _dead_topic_mistakes(source: Mapping[str, Any], dead: Mapping[str, Any], named_cluster: object) -> Iterator[tuple[Place, str]]:
     """A topic that the pipeline itself reads would refuse its own dead letters again, and again."""
     topic, named, pattern = dead.get("topic"), source.get("topic"), source.get("topic_pattern")
     names = [named] if isinstance(named, str) else [*names_in(named), *section_of(source, "partitions")]
-    if dead.get("bootstrap_servers") is None and isinstance(topic, str) and (topic in names or _matches(pattern, topic)):
+    read_at = named_cluster.bootstrap_servers if isinstance(named_cluster, ClusterSpec) else source.get("bootstrap_servers")
+    written_at = dead.get("bootstrap_servers")
+    here = written_at is None or not _addresses(written_at).isdisjoint(_addresses(read_at))
+    if here and isinstance(topic, str) and (topic in names or _matches(pattern, topic)):
         yield ("dead_letters", "topic"), f"{topic} is read by this pipeline: its dead letters would come back"
+
+
+def _addresses(servers: object) -> set[str]:
+    """One address of two clusters is enough to know that they are one."""
+    return {address.strip() for address in servers.split(",")} if isinstance(servers, str) else set()
 
 
 def _matches(pattern: object, topic: str) -> bool:

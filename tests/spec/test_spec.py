@@ -485,6 +485,15 @@ def test_which_topics_would_come_back(folder: Path) -> None:
     assert parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder).dead_letters is not None
 
 
+def test_a_cluster_that_is_told_again_is_the_same(folder: Path) -> None:
+    """One address that both have is enough, however the source names its cluster."""
+    (folder / "windrow.yaml").write_text("clusters: {main: {bootstrap_servers: 'a:1, b:1'}}")
+    dead = {"topic": "shop.a", "bootstrap_servers": "b:1,c:1"}
+    for cluster in ({"bootstrap_servers": "a:1,b:1"}, {"cluster": "main"}):
+        with pytest.raises(SpecError, match="its dead letters would come back"):
+            parse_spec({**GOOD_ATTRIBUTES, "source": {**cluster, "topic": "shop.a"}, "dead_letters": dead}, folder)
+
+
 def test_every_stage_has_limits(folder: Path) -> None:
     """What a decoder or a transform may say refused a message, a spec can bound, by its own name; without a word there is no bound."""
     every = {stage: {"max_dead_count": n, "max_dead_ratio": n / 10} for n, stage in enumerate(STAGES)}
