@@ -146,7 +146,7 @@ def _common(there: Field, here: Field, evolve: Evolve) -> Field | None:
     kind = _wider(there.type, here.type)
     if evolve != "widen" or kind is None:
         return None
-    return Field(there.name, kind, there.nullable or here.nullable, metadata=there.metadata)
+    return Field(there.name, kind, nullable=there.nullable or here.nullable, metadata=there.metadata)
 
 
 def _wider(one: DataType, other: DataType) -> DataType | None:

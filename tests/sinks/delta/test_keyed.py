@@ -246,18 +246,18 @@ class MergedOnce(Meanwhile):
 
     merged: Any = None
 
-    def _actions(self, *args: Any) -> Any:
-        self.merged = self.merged or super()._actions(*args)
+    def _writing(self, *args: Any) -> Any:
+        self.merged = self.merged or super()._writing(*args)
         return self.merged
 
 
 class NoOrder(Meanwhile):
     """Takes every change for a newer one than the row that it meets."""
 
-    def _actions(self, *args: Any) -> Any:
+    def _writing(self, *args: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(merging._Merging, "_wins", lambda *given: np.ones(len(given[-1]), np.bool_))
-            return super()._actions(*args)
+            return super()._writing(*args)
 
 
 def out_of_order(table: Keyed, twin: type[Meanwhile]) -> str:
