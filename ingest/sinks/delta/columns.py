@@ -76,13 +76,14 @@ def _storable(kind: pa.DataType) -> bool:
 class Evolution:
     """What becomes of a table's columns so that files with other ones fit it.
 
-    `schema`: its columns then, which may be the same (`changes`). `added`: those that it hasn't yet. `widened`: whether what is there has
-    to be written anew in wider columns, `narrow`: whether the new files have to. `problems`: why it can't be, column by column.
+    `schema`: its columns then, which may be the same. `added`: those that it hasn't yet. `changes`: these and the ones that become others,
+    in words. `widened`: whether what is there has to be written anew in wider columns, `narrow`: whether the new files have to. `problems`:
+    why it can't be, column by column.
     """
 
     schema: Schema
-    changes: bool
-    added: tuple[str, ...]
+    added: tuple[Field, ...]
+    changes: tuple[str, ...]
     widened: bool
     narrow: bool
     problems: tuple[str, ...]
@@ -104,8 +105,8 @@ def evolution(table: Schema, wanted: Schema, evolve: Evolve) -> Evolution:
     problems += [_differs(there[name], here[name]) for name, f in shared.items() if f is None]
     return Evolution(
         Schema([*after, *added]),
-        bool(added) or any(_shape(f) != _shape(there[f.name]) for f in after),
-        tuple(f.name for f in added),
+        tuple(added),
+        (*(f"{f.name} ({_shape(f)})" for f in added), *(_becomes(there[f.name], f) for f in after if _shape(f) != _shape(there[f.name]))),
         any(f.type != there[f.name].type for f in after),
         any(f.type != here[f.name].type for f in after if f.name in here and shared[f.name] is not None),
         tuple(problems),
@@ -172,6 +173,10 @@ def _missing(field: Field) -> str:
 
 def _differs(there: Field, here: Field) -> str:
     return f"{there.name}: {_shape(there)} in the table, {_shape(here)} in the schema"
+
+
+def _becomes(there: Field, after: Field) -> str:
+    return f"{there.name} ({_shape(there)} to {_shape(after)})"
 
 
 def _shape(field: Field) -> str:

@@ -56,6 +56,17 @@ def evolved(uri: str, table: DeltaTable, wanted: Wanted | None) -> Evolution:
     return become
 
 
+def columns_to_come(uri: str, table: DeltaTable, wanted: Wanted) -> Sequence[str]:
+    """What the first rows of the wanted columns would change of the table, column by column.
+
+    Raises:
+        SchemaChangedError: as `ensure`.
+    """
+    there = table.schema()
+    _refuse_other_columns(uri, there, wanted)
+    return evolution(there, wanted.schema, wanted.evolve).changes
+
+
 def ensure(uri: str, wanted: Wanted, mine: Binding) -> None:
     """Create the table, or hold it against what is wanted. Idempotent; racing calls agree.
 
@@ -98,7 +109,7 @@ def _missing(uri: str, table: DeltaTable | None, wanted: Wanted, mine: Binding) 
     _refuse_other_columns(uri, table.schema(), wanted)
     added = evolution(table.schema(), wanted.schema, wanted.evolve).added
     if wanted.at_once and added:
-        return lambda: _extend(table, [f for f in wanted.schema.fields if f.name in added])
+        return lambda: _extend(table, added)
     if has_local_times(wanted.schema) and "timestampNtz" not in (table.protocol().writer_features or ()):
         return lambda: _allow_local_times(table)
     return None

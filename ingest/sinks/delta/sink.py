@@ -43,7 +43,7 @@ from ingest.sinks.delta.janitor import refuse_gone, sweep
 from ingest.sinks.delta.names import COMMITS_APP, RANGES_APP, SWEPT_APP, receipt_app, receipts_among, version_app, window_app
 from ingest.sinks.delta.newest import Newest, State, append_on
 from ingest.sinks.delta.place import Place, dead_place, is_same, normal
-from ingest.sinks.delta.prepare import Wanted, ensure, evolved, is_as_wanted
+from ingest.sinks.delta.prepare import Wanted, columns_to_come, ensure, evolved, is_as_wanted
 from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
@@ -124,6 +124,11 @@ class DeltaSink:
         state = self._newest.look()
         if state is None or not is_as_wanted(self.uri, state.table, self._wanted, binding):
             ensure(self.uri, self._wanted, binding)
+
+    def columns_to_come(self) -> Sequence[str]:
+        """See `ports.sink.Sink.columns_to_come`."""
+        state = self._newest.look()
+        return () if state is None else columns_to_come(self.uri, state.table, self._wanted)
 
     def look(self, window: Window) -> Committed | None:
         """See `ports.sink.Sink.look`."""
