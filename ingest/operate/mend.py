@@ -35,6 +35,7 @@ from ingest.run.accounting import SHOWN, refuse_unequal, refuse_unplaced
 from ingest.run.binding import bind_table, refuse_wrong_place
 from ingest.run.context import Pipeline
 from ingest.run.pipeline import commit, written_by
+from ingest.run.task import stage_rows
 from ingest.schema.checksum import text
 from ingest.schema.metadata import DEFAULT
 
@@ -97,8 +98,8 @@ def mend(pipeline: Pipeline, window: Window, request: MendRequest) -> Mended:
 
 def _refuse_unmendable(pipeline: Pipeline) -> None:
     promises = pipeline.sink.promises
-    if not promises.replaces or promises.mode != "append":
-        what = f"Dead letters of {pipeline.spec.id} can't be mended: its table takes no second generation of a window that adds rows"
+    if not promises.replaces:
+        what = f"Dead letters of {pipeline.spec.id} can't be mended: its table takes no second generation of a window"
         raise RefusedError(what, "plan", "Nothing was read. Mend the schema, and write the messages to the topic again.")
 
 
@@ -176,6 +177,7 @@ class _Work:
             rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
         decode, transform = pipeline.decoder().open(), pipeline.transform().open()
         self._decode: Decode = lambda messages: transform(decode(messages))
+        self._keyed = pipeline.sink.promises.mode == "upsert"
         self._splits = [_SplitWork(split, counts, rows, dead) for split, counts in zip(before.plan.splits, before.splits, strict=True)]
 
     def read(self) -> None:
@@ -204,13 +206,13 @@ class _Work:
 
     def _try(self, work: _SplitWork, letters: pa.RecordBatch, messages: pa.RecordBatch, edited: Mask) -> None:
         decoded = self._decode(messages)
-        refuse_unplaced(work.split, messages, decoded)
+        refuse_unplaced(work.split, messages, decoded, keyed=self._keyed)
         again = letters.take(decoded.dead_index)
         self.refusals.add(
             decoded.dead_stage.to_pylist(), decoded.dead_reason.to_pylist(), decoded.dead_detail.to_pylist(), again["_offset"].to_pylist()
         )
         work.keep(again)
-        work.mend(decoded, messages)
+        work.mend(decoded, messages, keyed=self._keyed)
         mended = np.ones(letters.num_rows, bool)
         mended[decoded.dead_index.to_numpy()] = False
         self.counted.update(
@@ -249,11 +251,13 @@ class _SplitWork:
         self._verdicts["dead"] += letters.num_rows
         self._dead.stager().add(letters.select(REASONS.names), messages_of(letters))
 
-    def mend(self, decoded: Decoded, messages: pa.RecordBatch) -> None:
+    def mend(self, decoded: Decoded, messages: pa.RecordBatch, *, keyed: bool) -> None:
         """What a decoder and the rules took."""
-        self._verdicts.update(valid=decoded.valid, rows=decoded.rows.num_rows, dropped=decoded.dropped, filtered=decoded.filtered)
-        if decoded.rows.num_rows:
-            self._rows.stager().add(decoded.rows, messages.take(decoded.row_index))
+        deletes = 0 if decoded.deletes is None else len(decoded.deletes.index)
+        counted = {"valid": decoded.valid, "rows": decoded.rows.num_rows, "dropped": decoded.dropped, "filtered": decoded.filtered}
+        self._verdicts.update(counted, deletes=deletes)
+        if decoded.valid:
+            stage_rows(self._rows.stager(), messages, decoded, keyed=keyed)
 
     def finish(self) -> Staged:
         """What to commit, and the split's counts as they are then."""
@@ -262,6 +266,7 @@ class _SplitWork:
         counts = msgspec.structs.replace(
             before, valid=before.valid + more["valid"], rows_=before.rows + more["rows"], dead=more["dead"],
             dropped=before.dropped + more["dropped"], filtered_=before.filtered + more["filtered"],
+            deletes_=before.deletes + more["deletes"] if isinstance(before.deletes_, int) else before.deletes_,
             rows_staged=before.rows_staged + rows.rows, dead_staged=dead.rows,
             reasons=tuple(sorted(self._reasons.items())), first_dead=tuple(sorted(self._first)[:SHOWN]),
             checksums=Checksums(text(int(sums.rows, 16) + int(rows.checksum, 16)), dead.checksum) if isinstance(sums, Checksums) else sums,

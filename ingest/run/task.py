@@ -69,7 +69,8 @@ class SplitTask:
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
             tally.add(messages, decoded)
-            _stage(rows, dead, messages, decoded, keyed=self.keyed)
+            stage_rows(rows, messages, decoded, keyed=self.keyed)
+            _stage_dead(dead, messages, decoded)
             crash_point("write.middle")
 
         try:
@@ -86,12 +87,16 @@ class SplitTask:
         return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage(), tuple(schemas.asked))
 
 
-def _stage(rows: Stager, dead: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
+def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
+    """Stage what a batch of messages became, each row beside its message; `keyed` as in `SplitTask`."""
     if keyed:
         _stage_changes(rows, messages, decoded)
     elif decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
         rows.add(decoded.rows, messages if one_each else for_rows(messages, decoded.row_index))
+
+
+def _stage_dead(dead: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
     if len(decoded.dead_index):
         reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
         dead.add(reasons, messages.take(decoded.dead_index))

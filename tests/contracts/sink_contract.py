@@ -100,7 +100,7 @@ class SinkContract(SinkUnderTest):
         assert isinstance(outcome, Done)
         again = self.reopen(sink)
         assert again.look(window(1)) == outcome.committed
-        assert again.look(window(1)).receipt == made
+        assert msgspec.structs.replace(again.look(window(1)).receipt, merged=msgspec.UNSET) == made
         assert self.report(again, [0, 1, 2]).ok, str(self.report(again, [0, 1, 2]))
         assert isinstance(again.commit(made, staged), AlreadyDone)
         assert self.report(again, [0, 1, 2]).ok, str(self.report(again, [0, 1, 2]))

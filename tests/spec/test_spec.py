@@ -438,7 +438,7 @@ def test_what_may_become_of_columns(folder: Path, evolve: str) -> None:
         sink = {"path": "t", "evolve": evolve, **keyed}
         assert parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C"}, "sink": sink}, folder).sink.model_dump()["evolve"] == evolve
     assert parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "t"}}, folder).sink.model_dump()["evolve"] == "add_columns"
-    with pytest.raises(SpecError, match="sink.evolve: must be"):
+    with pytest.raises(SpecError, match=r"sink\.evolve: must be"):
         parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "t", "evolve": "merge"}}, folder)
 
 

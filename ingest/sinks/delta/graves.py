@@ -2,7 +2,8 @@
 
 A row that is gone leaves no trace in the table. So an older window that is committed after a newer one would bring a key back that the
 newer one took out; it reads the graves of all windows after its own, of which there are none as long as windows come in their order. Graves
-say what the window's own messages say, whatever the table held: the last change of each of these keys takes its row out.
+say what the window's own messages say, whatever the table held: the last change of each of these keys takes its row out. Each has the place
+of its message, by which mended messages of the same window come before or after it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class GravesWriter:
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, bucket: int, keys: pa.Table) -> None:
-        """All keys of a bucket; each bucket at most once."""
+        """All keys of a bucket, each with its place; each bucket at most once."""
         if not keys.num_rows:
             return
         if self._writer is None:
@@ -89,7 +90,7 @@ class GravesOf:
         return frozenset(self._buckets)
 
     def keys(self, bucket: int) -> pa.Table | None:
-        """Those of a bucket; None if there are none."""
+        """Those of a bucket, each with the place of its message; None if there are none."""
         if bucket not in self._buckets:
             return None
         with self._place.filesystem().open_input_file(self._path) as source, pq.ParquetFile(source) as file:

@@ -12,6 +12,9 @@ of its rows, and a row group.
 
 A replacement takes back what its window wrote before. Where that was the last word on a key, and the new attempt has none, nobody knows
 what the key was before: it isn't in the table. So it is refused.
+
+A mending takes nothing back: its changes are more of the window's own, and lie between those that are there. So a row or a grave of the
+window itself meets them as in the log: the later message counts.
 """
 
 from __future__ import annotations
@@ -72,6 +75,11 @@ class Form:
         return self.metadata["window"]
 
     @property
+    def place(self) -> list[str]:
+        """The columns by which the messages of a window are in order."""
+        return [self.metadata[name] for name in ("topic", "partition", "offset")]
+
+    @property
     def judged(self) -> list[str]:
         """What has to be read of a row to know whether it stays."""
         return list(dict.fromkeys([*self.key.columns, self.window, *([] if self.key.version is None else [self.key.version])]))
@@ -90,7 +98,7 @@ def merge(
         receipt: of the window.
         files: what was staged: changes.
         later: the committed receipts of all windows after this one.
-        older: the committed receipt of the generation before, if this replaces one.
+        older: the committed receipt of the generation before, if there is one.
 
     Raises:
         RefusedError: a replacement has nothing to say of keys that are as its window left them; or a file is damaged.
@@ -101,7 +109,7 @@ def merge(
     by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
         by_bucket.setdefault(int(file.part), []).append(file)
-    touched = merging.touched | (by_bucket.keys() if older is not None or form.renews == "table" else set())
+    touched = merging.touched | (by_bucket.keys() if merging.replaces or form.renews == "table" else set())
     with explained_files():
         for bucket in sorted(touched):
             merging.merge(bucket, by_bucket.get(bucket, []))
@@ -118,7 +126,8 @@ class _Merging:
         self._place, self._form, self._receipt, self._later = place, form, receipt, later
         self._key = receipt.window.key
         self._staged = files
-        self._replaces = older is not None
+        self._mends = receipt.mending is not None
+        self.replaces = older is not None and not self._mends
         self._before = None if older is None else GravesOf(place, older)
         self._done = older.merged if older is not None and isinstance(older.merged, Merged) else Merged()
         self._graves = GravesWriter(place, receipt.attempt)
@@ -135,10 +144,10 @@ class _Merging:
         changes = self._changes(bucket)
         beaten = self._buried_later(changes, bucket)
         gone = [self._judged(file, changes, beaten) for file in files]
-        self._unknown_graves(files, changes, bucket)
+        if self.replaces:
+            self._unknown_graves(files, changes, bucket)
         if not self._form.key.marks and self._form.key.version is None:
-            taken_out = changes.filter(changes[DELETED]).select(list(self._form.key.columns))
-            self._graves.add(bucket, taken_out)
+            self._bury(bucket, changes, beaten)
         self._rewrite(bucket, files, gone, self._new(changes, beaten))
 
     def close(self) -> Merged:
@@ -165,14 +174,13 @@ class _Merging:
 
     def _changes(self, bucket: int) -> pa.Table:
         """The last change of each key."""
-        names = self._form.metadata
         found = [self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets]
         if not found:
             known = [f for f in self._form.in_file if f.name not in {self._form.window, DELETED}]
             return pa.schema([*known, pa.field(DELETED, pa.bool_())]).empty_table()
         every = pa.concat_tables(found)
         versions = [] if self._form.key.version is None else [self._form.key.version]
-        order = [every[name] for name in (*versions, names["topic"], names["partition"], names["offset"])]
+        order = [every[name] for name in (*versions, *self._form.place)]
         keys = [every[name] for name in self._form.key.columns]
         # Of one message's changes the last counts: sorting keeps them as they stand.
         last = (
@@ -192,13 +200,37 @@ class _Merging:
             return opened.read_row_groups(groups, use_threads=False)
 
     def _buried_later(self, changes: pa.Table, bucket: int) -> Mask:
-        """Which changes come too late, because a later window took the key out."""
+        """Which changes come too late, because a later window took the key out; or, of a mending, a later message of the window itself."""
         beaten = np.zeros(changes.num_rows, np.bool_)
         for graves in self._later:
             keys = graves.keys(bucket)
             if keys is not None:
                 beaten[self._meeting(keys, changes)[1]] = True
+        own = self._own_graves(bucket)
+        if own is not None:
+            buried, changed = self._meeting(own, changes)
+            beaten[changed[~self._follows(changes, changed, own, buried)]] = True
         return beaten
+
+    def _own_graves(self, bucket: int) -> pa.Table | None:
+        """Those that a mending stands on."""
+        return self._before.keys(bucket) if self._mends and self._before is not None else None
+
+    def _bury(self, bucket: int, changes: pa.Table, beaten: Mask) -> None:
+        """Note what the window took out by its last words: of a mending, also what stands of the graves before."""
+        columns = [*self._form.key.columns, *self._form.place]
+        own = self._own_graves(bucket)
+        if not self._mends:
+            self._graves.add(bucket, changes.filter(changes[DELETED]).select(columns))
+            return
+        stays = changes.filter(pa.array(~beaten))
+        found = [stays.filter(stays[DELETED]).select(columns)]
+        if own is not None:
+            told = np.zeros(own.num_rows, np.bool_)
+            told[self._meeting(own, stays)[0]] = True
+            found.append(own.filter(pa.array(~told)).select(columns))
+        kinds = pa.schema([self._form.in_file.field(name) for name in columns])
+        self._graves.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
 
     def _meeting(self, rows: pa.Table, changes: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Which rows have which change, by their keys: the positions of both."""
@@ -212,9 +244,9 @@ class _Merging:
 
     def _judged(self, file: DataFile, changes: pa.Table, beaten: Mask) -> Mask:
         """Which rows of a file go. Notes the changes that a row of it beats."""
-        batch = self._columns(file, self._form.judged)
+        batch = self._columns(file, [*self._form.judged, *(self._form.place if self._mends else [])])
         rows, changed = self._meeting(batch, changes)
-        own = _mask(pc.equal(batch.column(self._form.window), self._key)) if self._replaces else np.zeros(batch.num_rows, np.bool_)
+        own = self._own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
         wins = self._wins(batch, changes, rows, changed)
         beaten[changed[~wins]] = True
         gone = np.zeros(batch.num_rows, np.bool_)
@@ -227,6 +259,8 @@ class _Merging:
     ) -> Mask:  # fmt: skip
         """Whether a change takes the place of the row that it meets."""
         after = _mask(pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key))
+        if self._mends:
+            after &= ~self._own(batch)[rows] | self._follows(changes, changed, batch, rows)
         version = self._form.key.version
         if version is None:
             return after
@@ -234,6 +268,21 @@ class _Merging:
         higher = _mask(pc.greater(new, old)) | (_mask(new.is_valid()) & _mask(old.is_null()))
         same = _mask(pc.equal(new, old)) | (_mask(new.is_null()) & _mask(old.is_null()))
         return higher | (same & after)
+
+    def _own(self, batch: pa.Table) -> Mask:
+        """Which rows the window wrote."""
+        return _mask(pc.equal(batch.column(self._form.window), self._key))
+
+    def _follows(
+        self, new: pa.Table, new_at: npt.NDArray[np.int64], old: pa.Table, old_at: npt.NDArray[np.int64]
+    ) -> Mask:  # fmt: skip
+        """Whether the message of each of some rows comes after that of another, in one window."""
+        follows, equal = np.zeros(len(new_at), np.bool_), np.ones(len(new_at), np.bool_)
+        for name in self._form.place:
+            mine, other = new[name].take(pa.array(new_at)), old[name].take(pa.array(old_at))
+            follows |= equal & _mask(pc.greater(mine, other.cast(mine.type)))
+            equal &= _mask(pc.equal(mine, other.cast(mine.type)))
+        return follows
 
     def _unknown_graves(self, files: Sequence[DataFile], changes: pa.Table, bucket: int) -> None:
         """Count the keys that the generation before took out, and of which neither the new attempt nor a later window says more."""

@@ -7,17 +7,18 @@ offsets, and keeps a dict.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from ingest.crashpoints import CrashError
 from ingest.errors import DamagedError, RefusedError
 from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, SplitCounts
+from ingest.model.receipt import Checksums, Mending, Receipt, SplitCounts
 from ingest.model.staged import Staged
 from ingest.operate.findings import Finding
 from ingest.operate.merged import compare_merged
@@ -36,6 +37,16 @@ ROWS = pa.schema(
         pa.field("tags", pa.map_(pa.string(), pa.int64())),
     ]
 )
+NARROW = pa.schema(
+    [
+        pa.field("id", pa.int16(), nullable=False),
+        pa.field("shop", pa.string(), nullable=False),
+        pa.field("amount", pa.int32(), nullable=False),
+        pa.field("revision", pa.int8()),
+        ROWS.field("tags"),
+    ]
+)
+"""The same of an older model: the key and the version are narrower, too."""
 KEY = ("shop", "id")
 
 Key = tuple[str, int]
@@ -135,6 +146,23 @@ def random_log(dice: random.Random, windows: int, *, deletes: bool, keys: int = 
     }  # fmt: skip
 
 
+def joined(log: Log, more: Log, number: int) -> Log:
+    """The log with more messages in one window, in places where it has none."""
+    return {**log, number: [[a or b for a, b in zip(*both, strict=True)] for both in zip(log[number], more[number], strict=True)]}
+
+
+def divided(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
+    """Messages of one share, and all others, each in its place."""
+    parts: tuple[Log, Log] = ({}, {})
+    for number, of in log.items():
+        chosen = [[dice.random() < share for _ in messages] for messages in of]
+        for part, wanted in zip(parts, (True, False), strict=True):
+            part[number] = [
+                [m if c is wanted else [] for m, c in zip(*both, strict=True)] for both in zip(of, chosen, strict=True)
+            ]  # fmt: skip
+    return parts
+
+
 @dataclass
 class Keyed:
     """A table, what was committed to it, and what must be in it."""
@@ -145,6 +173,7 @@ class Keyed:
     generations: dict[int, int] = field(default_factory=dict)
     sink: DeltaKeyedBoth = field(init=False)
     attempts: int = 0
+    rows: pa.Schema = ROWS
 
     def __post_init__(self) -> None:
         self.reopen()
@@ -161,7 +190,12 @@ class Keyed:
 
     def made(self) -> DeltaKeyedBoth:
         """A sink of its own."""
-        return DeltaKeyedBoth(self.uri, ROWS, self.key)
+        return DeltaKeyedBoth(self.uri, self.rows, self.key, evolve="widen")
+
+    def turn_to(self, rows: pa.Schema) -> None:
+        """As a process with another model, which may have looked at the table long ago."""
+        self.rows = rows
+        self.reopen()
 
     def staged(self, log: Log, number: int, generation: int, sink: DeltaKeyedBoth | None = None) -> tuple[Any, list[Staged]]:
         """What the tasks would bring."""
@@ -169,7 +203,7 @@ class Keyed:
         attempt, to = f"a{self.attempts}", sink or self.sink
         planned = plan(to, number)
         factory = to.stager(planned, generation, attempt)
-        staged = [_staged(factory(split), split, log[number][split.partition]) for split in planned.splits]
+        staged = [_staged(factory(split), split, log[number][split.partition], to.schema) for split in planned.splits]
         return receipt(planned, staged, generation, attempt), staged
 
     def commit(self, log: Log, number: int, *, replace: bool = False) -> None:
@@ -179,6 +213,19 @@ class Keyed:
         made, staged = self.staged(log, number, generation)
         again = number in self.generations and not generation
         open_keys = unknown(self.committed, number, new, self.versioned) if generation else 0
+        self._commit(made, staged, new, open_keys, again=again)
+
+    def mend(self, log: Log, mended: Log, number: int) -> None:
+        """The same of a mending of a committed window: `mended` messages join those of the log, where its window has none."""
+        generation = self.generations[number] + 1
+        free = [[[] if a else b for a, b in zip(*both, strict=True)] for both in zip(log[number], mended[number], strict=True)]
+        made, staged = self.staged({number: free}, number, generation)
+        before = self.sink.look(window(number)).receipt.attempt
+        made = msgspec.structs.replace(made, mending_=Mending(before, before, 1))
+        self._commit(made, staged, last_changes(joined(log, mended, number), number, self.versioned), 0, again=False)
+
+    def _commit(self, made: Receipt, staged: list[Staged], new: dict[Key, Row], open_keys: int, *, again: bool) -> None:
+        number, generation = next(n for n in range(100) if window(n) == made.window), made.generation
         refused = ""
         try:
             outcome = self.sink.commit(made, staged)
@@ -198,10 +245,10 @@ class Keyed:
         assert isinstance(outcome, AlreadyDone if again else Done)
         assert arrived != again
 
-    def crash(self, log: Log, number: int, *, replace: bool = False) -> None:
-        """The same where WINDROW_CRASH may end it."""
+    def crash(self, run: Callable[[], None]) -> None:
+        """One of these where WINDROW_CRASH may end it."""
         try:
-            self.commit(log, number, replace=replace)
+            run()
         except CrashError:
             self.reopen()
 
@@ -237,7 +284,7 @@ class Keyed:
         )
 
 
-def _staged(stager: Any, split: Split, of: Sequence[Message]) -> Staged:
+def _staged(stager: Any, split: Split, of: Sequence[Message], schema: pa.Schema) -> Staged:
     """One split, in two batches."""
     every = messages(split)
     rows = deletes = valid = 0
@@ -250,10 +297,10 @@ def _staged(stager: Any, split: Split, of: Sequence[Message]) -> Staged:
             [[("n", c.amount)] for _, c in kept],
         ]  # fmt: skip
         keys = pa.record_batch(
-            [pa.array([c.key[0] for _, c in gone], pa.string()), pa.array([c.key[1] for _, c in gone], pa.int64())], list(KEY)
+            [pa.array([c.key[0] for _, c in gone], pa.string()), pa.array([c.key[1] for _, c in gone], schema.field("id").type)], list(KEY)
         )
         changed, index = changes(
-            pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, ROWS, strict=True)], schema=ROWS),
+            pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema),
             pa.array([at for at, _ in kept], pa.int64()), keys, pa.array([at for at, _ in gone], pa.int64()),
         )  # fmt: skip
         if changed.num_rows:

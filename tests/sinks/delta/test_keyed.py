@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ingest.sinks.delta import merge as merging
 from ingest.sinks.delta.names import GRAVES
 from ingest.sinks.delta.sink import DeltaSink
 from tests.sinks.beside import BINDING, DeltaKeyedBoth
-from tests.sinks.delta.keyed_logs import KEY, ROWS, Change, Keyed, Log, last_changes, random_log
+from tests.sinks.delta.keyed_logs import KEY, NARROW, ROWS, Change, Keyed, Log, divided, joined, last_changes, random_log
 from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, together, window
 
 KEYS = {
@@ -52,29 +53,41 @@ def replay(dice: random.Random, log: Log, number: int, *, deletes: bool) -> Log:
 def test_random_logs_fold_into_the_table(
     part: int, kind: str, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """Of ten random logs, windows in any order, with replays, crashes around the commit and repeated runs: the fold is in the table."""
+    """Of ten random logs, in any order, with replays, mendings, crashes around the commit and repeated runs, some by an older and narrower
+    model: the fold is in the table.
+    """
     for number in range(10):
         seed = dice.randrange(2**32)
-        wrong = one_log(random.Random(seed), Keyed(str(tmp_path / f"{number}"), KEYS[kind]), monkeypatch)
+        wrong = one_log(random.Random(seed), Keyed(str(tmp_path / f"{number}"), KEYS[kind], rows=NARROW), monkeypatch)
         assert not wrong, f"part {part}, seed {seed}: {wrong}"
 
 
 def one_log(dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch) -> str:
     """What is wrong with the table after a random run."""
     deletes, windows = not table.versioned, dice.randint(1, 5)
-    log = random_log(dice, windows, deletes=deletes)
-    for number in dice.sample(range(windows), windows):
-        crash = dice.choice(["", "", "commit.before:raise", "commit.after:raise"])
-        monkeypatch.setenv("WINDROW_CRASH", crash)
-        table.crash(log, number)
+    dead, log = divided(dice, random_log(dice, windows, deletes=deletes), dice.choice([0, 0.3]))
+
+    def to_the_end(run: Callable[[], None], retry: Callable[[], None] = lambda: None) -> None:
+        table.turn_to(dice.choice([NARROW, ROWS]))
+        monkeypatch.setenv("WINDROW_CRASH", dice.choice(["", "", "commit.before:raise", "commit.after:raise"]))
+        table.crash(run)
         monkeypatch.setenv("WINDROW_CRASH", "")
-        table.commit(log, number)  # as a retry would, whether it is there or not
+        retry()
+
+    for number in dice.sample(range(windows), windows):
+        run = partial(table.commit, log, number)
+        to_the_end(run, run)  # as a retry would, whether it is there or not
         if dice.random() < 0.3:
             again = dice.choice(sorted(table.generations))
-            log = replay(dice, log, again, deletes=deletes)
-            monkeypatch.setenv("WINDROW_CRASH", crash)
-            table.crash(log, again, replace=True)
-            monkeypatch.setenv("WINDROW_CRASH", "")
+            before, other = table.generations[again], replay(dice, log, again, deletes=deletes)
+            to_the_end(partial(table.commit, other, again, replace=True))
+            log = other if table.generations[again] > before else log
+        if dice.random() < 0.5:
+            again = dice.choice(sorted(table.generations))
+            mended, dead[again] = (part[again] for part in divided(dice, {again: dead[again]}, 0.6))
+            before = table.generations[again]
+            to_the_end(partial(table.mend, log, {again: mended}, again))
+            log = joined(log, {again: mended}, again) if table.generations[again] > before else log
     return table.wrong()
 
 
@@ -144,6 +157,27 @@ def test_a_replacement_answers_for_deletes_that_left_nothing(tmp_path: Path) -> 
     table.commit(log, 0)
     table.commit(log_of([]), 0, replace=True)
     assert table.generations[0] == 0
+
+
+C, D, E = ("c", 1), ("d", 1), ("e", 1)
+
+
+def mended_between(table: Keyed) -> None:
+    """A window whose refused messages lie before and behind those that it took, with a later window that tells of one of the keys."""
+    taken = log_of([[], [Change(A, 2)], [Change(B, None)], [Change(C, 1)], [], [Change(D, None)], []], [[Change(E, 9)]])
+    dead = log_of([[Change(A, 1), Change(B, 1)], [], [], [], [Change(C, None)], [], [Change(D, 5), Change(E, 5)]], [])
+    table.commit(taken, 1)
+    table.commit(taken, 0)
+    table.mend(taken, dead, 0)
+
+
+@pytest.mark.parametrize("kind", ["upsert", "marks"])
+def test_mended_messages_count_where_they_lie(tmp_path: Path, kind: str) -> None:
+    """A later message of the window itself stands, row or delete; an earlier one goes; and older windows hear of what is buried now."""
+    table = Keyed(str(tmp_path / "t"), KEYS[kind])
+    mended_between(table)
+    assert {key: row.amount for key, row in table.held().items() if row.amount is not None} == {A: 2, D: 5, E: 9}
+    assert not table.wrong()
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "planted"])
@@ -258,6 +292,20 @@ class NoOrder(Meanwhile):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(merging._Merging, "_wins", lambda *given: np.ones(len(given[-1]), np.bool_))
             return super()._writing(*args)
+
+
+@pytest.mark.parametrize(("left_out", "instead"), [
+    ("_follows", lambda *given: np.ones(len(given[-1]), np.bool_)),  # what is mended counts as later than all that its window has
+    ("_own_graves", lambda *_: None),  # what the window itself took out isn't asked for, and is forgotten
+])  # fmt: skip
+def test_mended_messages_catch_the_twin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, instead: Callable[..., object]
+) -> None:  # fmt: skip
+    """A merge that leaves one step out fails where the real one doesn't."""
+    table = Keyed(str(tmp_path / "t"), KEYS["upsert"])
+    monkeypatch.setattr(merging._Merging, left_out, instead)
+    mended_between(table)
+    assert table.wrong()
 
 
 def out_of_order(table: Keyed, twin: type[Meanwhile]) -> str:

@@ -20,7 +20,7 @@ from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.sinks.beside import DeltaKeyedBoth
-from tests.sinks.delta.things import delta_pieces, plan, receipt, window
+from tests.sinks.delta.things import delta_pieces, plan, receipt, staged_mending, staged_receipt, window
 
 
 class TestDeltaKeyedSink(SinkContract, SinkGridsContract, DeadLettersContract):
@@ -67,6 +67,16 @@ class TestDeltaKeyedSink(SinkContract, SinkGridsContract, DeadLettersContract):
         empty = plan(sink, 2, offsets=(20, 20))
         for generation in (0, 1):
             assert isinstance(sink.commit(receipt(empty, [], generation, f"c{generation}"), []), Done)
+
+    def test_a_replacement_takes_mended_rows_with_it(self, sink: Any) -> None:
+        """A replacement without the mended keys is refused as any that says less; one that has them stands in their place."""
+        self.commit(sink, 0)
+        sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m1"))
+        with pytest.raises(RefusedError, match="of 2 keys it had the last word"):
+            self.commit(sink, 0, generation=2, attempt="b1")
+        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
+        assert isinstance(sink.commit(*staged_receipt(sink, 0, 2, "b2", dead=False)), Done)
+        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
 
 class TestDeltaMarkedSink(TestDeltaKeyedSink):

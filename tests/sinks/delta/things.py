@@ -144,7 +144,8 @@ def staged_mending(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, l
     for split, was in zip(before.plan.splits, before.splits, strict=True):
         rows, letter = stager(split), messages(split).slice(DEAD, 1)
         ids = [identity(split.tp, o) for o in letter["offset"].to_pylist()]
-        rows.add(pa.record_batch([pa.array(ids, pa.string()), pa.array([0], pa.int64())], schema=ROWS), letter)
+        made = pa.record_batch([pa.array(ids, pa.string()), pa.array([0], pa.int64())], schema=ROWS)
+        rows.add(only_rows(made) if sink.promises.mode == "upsert" else made, letter)
         more = rows.finish()
         assert isinstance(was.checksums, Checksums)
         checksums = Checksums(f"{(int(was.checksums.rows, 16) + int(more.checksum, 16)) % 2**64:016x}")
@@ -154,10 +155,8 @@ def staged_mending(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, l
         staged.append(Staged(split, counts, more.committables, ()))
     splits = tuple(s.counts for s in staged)
     mending = Mending(before.attempt, before.attempt, len(splits))
-    made = msgspec.structs.replace(
-        before, generation=before.generation + 1, attempt=attempt, splits=splits, counts=Counts.total(splits), mending_=mending
-    )  # fmt: skip
-    return made, staged
+    changed = {"splits": splits, "counts": Counts.total(splits), "mending_": mending, "merged": msgspec.UNSET}
+    return msgspec.structs.replace(before, generation=before.generation + 1, attempt=attempt, **changed), staged
 
 
 def with_digest(made: Receipt, planned: Plan) -> Receipt:
