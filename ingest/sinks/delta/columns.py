@@ -97,10 +97,10 @@ def evolution(table: Schema, wanted: Schema, evolve: Evolve) -> Evolution:
     there, here = {f.name: f for f in table.fields}, {f.name: f for f in wanted.fields}
     shared = {name: _common(f, here[name], evolve) for name, f in there.items() if name in here}
     new = [f for name, f in here.items() if name not in there]
-    added = [f for f in new if f.nullable and evolve != "none"]
+    added = [f for f in new if f.nullable]
     after = [shared.get(name) or f for name, f in there.items()]
     problems = [f"{f.name}: new, but not nullable ({_shape(f)})" for f in new if not f.nullable]
-    problems += [f"{f.name}: new ({_shape(f)}), and sink.evolve is none" for f in new if f.nullable and evolve == "none"]
+    problems += [f"{f.name}: new ({_shape(f)}), and sink.evolve is none" for f in added if evolve == "none"]
     problems += [_missing(f) for name, f in there.items() if name not in here and not f.nullable]
     problems += [_differs(there[name], here[name]) for name, f in shared.items() if f is None]
     return Evolution(

@@ -30,9 +30,9 @@ from ingest.sinks.delta.columns import Evolve
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.things import messages, plan, receipt
 
-KEY = PrimaryKey(("id",), buckets=3)
+KEY = PrimaryKey(("id",), buckets=9)
 KEYS = 15
-"""So many ids there are in each topic-partition, so that windows of ten offsets share some."""
+"""So many ids there are in each topic-partition: windows of ten offsets share some of them, and some of the buckets."""
 
 Row = dict[str, Any]
 AnySink = DeltaBoth | DeltaKeyedBoth

@@ -19,6 +19,7 @@ from ingest.errors import RefusedError, SchemaChangedError
 from ingest.ports.sink import AlreadyDone, Done
 from ingest.sinks.delta import contents, newest, stage
 from ingest.sinks.delta.columns import Evolve
+from ingest.sinks.delta.stage import staged_files
 from ingest.sinks.delta.wide import WideFiles
 from tests.sinks.delta.evolving import AnySink, Evolving, entries_with, schema_of
 from tests.sinks.delta.things import plan, receipt, window
@@ -284,6 +285,20 @@ def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.Mon
     assert plain.wrong() == []
 
 
+def test_the_table_becomes_wider_still_between_two_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written for the first try is too narrow for the second: it is written once more."""
+    table = Evolving(str(tmp_path / "t"), keyed=False)
+    first, second, third = (schema_of(n=kind) for kind in (pa.int8(), pa.int16(), pa.int32()))
+    old = table.sink(first, "widen")
+    staged = table.staged(old, 1)
+    table.commit(table.sink(second, "widen"), 0)
+    acted = meanwhile(monkeypatch, old, lambda: table.commit(table.sink(third, "widen"), 2))
+    table.commit(old, 1, staged=staged)
+    assert acted
+    assert table.columns() == third
+    assert table.wrong() == []
+
+
 def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table with deletion vectors isn't written anew: what its files hold isn't what it holds."""
 
@@ -302,14 +317,18 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
     """A vacuum without its grace period, between two tries of a commit: refused, for a commit that names them would lose their rows."""
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
 
+    staged = plain.staged(sink, 3)
+    own = {word.path for part in staged[1] for word in staged_files(part.rows)}
+
     def vacuumed() -> None:
         plain.commit(rival, 2)
         for path in Path(plain.uri).glob("data/*/a3*.parquet"):
-            path.unlink()
+            if str(path.relative_to(plain.uri)) not in own:
+                path.unlink()
 
     meanwhile(monkeypatch, sink, vacuumed)
     with pytest.raises(RefusedError, match="staged files are gone"):
-        plain.commit(sink, 3)
+        plain.commit(sink, 3, staged=staged)
     assert plain.columns() == NARROW
     assert sink.look(window(3)) is None
     assert plain.wrong() == []

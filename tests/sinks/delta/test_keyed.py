@@ -53,9 +53,7 @@ def replay(dice: random.Random, log: Log, number: int, *, deletes: bool) -> Log:
 def test_random_logs_fold_into_the_table(
     part: int, kind: str, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """Of ten random logs, in any order, with replays, mendings, crashes around the commit and repeated runs, some by an older and narrower
-    model: the fold is in the table.
-    """
+    """Of ten random logs, in any order, with replays, mendings, crashes, repeated runs and narrower models: the fold is in the table."""
     for number in range(10):
         seed = dice.randrange(2**32)
         wrong = one_log(random.Random(seed), Keyed(str(tmp_path / f"{number}"), KEYS[kind], rows=NARROW), monkeypatch)
