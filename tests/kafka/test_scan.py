@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -218,7 +219,11 @@ def test_clients_that_are_closed_leave_no_thread(kafka: str, monkeypatch: pytest
 
 
 def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> None:
-    """It has the parent's idle consumer and its open scan, uses neither, and drops them without waiting for threads that it hasn't."""
+    """It has the parent's idle consumer and its open scan, uses neither, and drops them without waiting for threads that it hasn't.
+
+    Of three children one must get there: whatever is forked while a thread of the C libraries below holds one of their locks, waits for it
+    for ever. A child that waited for its parent's threads would do so every time.
+    """
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(1_000))
     opened = broker.stamps(tp, 0, 1_000)
@@ -227,15 +232,20 @@ def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> N
     kept = [broker]
 
     def child() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
         assert len(seen(kept[0], tp, 100, 200)) == 100
         opened.close()  # type: ignore[attr-defined]  # a generator
         kept.clear()
         os._exit(7)
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(60)
-    assert process.exitcode == 7
+    codes = []
+    while 7 not in codes and len(codes) < 3:
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(60)
+        codes.append(process.exitcode)
+    assert codes[-1] == 7, codes
     assert count + sum(chunk.offsets.size for chunk in opened) == 1_000
     assert len(seen(broker, tp, 0, 100)) == 100
 
