@@ -34,7 +34,7 @@ def narrow(folder: Path) -> tuple[DeltaTable, AddAction]:
 
 
 def test_narrow_files_are_read_by_kindness(tmp_path: Path) -> None:
-    """Without Delta's typeWidening no reader has to read a file that is narrower than its table; pyarrow and polars do, but not all of it."""
+    """Without Delta's typeWidening no reader has to read a file that is narrower than its table; two do, but not for dates."""
     table, file = narrow(tmp_path)
     table.create_write_transaction([file], "append", table.schema(), ["w"])
     assert DeltaTable(str(tmp_path)).to_pyarrow_table()["n"].to_pylist() == [1, -2]
@@ -44,7 +44,7 @@ def test_narrow_files_are_read_by_kindness(tmp_path: Path) -> None:
 
 
 def test_which_write_of_deltalake_takes_a_schema(tmp_path: Path) -> None:
-    """New columns are dropped by "append" without a word, and taken by "overwrite" of no partition, which removes no file; no feature is."""
+    """Columns are dropped by "append" without a word, and taken by "overwrite" of no partition, which removes no file; no feature is."""
     _, file = narrow(tmp_path)
     more = Schema.from_arrow(WIDER.append(pa.field("more", pa.string())))
     for mode, columns in (("append", 3), ("overwrite", 4)):
