@@ -15,9 +15,10 @@ from typing import Any, Protocol
 import msgspec
 
 from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from ingest.assemble import Foundations, assemble_on
+from ingest.assemble import Foundations, assemble_on, dead_topic
 from ingest.errors import SpecError
 from ingest.ports.dead_letters import DeadLetters
+from ingest.ports.dead_topic import DeadTopic
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.sink import Sink
@@ -46,6 +47,13 @@ class HasEngine(Protocol):
 
     def engine(self) -> Engine:
         """Where tasks run."""
+
+
+class HasDeadTopic(Protocol):
+    """What stands under a source's key whose pipeline publishes its dead letters there."""
+
+    def dead_topic(self, name: str) -> DeadTopic:
+        """A topic of it for dead letters."""
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -89,8 +97,20 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
         ledger.ledger(),
         lambda rows: table.open(rows, spec.metadata),
         spark.engine(),
+        _dead_topic(spec, resources),
     )
     return _at(assemble_on(spec, on), clock)
+
+
+def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
+    """Where the pipeline's dead letters are published. On the source's cluster it is a topic of what stands under the source's key."""
+    dead = spec.dead_letters
+    if dead is None:
+        return None
+    if dead.cluster is not None:
+        return dead_topic(dead.cluster, dead.topic)
+    source: HasDeadTopic = _under(kafka_key(spec), resources, "dead_topic")
+    return source.dead_topic(dead.topic)
 
 
 def _under(key: str, resources: Any, method: str) -> Any:

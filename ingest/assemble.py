@@ -22,6 +22,7 @@ from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
     from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.dead_topic import DeadTopic
     from ingest.ports.decoder import Decoder
     from ingest.ports.sink import Sink
     from ingest.ports.transform import Transform
@@ -35,12 +36,16 @@ Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
 
 @dataclass(frozen=True)
 class Foundations:
-    """What a pipeline stands on besides its spec and schema. `table` is told the columns of the rows, without the metadata's."""
+    """What a pipeline stands on besides its spec and schema. `table` is told the columns of the rows, without the metadata's.
+
+    `dead_topic`: of a spec that has one.
+    """
 
     connection: Connection
     ledger: Ledger
     table: Callable[[Rows], tuple[Sink, DeadLetters]]
     engine: Engine
+    dead_topic: DeadTopic | None = None
 
 
 def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None) -> Pipeline:
@@ -103,6 +108,17 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
     return KafkaBroker(servers, client, isolation=isolation, tuning=tuning.client()), reader
 
 
+def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
+    """A topic of a cluster that dead letters are published to. Nothing is asked yet.
+
+    Raises:
+        SpecError: the client properties can't be used.
+    """
+    from ingest.kafka.dead_topic import KafkaDeadTopic
+
+    return KafkaDeadTopic(cluster.bootstrap_servers, cluster.client, topic, tuning=cluster.tuning.client())
+
+
 def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
     """The pipeline's table and its dead letters, for who reads them: that takes neither ledger nor schema.
 
@@ -150,6 +166,7 @@ def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
         open_ledger(spec.state_url()),
         lambda rows: make_table(spec.sink, rows, spec.metadata, spec.folder),
         engine or SparkEngine(local_session),
+        None if spec.dead_letters is None else dead_topic(spec.dead_letters.cluster or spec.cluster, spec.dead_letters.topic),
     )
 
 
@@ -169,6 +186,7 @@ def _pipeline(
         sink=sink,
         dead_letters=dead_letters,
         engine=on.engine,
+        dead_topic=on.dead_topic,
     )
 
 

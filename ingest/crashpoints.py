@@ -14,7 +14,7 @@ import os
 import signal
 from typing import Literal, get_args
 
-CrashPoint = Literal[
+RunPoint = Literal[
     "boundary.before", "boundary.after",  # around the freezing of each boundary
     "plan.before", "plan.after",  # around the freezing of the plan
     "write.middle", "write.after",  # on the executor: after the first batch is staged, after the last
@@ -22,8 +22,17 @@ CrashPoint = Literal[
     "commit.before", "commit.after",  # around the data commit
     "report.before",  # ledger and receipt are in, before the caller hears of it
 ]  # fmt: skip
+LetterPoint = Literal[
+    "letters.begun",  # it is noted that a committed window's dead letters are about to be published
+    "letters.before", "letters.after",  # around the commit of their transaction
+]  # fmt: skip
+CrashPoint = RunPoint | LetterPoint
 
-CRASH_POINTS: tuple[CrashPoint, ...] = get_args(CrashPoint)
+CRASH_POINTS: tuple[CrashPoint, ...] = get_args(RunPoint)
+"""Those that every run comes by."""
+
+LETTER_POINTS: tuple[CrashPoint, ...] = get_args(LetterPoint)
+"""Those of one that publishes dead letters."""
 
 
 class CrashError(BaseException):

@@ -8,9 +8,10 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import Field
 
-from ingest.assemble import Connection, reach
+from ingest.assemble import Connection, dead_topic, reach
 from ingest.config.document import Document
 from ingest.model.source import Isolation
+from ingest.ports.dead_topic import DeadTopic
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.reading import refusal, validated
 from resources.source import SourceResource
@@ -38,9 +39,20 @@ class KafkaSource(dg.ConfigurableResource[None], SourceResource):
         Raises:
             SpecError: its fields make no cluster.
         """
+        return reach(self._cluster(), isolation)
+
+    def dead_topic(self, name: str) -> DeadTopic:
+        """A topic of this cluster that dead letters are published to. Asks nothing yet.
+
+        Raises:
+            SpecError: its fields make no cluster.
+        """
+        return dead_topic(self._cluster(), name)
+
+    def _cluster(self) -> ClusterSpec:
         cluster, wrong = validated(
             ClusterSpec, {"bootstrap_servers": self.bootstrap_servers, "tuning": dict(self.tuning), "client": dict(self.client)}
         )
         if cluster is None:
             raise refusal("the resource KafkaSource", wrong, Document())
-        return reach(cluster, isolation)
+        return cluster

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -98,3 +98,22 @@ def dead_replay(
         from ingest.operate.dead_letters import Chosen
 
         replay_dead(output, spec, DeadRequest(window, Chosen(stage, reason), None, payload=False), edit, dry_run=dry_run)
+
+
+@dead_app.command("publish")
+def dead_publish(
+    spec: Spec,
+    window: SomeWindows = None,
+    doubt: Annotated[
+        Literal["refuse", "publish", "skip"],
+        typer.Option(help="Of letters that a run died over so long ago that Kafka doesn't know: stop, write them, or take them for there."),
+    ] = "refuse",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Publish dead letters of committed windows that are not in their topic yet, exactly once, as the next run of each would."""
+    with telling(json=json, debug=debug) as output:
+        refuse_absent(spec)
+        from ingest.cli.publishing import publish_dead
+
+        publish_dead(output, spec, window, doubt)

@@ -21,6 +21,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.operate.retention_margin import retention_margin
 from ingest.plan.topics import discover
 from ingest.ports.broker import Logs, TopicInfo
+from ingest.ports.dead_topic import DeadTopic
 from ingest.registry.client import Registry
 from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
@@ -83,6 +84,9 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     yield sink
     broker = attempt("broker", lambda: Check("broker", "ok", f"cluster {pipeline.broker.cluster_id()}"))
     yield broker
+    topic = pipeline.dead_topic
+    if topic is not None:
+        yield attempt("dead letters", lambda: _dead_topic(topic))
     registry = pipeline.spec.registry
     if registry is not None:
         yield attempt("registry", lambda: _registry(registry))
@@ -92,6 +96,11 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     yield from rights
     if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
         yield attempt("retention", lambda: _retention(pipeline))
+
+
+def _dead_topic(topic: DeadTopic) -> Check:
+    topic.refuse_unwritable()
+    return Check("dead letters", "ok", f"topic {topic.name} may be written")
 
 
 def _registry(registry: Registry) -> Check:

@@ -19,6 +19,7 @@ from ingest.model.window import Window
 from ingest.operate.findings import Finding
 from ingest.operate.lag import Lag
 from ingest.operate.peek import PRINTED
+from ingest.run.letters import PublishedLetters
 from ingest.run.publish import Published
 from ingest.windows.tiling import between
 
@@ -50,11 +51,15 @@ class PlannedWindow(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One window that a run or replay ended with. `published`: what came of telling the consumer group, where there was one to tell."""
+    """One window that a run or replay ended with.
+
+    `published`: what came of telling the consumer group, where there was one to tell; `letters`: dead letters that it published to a topic.
+    """
 
     recovered: bool
     committed: Committed
     published: Published | None = None
+    letters: PublishedLetters | None = None
 
 
 def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> PlannedWindow:
@@ -111,6 +116,7 @@ def _notes(run: Run) -> list[Text]:
     receipt = run.committed.receipt
     lines = [Text(f"{receipt.window.key}: partial: {lost}", style="yellow") for lost in receipt.partial]
     lines += [Text(f"{receipt.window.key}: {warning}", style="yellow") for warning in receipt.warnings]
+    lines += [] if run.letters is None else [letters_line(receipt.window, run.letters)]
     return lines + (published_lines(run.published) if run.published is not None and run.published.failed else [])
 
 
@@ -166,7 +172,7 @@ def _version(committed: Committed) -> str:
 
 
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message that was refused. `key` and `value` only where they were asked for."""
+    """A message that was refused. `key` and `value` only where they were asked for; `schema_id` only where its format names one."""
 
     window: str
     topic: str
@@ -175,6 +181,7 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     stage: str
     reason: str
     detail: str | None
+    schema_id: str | None = None
     key: bytes | None = None
     value: bytes | None = None
 
@@ -184,10 +191,14 @@ def dead_letters(window: Window, rows: Iterable[dict[str, object]], *, payload: 
     return [
         DeadLetter(
             window.key, str(r["_topic"]), int(str(r["_partition"])), int(str(r["_offset"])), str(r["stage"]), str(r["reason"]),
-            None if r["detail"] is None else str(r["detail"]), _bytes(r["key"], payload), _bytes(r["value"], payload),
+            _text(r["detail"]), _text(r["schema_id"]), _bytes(r["key"], payload), _bytes(r["value"], payload),
         )
         for r in rows
     ]  # fmt: skip
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _bytes(value: object, wanted: bool) -> bytes | None:
@@ -196,10 +207,13 @@ def _bytes(value: object, wanted: bool) -> bytes | None:
 
 def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
     """One line per dead letter; bytes as Python writes them, so that nothing in them reaches the terminal."""
-    table = Table("window", "message", "stage", "reason", "detail", *(("key", "value") if payload else ()))
+    ids = any(d.schema_id is not None for d in letters)
+    table = Table("window", "message", "stage", "reason", "detail", *(("schema",) if ids else ()), *(("key", "value") if payload else ()))
     for d in letters:
         place = f"{TopicPartition(d.topic, d.partition)}@{d.offset}"
-        cells = (d.window, place, d.stage, d.reason, d.detail or "", *((_shown(d.key), _shown(d.value)) if payload else ()))
+        cells = [d.window, place, d.stage, d.reason, d.detail or ""]
+        cells += [d.schema_id or ""] if ids else []
+        cells += [_shown(d.key), _shown(d.value)] if payload else []
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
@@ -273,6 +287,11 @@ def published_lines(published: Published) -> list[Text]:
     if not published.failed:
         return [Text(f"{taken}.")]
     return [Text(f"{taken}, and not those of {published.failed}:", style="yellow"), *(Text(f"  {why}") for why in published.why)]
+
+
+def letters_line(window: Window, letters: PublishedLetters) -> Text:
+    """How many dead letters of a window were published now."""
+    return Text(f"{window.key}: {letters.letters:,} dead letters were published to {letters.topic}.")
 
 
 def opening_table(opening: Boundary) -> Table:

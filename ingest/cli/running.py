@@ -155,7 +155,7 @@ def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> No
     output.show(runs)
     try:
         for result in results:
-            runs.windows.append(render.Run(result.recovered, result.committed, result.published))
+            runs.windows.append(render.Run(result.recovered, result.committed, result.published, result.letters))
         if not runs.windows:
             output.show(runs, _nothing(spec))
     finally:

@@ -46,7 +46,8 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
     verified = verify(
-        spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker, spec.source.on_removed, deep=deep
+        spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker, spec.source.on_removed, deep=deep,
+        dead_topic=None if spec.dead_letters is None else spec.dead_letters.topic,
     )  # fmt: skip
     wrong = sum(f.level == "wrong" for f in verified.findings)
     unchecked = sum(f.level == "unchecked" for f in verified.findings)

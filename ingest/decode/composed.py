@@ -103,6 +103,13 @@ class ComposedDecoder:
         key, value = (part.with_schemas(known) if isinstance(part, UsesSchemas) else part for part in (self.key, self.value))
         return self if value is None else replace(self, key=key, value=value)
 
+    def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
+        """See `ports.schemas.UsesSchemas`: each part's own."""
+        of_value = _named(self.value, messages, stages)
+        if self.key is None:
+            return of_value
+        return pc.if_else(pc.equal(stages, KEY), _named(self.key, _keys(messages), stages), of_value)
+
     def open_telling(self, tell: Tell) -> Decode:
         """See `ports.schemas.UsesSchemas`."""
         schema = self.columns.arrow_schema
@@ -115,6 +122,15 @@ def _opened(part: Decoder, tell: Tell) -> Decode:
     return part.open_telling(tell) if isinstance(part, UsesSchemas) else part.open()
 
 
+def _named(part: Decoder, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
+    return part.schema_ids(messages, stages) if isinstance(part, UsesSchemas) else pa.nulls(messages.num_rows, pa.string())
+
+
+def _keys(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Messages whose values are their keys, as a key's decoder is given them."""
+    return messages.set_column(_VALUE, MESSAGES.field(_VALUE), messages.column("key"))
+
+
 @dataclass(frozen=True)
 class _Keys:
     """What decodes keys. `fields`: what the model calls its columns."""
@@ -124,7 +140,7 @@ class _Keys:
 
     def decoded(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message by its key alone."""
-        found = self.decode(messages.set_column(_VALUE, MESSAGES.field(_VALUE), messages.column("key")))
+        found = self.decode(_keys(messages))
         if found.dropped or found.filtered or found.rows.num_rows != found.valid:
             raise BugError("A key became no row, or several", "decode", "Nothing was committed. Report a bug in the key's format.")
         missing = messages.column("key").is_null().take(found.dead_index)

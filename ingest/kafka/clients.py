@@ -57,11 +57,11 @@ class Client:
         self._properties = properties
         self._listen = partial(_noted, self._said)  # nothing in here refers to this object, so it goes with its last broker
         self._pools: dict[Key, Consumers] = {}
-        self.admin = _made(AdminClient, properties, self._listen)
+        self.admin = made(AdminClient, properties, self._listen)
 
     def consumers(self, properties: Mapping[str, Value]) -> Consumers:
         """Consumers with these properties: one that is idle may have served another broker."""
-        new = partial(_made, ck.Consumer, dict(properties), self._listen)
+        new = partial(made, ck.Consumer, dict(properties), self._listen)
         return self._pools.setdefault(frozenset(properties.items()), Consumers(new))
 
     def said_since(self, moment: float) -> list[tuple[float, KafkaError]]:
@@ -123,7 +123,12 @@ def _noted(said: deque[tuple[float, KafkaError]], error: KafkaError) -> None:
     said.append((time.monotonic(), error))
 
 
-def _made(client: Callable[[Any], T], properties: Mapping[str, Value], listen: Callable[[KafkaError], None]) -> T:
+def made(client: Callable[[Any], T], properties: Mapping[str, Value], listen: Callable[[KafkaError], None]) -> T:
+    """A client with these properties, whose errors go to `listen`, and whose log to no terminal.
+
+    Raises:
+        SpecError: the properties can't be used.
+    """
     try:
         return client(dict(properties) | {"error_cb": listen, "logger": _log})
     except KafkaException as why:

@@ -44,9 +44,10 @@ Any other error of a consumer may stand for messages that it skipped, such as a 
 
 AGAIN = PASSING | {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_CONTROLLER, KafkaError.NOT_COORDINATOR,
-    KafkaError._NOENT, KafkaError._WAIT_CACHE, KafkaError._WAIT_COORD,
+    KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._NOENT, KafkaError._WAIT_CACHE, KafkaError._WAIT_COORD,
 }  # fmt: skip
-"""A question is worth another try. _NOENT is how list_offsets says that a partition has no leader."""
+"""A question is worth another try. _NOENT is how list_offsets says that a partition has no leader, UNSTABLE_OFFSET_COMMIT how a group says
+that a transaction is about to change its offsets."""
 
 LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
 """What a consumer wanted is not in the log, or not under the leader epoch that was given with it."""

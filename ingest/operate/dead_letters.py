@@ -16,6 +16,7 @@ from ingest.model.window import Window
 from ingest.operate.files import iso_instant, text_or_base64
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.sink import Sink
+from ingest.run.letters import letters_of_attempt
 from ingest.schema.messages import MESSAGES
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
@@ -66,10 +67,7 @@ def letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.
     Raises (when read on):
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
     """
-    for batch in store.contents(window):
-        mine = batch.filter(pc.equal(batch["attempt"].cast(pa.string()), attempt))
-        if mine.num_rows:
-            yield _as_now(mine)
+    return map(_as_now, letters_of_attempt(store, window, attempt))
 
 
 def _as_now(letters: pa.RecordBatch) -> pa.RecordBatch:

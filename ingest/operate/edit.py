@@ -21,7 +21,10 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True)
 class RefusedMessage:
-    """A message as it lies in the log, and why it was refused. `dataclasses.replace` makes a repaired one: of key, value and headers."""
+    """A message as it lies in the log, and why it was refused. `dataclasses.replace` makes a repaired one: of key, value and headers.
+
+    `schema_id`: of a format with a registry, the id or GUID of the schema that it named.
+    """
 
     topic: str
     partition: int
@@ -33,6 +36,7 @@ class RefusedMessage:
     stage: str
     reason: str
     detail: str | None
+    schema_id: str | None = None
 
 
 Mask = npt.NDArray[np.bool_]
@@ -144,7 +148,8 @@ def _payload(message: RefusedMessage) -> tuple[bytes | None, bytes | None, tuple
 
 def _message(letter: dict[str, object]) -> RefusedMessage:
     headers = tuple((header["key"], header["value"]) for header in letter["headers"])  # type: ignore[attr-defined]
-    named = {name: letter[f"_{name}"] for name in _STAYS} | {name: letter[name] for name in ("key", "value", "stage", "reason", "detail")}
+    plain = ("key", "value", "stage", "reason", "detail", "schema_id")
+    named = {name: letter[f"_{name}"] for name in _STAYS} | {name: letter[name] for name in plain}
     return RefusedMessage(headers=headers, **named)  # type: ignore[arg-type]
 
 

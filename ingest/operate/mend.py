@@ -33,8 +33,8 @@ from ingest.ports.decoder import Decode, Decoded
 from ingest.ports.sink import Stager, StagerFactory
 from ingest.run.accounting import SHOWN, refuse_unequal, refuse_unplaced
 from ingest.run.binding import bind_table, refuse_wrong_place
-from ingest.run.context import Pipeline
-from ingest.run.pipeline import commit, written_by
+from ingest.run.context import Pipeline, written_by
+from ingest.run.pipeline import commit
 from ingest.run.task import stage_rows
 from ingest.schema.checksum import text
 from ingest.schema.metadata import DEFAULT

@@ -28,6 +28,7 @@ from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.ledger import Ledger
 from ingest.ports.sink import RowsHeld, Sink, Unreadable
+from ingest.run.letters import is_unpublished
 from ingest.windows.seams import same_source, torn
 from ingest.windows.tiling import between
 
@@ -55,11 +56,13 @@ def verify(
     on_removed: OnRemoved = "fail",
     *,
     deep: bool = False,
+    dead_topic: str | None = None,
 ) -> Verified:
     """All comparisons of one pipeline. What can't be reached is a finding, so that the rest is still told.
 
     `on_removed`: what the source says of topics that are gone; "drop" makes them information. `deep`: whether all rows and dead letters
-    are to be read back and compared value by value. A table in which rows replace each other is held against the sum over its receipts.
+    are to be read back and compared value by value. `dead_topic`: where dead letters are to be published. A table in which rows replace
+    each other is held against the sum over its receipts.
     """
     audit = sink.audit()
     try:
@@ -78,6 +81,8 @@ def verify(
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
     findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt)))
+    if dead_topic is not None:
+        findings += _each("table", receipts, partial(_unpublished, dead_letters, dead_topic))
     findings += compare_contents(receipts, audit, dead_letters) if deep else []
     findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
     return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
@@ -244,6 +249,15 @@ def compare_dead(receipt: Receipt, count: int) -> list[Finding]:
     what = f"{count} dead letters in their table, {receipt.counts.dead} in the receipt"
     do = "Their table was changed by something else. windrow replay reads the window again from the same offsets."
     return [Finding("wrong", "table", what, do, receipt.window.key)]
+
+
+def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
+    """What a run that died behind its commit left to do, and windows from before the spec named the topic."""
+    if not is_unpublished(store, receipt):
+        return []
+    key = receipt.window.key
+    what = f"its dead letters are not known to be in the topic {topic}"
+    return [Finding("wrong", "table", what, f"windrow dead publish SPEC --window {key} publishes them, as the next run of it would.", key)]
 
 
 # ------------------------------------------------------------------------------------------------------------------------ topic

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -15,9 +15,22 @@ from ingest.model.window import Window
 from ingest.ports.sink import StagerFactory
 
 REASONS = pa.schema(
-    [pa.field("stage", pa.string(), nullable=False), pa.field("reason", pa.string(), nullable=False), pa.field("detail", pa.string())]
+    [
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("detail", pa.string()),
+        pa.field("schema_id", pa.string()),
+    ]
 )
-"""The rows that are staged beside refused messages: which stage refused each, a reason to count by, and a detail without payload."""
+"""The rows that are staged beside refused messages: which stage refused each, a reason to count by, a detail without payload, and the
+registry's id of the schema that the message named, null if its format names none."""
+
+
+class Publication(NamedTuple):
+    """That dead letters were about to be published, since when; and whether they are."""
+
+    begun: datetime
+    done: bool
 
 
 class DeadLetters(Protocol):
@@ -68,6 +81,23 @@ class DeadLetters(Protocol):
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         """All dead letters of a window, of every attempt, in batches of bounded size; raises as `count` does."""
+
+    def publication(self, window: Window, attempt: str) -> Publication | None:
+        """What is noted of the publication of an attempt's dead letters to a topic; None if nothing is.
+
+        Raises:
+            UnreachableError: that can't be told.
+        """
+
+    def begin_publication(self, window: Window, attempt: str, now: datetime) -> datetime:
+        """Note that they are about to be published, if it isn't noted; when that was noted first, to the millisecond.
+
+        Raises:
+            OutcomeUnknownError, UnreachableError: as `commit`.
+        """
+
+    def end_publication(self, window: Window, attempt: str) -> None:
+        """Note that they are published. Idempotent; raises as `begin_publication`."""
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """See `ports.sink.Sink.sweep`."""

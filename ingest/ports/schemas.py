@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+
 from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import Decode, Decoder
 
@@ -43,6 +45,14 @@ class UsesSchemas(Protocol):
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:
         """The same decoder with schemas that it needn't ask for."""
+
+    def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
+        """Which schema each of some refused messages named, null where it named none; nobody is asked.
+
+        Args:
+            messages: the messages.
+            stages: what refused each (one of `STAGES`): of a key that was refused it is the key's schema, else the value's.
+        """
 
     def open_telling(self, tell: Tell) -> Decode:
         """As `Decoder.open`; each schema that messages are decoded by is told once.

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,10 +16,12 @@ from ingest.model.binding import Binding
 from ingest.model.receipt import Committed
 from ingest.ports.broker import Broker
 from ingest.ports.dead_letters import DeadLetters
+from ingest.ports.dead_topic import DeadTopic
 from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.ports.sink import Sink
+from ingest.run.letters import PublishedLetters
 from ingest.run.publish import Published
 from ingest.spec.pipeline import PipelineSpec
 
@@ -42,12 +46,14 @@ class Request(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """The receipt as the sink holds it; `recovered` if this run found it there and wrote nothing.
 
-    `published`: what came of telling a consumer group, where the spec names one and the window is the newest.
+    `published`: what came of telling a consumer group, where the spec names one and the window is the newest. `letters`: the dead letters
+    that this run published to a topic, if the spec names one and there were any to publish.
     """
 
     committed: Committed
     recovered: bool
     published: Published | None = None
+    letters: PublishedLetters | None = None
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -67,7 +73,8 @@ class Pipeline:
     """A spec with everything it stands on.
 
     `columns` are those of the table's rows: what `transform` makes of those that `decoder` gives. The user's schema may be loaded only
-    when one of the three is called, which takes seconds: what looks at a pipeline and writes nothing calls none of them.
+    when one of the three is called, which takes seconds: what looks at a pipeline and writes nothing calls none of them. `dead_topic`:
+    where committed dead letters are published, if the spec says so.
     """
 
     spec: PipelineSpec
@@ -80,6 +87,7 @@ class Pipeline:
     sink: Sink
     dead_letters: DeadLetters
     engine: Engine
+    dead_topic: DeadTopic | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 
@@ -90,3 +98,9 @@ class Pipeline:
 
 def ignore(_: Progress) -> None:
     """Progress that nobody watches."""
+
+
+@cache
+def written_by() -> str:
+    """What a receipt says of the code that made it."""
+    return f"windrow {version('windrow')}"

@@ -9,6 +9,7 @@ dies; the next run of the same window begins at the top and finds out from ledge
     around the dead letters' commit      dead letters of an attempt that never counts  the same
     in the data commit                   data and receipt, or neither                  reports, or reads again
     before the report                    data and receipt                              reports them as recovered
+    before its dead letters' topic has them    the same (see `run.letters`)            the same, and publishes them
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from importlib.metadata import version
 from itertools import islice
 
 from ingest.crashpoints import crash_point
@@ -45,9 +44,10 @@ from ingest.run.accounting import (
 from ingest.run.attempts import TOGETHER, Attempt, Read, jobs, one_task
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
-from ingest.run.context import Pipeline, Progress, Request, Result, ignore
+from ingest.run.context import Pipeline, Progress, Request, Result, ignore, written_by
 from ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
 from ingest.run.frontier import start_of
+from ingest.run.letters import publish_letters
 from ingest.run.moment import at_one_moment
 from ingest.run.publish import Published, publish
 from ingest.run.schemas import informed, keep_schemas
@@ -128,6 +128,8 @@ def _begin(
         refuse_undoing(before.receipt)
     if not wanted:
         return committed, []
+    if pipeline.dead_topic is not None:
+        pipeline.dead_topic.refuse_unwritable()
     pipeline.sink.prepare(pipeline.binding())
     pipeline.dead_letters.prepare(pipeline.binding())
     bind_table(pipeline)
@@ -324,12 +326,6 @@ def _receipt(read: Read, request: Request) -> Receipt:
     )  # fmt: skip
 
 
-@cache
-def written_by() -> str:
-    """What a receipt says of the code that made it."""
-    return f"windrow {version('windrow')}"
-
-
 def _left_behind(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     """What a topic that is gone held up to a boundary above: a later window counts it as skipped, and some of it may be of this one."""
     left, above = {m.tp: m for m in plan.stop.marks if m.how == "removed"}, plan.stop
@@ -385,10 +381,13 @@ def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Re
 
 
 def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Result:
-    """The sink's own word is the result; the ledger keeps a copy, and a consumer group hears of it for lag tools."""
+    """The sink's own word is the result. The ledger keeps a copy, lag tools hear of it by a group, and a topic has its dead letters."""
     pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
     crash_point("report.before")
-    return Result(committed, recovered, _published(pipeline, committed.receipt))
+    receipt, topic = committed.receipt, pipeline.dead_topic
+    published = _published(pipeline, receipt)
+    letters = None if topic is None else publish_letters(pipeline.dead_letters, topic, receipt, pipeline.now)
+    return Result(committed, recovered, published, letters)
 
 
 def _published(pipeline: Pipeline, receipt: Receipt) -> Published | None:

@@ -70,7 +70,8 @@ class SplitTask:
             decoded = transform(decode(messages))
             tally.add(messages, decoded)
             stage_rows(rows, messages, decoded, keyed=self.keyed)
-            _stage_dead(dead, messages, decoded)
+            if len(decoded.dead_index):
+                self._stage_dead(dead, messages.take(decoded.dead_index), decoded)
             crash_point("write.middle")
 
         try:
@@ -86,6 +87,12 @@ class SplitTask:
             counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
         return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage(), tuple(schemas.asked))
 
+    def _stage_dead(self, dead: Stager, refused: pa.RecordBatch, decoded: Decoded) -> None:
+        """Refused messages, with why, and the schemas that they named."""
+        stages, decoder = decoded.dead_stage, self.decoder
+        ids = decoder.schema_ids(refused, stages) if isinstance(decoder, UsesSchemas) else pa.nulls(refused.num_rows, pa.string())
+        dead.add(pa.RecordBatch.from_arrays([stages, decoded.dead_reason, decoded.dead_detail, ids], schema=REASONS), refused)
+
 
 def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
     """Stage what a batch of messages became, each row beside its message; `keyed` as in `SplitTask`."""
@@ -94,12 +101,6 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
     elif decoded.rows.num_rows:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
         rows.add(decoded.rows, messages if one_each else for_rows(messages, decoded.row_index))
-
-
-def _stage_dead(dead: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
-    if len(decoded.dead_index):
-        reasons = pa.RecordBatch.from_arrays([decoded.dead_stage, decoded.dead_reason, decoded.dead_detail], REASONS.names)
-        dead.add(reasons, messages.take(decoded.dead_index))
 
 
 def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:

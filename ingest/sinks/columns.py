@@ -20,13 +20,14 @@ DEAD_FILE = pa.schema(
         pa.field("stage", pa.string(), nullable=False),
         pa.field("reason", pa.string(), nullable=False),
         pa.field("detail", pa.string()),
+        pa.field("schema_id", pa.string()),
         pa.field("attempt", pa.string(), nullable=False),
         pa.field("generation", pa.int32(), nullable=False),
         pa.field("pipeline", pa.string(), nullable=False),
     ]
 )
-"""One dead letter a row: the whole message, why it was refused, and by which attempt. These columns, and `DEFAULT["window"]` by which their
-table is partitioned, have the same names whatever the table of rows calls such things."""
+"""One dead letter a row: the whole message, why it was refused, which schema it named, and by which attempt. These columns, and
+`DEFAULT["window"]` by which their table is partitioned, have the same names whatever the table of rows calls such things."""
 
 DEAD_LETTERS = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string()))
 """As they are read: with the window's key."""

@@ -38,9 +38,9 @@ def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> lis
 
 
 def dead_columns(
-    messages: pa.RecordBatch, why: tuple[pa.Array, pa.Array, pa.Array], attempt: str, generation: int, pipeline: str
+    messages: pa.RecordBatch, why: Iterable[pa.Array], attempt: str, generation: int, pipeline: str
 ) -> list[pa.Array]:  # fmt: skip
-    """The columns of dead letters: whole messages, then stage, reason and detail, then whose they are."""
+    """The columns of dead letters: whole messages, then why (the columns of `REASONS`), then whose they are."""
     whole = [messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")]
     same = [pa.repeat(v, messages.num_rows) for v in (attempt, pa.scalar(generation, pa.int32()), pipeline)]
     return [*columns(in_files(DEFAULT), messages, attempt), *whole, *why, *same]

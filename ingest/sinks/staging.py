@@ -61,8 +61,7 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
             BugError: the reasons are not those of the messages.
         """
         _refuse_unlike(rows, messages, REASONS, split)
-        stage, reason, detail = rows.columns
-        return _fitted(dead_columns(messages, (stage, reason, detail), self.attempt, self.generation, self.pipeline), DEAD_FILE, split)
+        return _fitted(dead_columns(messages, rows.columns, self.attempt, self.generation, self.pipeline), DEAD_FILE, split)
 
 
 Layout = RowLayout | DeadLetterLayout

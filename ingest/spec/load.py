@@ -75,6 +75,7 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     source = section_of(attributes, "source")
     named = _named(source, folder)
     wrong = [] if isinstance(named, Mistake) else client_mistakes(source, ("source",), named)
+    wrong += client_mistakes({"client": section_of(attributes, "dead_letters").get("client")}, ("dead_letters",))
     wrong += _file_mistakes(attributes, folder)
     wrong += [Mistake((name,), f"unknown key; {_GIVEN[name]}") for name in NOT_WRITTEN if name in attributes]
     if isinstance(named, Mistake):

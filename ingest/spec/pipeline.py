@@ -16,8 +16,11 @@ from ingest.config.places import absolute
 from ingest.config.values import (
     CountOrZero,
     LeftOut,
+    Scalar,
     Section,
+    Servers,
     Share,
+    TopicName,
     Values,
     Written,
     as_instant,
@@ -84,6 +87,31 @@ class LimitsSpec(Section):
         return by_stage[stage]
 
 
+class DeadLettersSpec(Section):
+    """A topic for dead letters, beside their table: of the source's cluster, or of another one that is told here."""
+
+    topic: Annotated[TopicName, Values("a name")] = Field(
+        description="Committed windows' dead letters are written there too, each once, with Kafka Connect's headers. It must be there."
+    )
+    bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
+        default=None, description="The first addresses of the topic's cluster."
+    )
+    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+        default_factory=dict, repr=False, description="Properties of librdkafka for it, as under `source.client`."
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """The source's cluster has its own properties."""
+        if "client" in written and written.get("bootstrap_servers") is None:
+            yield ("client",), "goes with bootstrap_servers: to the source's cluster it is source.client that says how"
+
+    @property
+    def cluster(self) -> ClusterSpec | None:
+        """Its own cluster; None: it is the source's."""
+        return None if self.bootstrap_servers is None else ClusterSpec(bootstrap_servers=self.bootstrap_servers, client=self.client)
+
+
 class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
@@ -103,6 +131,9 @@ class PipelineSpec(Section):
     sink: SinkOfItsKind = Field(description="The table.")
     limits: LimitsSpec = Field(
         default=LimitsSpec(), description="How many dead letters a window may have: in all, and by the stage that refused them."
+    )
+    dead_letters: DeadLettersSpec | None = Field(
+        default=None, description="A topic to which dead letters are published, beside the table that has them."
     )
     metadata: Annotated[
         Mapping[str, str],
@@ -137,6 +168,7 @@ class PipelineSpec(Section):
             yield ("source", "start"), "label is for windows in time: a micro-batch's label is a number, which cuts no log"
         if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
             yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
+        yield from _dead_topic_mistakes(source, section_of(written, "dead_letters"))
         yield from _registry_mistakes(source, section_of(written, "decode"), written.get("named_cluster"))
         yield from _start_mistakes(str(written.get("id")), window)
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
@@ -153,8 +185,11 @@ class PipelineSpec(Section):
     @property
     def registry(self) -> Registry | None:
         """The schema registry that its formats ask: the source's own, or the named cluster's; None if none asks one."""
-        if not any(part is not None and part.format in ASKING for part in (self.decode, self.decode.key)):
-            return None
+        return self.stated_registry if any(part is not None and part.format in ASKING for part in (self.decode, self.decode.key)) else None
+
+    @property
+    def stated_registry(self) -> Registry | None:
+        """That of its topics' schemas, whether its formats ask it or not: the source's own, or the named cluster's."""
         found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
         return None if found is None else registry_of(found, self.folder)
 
@@ -186,6 +221,21 @@ def _delete_mistakes(sink: Mapping[str, Any], decode: Mapping[str, Any]) -> Iter
     of_key = set(key) <= set(names_in(section_of(decode, "key").get("fields")))
     if key and of_key and sink.get("version") is None and "on_null" in decode:
         yield ("decode", "on_null"), "can't be said where decode.key has all of sink.primary_key: a message without a value deletes its row"
+
+
+def _dead_topic_mistakes(source: Mapping[str, Any], dead: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """A topic that the pipeline itself reads would refuse its own dead letters again, and again."""
+    topic, named, pattern = dead.get("topic"), source.get("topic"), source.get("topic_pattern")
+    names = [named] if isinstance(named, str) else [*names_in(named), *section_of(source, "partitions")]
+    if dead.get("bootstrap_servers") is None and isinstance(topic, str) and (topic in names or _matches(pattern, topic)):
+        yield ("dead_letters", "topic"), f"{topic} is read by this pipeline: its dead letters would come back"
+
+
+def _matches(pattern: object, topic: str) -> bool:
+    try:
+        return isinstance(pattern, str) and re.fullmatch(pattern, topic) is not None
+    except (re.error, OverflowError, RecursionError):  # told by the setting itself
+        return False
 
 
 def _registry_mistakes(source: Mapping[str, Any], decode: Mapping[str, Any], cluster: object) -> Iterator[tuple[Place, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -17,6 +17,7 @@ from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged
 from ingest.model.window import Window
+from ingest.ports.dead_letters import Publication
 from ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_LETTERS
@@ -114,6 +115,7 @@ class MemoryDeadLetters:
     def __init__(self) -> None:
         self._binding: Binding | None = None
         self._attempts: dict[tuple[Window, str], tuple[pa.Table, ...]] = {}
+        self._publications: dict[tuple[Window, str], Publication] = {}
         self._lock = threading.Lock()
 
     def refuse_unwritable(self) -> None:
@@ -151,6 +153,21 @@ class MemoryDeadLetters:
         """See `ports.dead_letters.DeadLetters.contents`."""
         kept = [pieces for (of, _), pieces in self._attempts.items() if of == window]
         return (batch for pieces in kept for table in pieces for batch in table.to_batches())
+
+    def publication(self, window: Window, attempt: str) -> Publication | None:
+        """See `ports.dead_letters.DeadLetters.publication`."""
+        return self._publications.get((window, attempt))
+
+    def begin_publication(self, window: Window, attempt: str, now: datetime) -> datetime:
+        """See `ports.dead_letters.DeadLetters.begin_publication`."""
+        whole = now.replace(microsecond=now.microsecond // 1000 * 1000)
+        with self._lock:
+            return self._publications.setdefault((window, attempt), Publication(whole, done=False)).begun
+
+    def end_publication(self, window: Window, attempt: str) -> None:
+        """See `ports.dead_letters.DeadLetters.end_publication`."""
+        with self._lock:
+            self._publications[window, attempt] = self._publications[window, attempt]._replace(done=True)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """See `ports.dead_letters.DeadLetters.sweep`: what is staged lies nowhere."""

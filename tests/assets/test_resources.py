@@ -18,6 +18,7 @@ from ingest.ledger.sql import open_ledger
 from ingest.model.source import Isolation
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
+from ingest.testing.dead_topic import MemoryDeadTopic
 from resources.kafka import KafkaSource
 from resources.ledger import LedgerState
 from resources.spark import Spark
@@ -148,6 +149,26 @@ def test_a_resource_of_another_kind_is_refused(world: World) -> None:
         failed = run_of(world, standing_on(world.defs, {key: made}), world.key(0))
         [why] = [e.step_failure_data.error.message for e in failed.all_events if e.is_step_failure and e.step_failure_data.error]
         assert f"Under the key {key} stands a {type(made).__name__}, which is no such resource" in why
+
+
+def test_dead_letters_go_to_the_source_that_is_given(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """A topic of the source's cluster is one of whatever stands under its key; a source that can't have one is refused, not passed by."""
+    world, topic = World(tmp_path, instance, dead_letters={"topic": "things.dead"}), MemoryDeadTopic("things.dead")
+    world.fill(1)
+    world.send(0, 59, b"poison")
+    world.send(2, 0, b'{"id": 1}')
+
+    class HasTopic(MemorySource):
+        def dead_topic(self, name: str) -> MemoryDeadTopic:
+            assert name == topic.name
+            return topic
+
+    failed = run_of(world, world.defs, world.key(0))
+    [why] = [e.step_failure_data.error.message for e in failed.all_events if e.is_step_failure and e.step_failure_data.error]
+    assert "which is no such resource" in why
+    assert run_of(world, standing_on(world.defs, {kafka_key(world.spec): HasTopic(world)}), world.key(0)).success
+    assert [letter["value"] for letter in topic.letters] == [b"poison"]
+    assert KafkaSource(bootstrap_servers="127.0.0.1:9").dead_topic("things.dead").name == "things.dead"
 
 
 def test_what_a_given_resource_sets_up_is_there_until_the_end(world: World) -> None:

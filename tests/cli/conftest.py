@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ingest.assemble import assemble, assemble_to_look
-from ingest.cli import doctor, looking, mending, running, showing
+from ingest.cli import doctor, looking, mending, publishing, running, showing
 from ingest.cli.main import app
 from ingest.model.boundary import TopicPartition
 from ingest.model.label import instant
@@ -22,6 +22,7 @@ from ingest.ports.reader import Reader, ReadPlan
 from ingest.run.context import Pipeline
 from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.broker import MemoryBroker
+from ingest.testing.dead_topic import MemoryDeadTopic
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
 
@@ -53,6 +54,7 @@ class Stage:
     folder: Path
     broker: MemoryBroker
     now: datetime = START + timedelta(days=1)
+    dead_topic: MemoryDeadTopic = field(default_factory=lambda: MemoryDeadTopic("things.dead"))
 
     @property
     def spec(self) -> str:
@@ -79,7 +81,8 @@ class Stage:
 
     def _in_memory(self, pipeline: Pipeline) -> Pipeline:
         broker, reader = self.connect(pipeline.spec)
-        return replace(pipeline, broker=broker, reader=reader, now=lambda: self.now, sleep=self.sleep)
+        topic = None if pipeline.dead_topic is None else self.dead_topic
+        return replace(pipeline, broker=broker, reader=reader, dead_topic=topic, now=lambda: self.now, sleep=self.sleep)
 
     def connect(self, spec: PipelineSpec) -> tuple[MemoryBroker, Callable[[ReadPlan], Reader]]:
         """The cluster in memory, at the spec's isolation level, and readers of it."""
@@ -122,7 +125,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made.produce(3, b'{"id": 9}', b'{"id": 9}')
     for module in (doctor, mending, running):
         monkeypatch.setattr(module, "assemble", made.assemble)
-    for module in (looking, running, showing):
+    for module in (looking, publishing, running, showing):
         monkeypatch.setattr(module, "assemble_to_look", made.assemble_to_look)
     monkeypatch.setattr(looking, "connect", made.connect)
     return made

@@ -86,6 +86,26 @@ def test_an_exported_jsonl_file(refused: Stage) -> None:
     assert "secret" not in file.read_text()
 
 
+def test_the_schema_that_a_message_named(stage: Stage) -> None:
+    """Of a format with a registry it is shown and written; a script that mends knows it."""
+    spec = stage.folder / "things.yaml"
+    spec.write_text(spec.read_text().replace('{schema: "schema.py:Thing"}', '{format: json-schema-confluent, schema: "schema.py:Thing"}'))
+    stage.produce(7, b"\x00\x00\x00\x00\x07{}", b"secret", b'\x00\x00\x00\x00\x07{"id": 1}')
+    spec.write_text(spec.read_text().replace("0.6", "1"))
+    stage.json("run", stage.spec, "--window", hour(7))
+    shown = stage.json("dead", "show", stage.spec)["dead"]
+    assert [(d["reason"], d.get("schema_id")) for d in shown] == [("missing", "7"), ("no_schema_id", None)]
+    assert "schema" in stage.call("dead", "show", stage.spec).stdout
+    file = stage.folder / "dead.jsonl"
+    stage.json("dead", "export", stage.spec, "--out", str(file))
+    assert [json.loads(line)["schema_id"] for line in file.read_text().splitlines()] == ["7", None]
+    script = stage.folder / "mend.py"
+    script.write_text(EDIT.replace('message.stage == "value"', "message.schema_id == '7'").replace("{", "\\x00" * 4 + "\\x07{"))
+    (done,) = stage.json("dead", "replay", stage.spec, "--window", hour(7), "--edit", str(script))["windows"]
+    assert (done["tried"], done["messages"]) == (1, 1)
+    assert [d.get("schema_id") for d in stage.json("dead", "show", stage.spec)["dead"]] == [None]
+
+
 def test_an_export_of_a_refused_window(stage: Stage) -> None:
     """Of a window that isn't committed the newest attempt's are written, and the command says so."""
     spec = stage.folder / "things.yaml"
@@ -187,3 +207,32 @@ def test_what_cannot_be_mended(refused: Stage) -> None:
     assert refused.call("dead", "replay", refused.spec).exit_code == 2
     assert refused.call("dead", "replay", refused.spec, "--stage", "key").stdout.startswith(f"{hour(0)}") is False
     assert "There are no dead letters with reason x." in refused.call("dead", "replay", refused.spec, "--reason", "x").stdout
+
+
+# -------------------------------------------------------------------------------------------------------------------------- publish
+
+
+def test_letters_of_windows_from_before_there_was_a_topic(refused: Stage) -> None:
+    """Verification says that they are missing; the command publishes them, those of the windows that are named, or all, and once."""
+    assert "names no topic for dead letters" in refused.json("dead", "publish", refused.spec, code=2)["error"]["message"]
+    spec = refused.folder / "things.yaml"
+    spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
+    found = refused.json("verify", refused.spec, code=1)["findings"]
+    assert [f["window"] for f in found] == [hour(0), hour(1), hour(5)]
+    assert {f["what"] for f in found} == {"its dead letters are not known to be in the topic things.dead"}
+    one = refused.json("dead", "publish", refused.spec, "--window", hour(1))
+    assert one["windows"] == [{"window": hour(1), "letters": {"topic": "things.dead", "letters": 1}}]
+    text = refused.call("dead", "publish", refused.spec).stdout
+    assert f"{hour(5)}: 2 dead letters were published to things.dead." in text
+    assert "Nothing was left to publish." in refused.call("dead", "publish", refused.spec).stdout
+    assert len(refused.dead_topic.letters) == 4
+    assert refused.json("verify", refused.spec)["findings"] == []
+
+
+def test_a_run_says_what_it_published(stage: Stage) -> None:
+    """How many letters, and to which topic, of each window that has any."""
+    spec = stage.folder / "things.yaml"
+    spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
+    assert f"{hour(0)}: 1 dead letters were published to things.dead." in stage.call("run", stage.spec, "--window", hour(0)).stdout
+    document = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
+    assert [w.get("letters") for w in document["windows"]] == [None, {"topic": "things.dead", "letters": 1}, None]

@@ -85,6 +85,15 @@ def test_a_schema_registry(stage: Stage, schema_registry: RegistryServer) -> Non
     assert levels(stage.json("doctor", stage.spec, code=3))["registry"] == "fail"
 
 
+def test_a_topic_for_dead_letters(stage: Stage) -> None:
+    """A pipeline that has one has a line for it; one that isn't there is a mistake of the spec's."""
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
+    assert levels(stage.json("doctor", stage.spec))["dead letters"] == "ok"
+    stage.dead_topic.is_there = False
+    assert levels(stage.json("doctor", stage.spec, code=2))["dead letters"] == "fail"
+
+
 def test_ledger_unreachable(stage: Stage) -> None:
     """A ledger that can't be opened fails as `state`, with 3; spec, table, cluster and rights are judged all the same."""
     stage.json("run", stage.spec, "--window", hour(0))

@@ -55,13 +55,14 @@ class DeadLettersContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_a_dead_letter_is_the_whole_message(self, sink: Any) -> None:
-        """Bytes, headers in order with duplicates, coordinates, stage, reason and attempt come back as they went in."""
+        """Bytes, headers in order with duplicates, coordinates, stage, reason, schema and attempt come back as they went in."""
         self.commit(sink, 0)
         row = sink.read_dead(window(0), limit=1).to_pylist()[0]
         assert (row["_topic"], row["_offset"], row["key"], row["value"]) == ("shop.orders", 3, None, b"v3")
         assert row["_timestamp"] is None
         assert [tuple(h.values()) for h in row["headers"]] == [("h", b"1"), ("h", None)]
         assert (row["stage"], row["reason"], row["detail"], row["timestamp_type"]) == ("value", "truncated", "at $.amount", "CreateTime")
+        assert row["schema_id"] == "7"
         assert (row["attempt"], row["generation"], row["pipeline"], row["leader_epoch"]) == ("a1", 0, "orders", 7)
 
     def test_refused_attempts_of_some_windows(self, sink: Any) -> None:

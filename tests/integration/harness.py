@@ -71,7 +71,7 @@ class Place:
             "state": f"sqlite:///{self.folder}/state.db",
         }
         for name, section in self.over.items():
-            attributes[name] = attributes[name] | section if isinstance(section, Mapping) else section
+            attributes[name] = attributes.get(name, {}) | section if isinstance(section, Mapping) else section
         return parse_spec(attributes, HERE)
 
     def window(self, n: int) -> Window:

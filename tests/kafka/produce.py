@@ -70,6 +70,17 @@ def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
     return next(future.result(_SECONDS).offset for future in answers.values())
 
 
+def until_decided(bootstrap: str, topic: str) -> None:
+    """No transaction of the topic is open when this returns."""
+    admin = _admin(bootstrap)
+    asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in admin.list_topics(timeout=_SECONDS).topics[topic].partitions}
+
+    def ends(level: ck.IsolationLevel) -> list[int]:
+        return [future.result(_SECONDS).offset for future in admin.list_offsets(asked, isolation_level=level).values()]
+
+    _until(lambda: ends(ck.IsolationLevel.READ_COMMITTED) == ends(ck.IsolationLevel.READ_UNCOMMITTED), f"the transactions of {topic}")
+
+
 def produce(bootstrap: str, topic: str, puts: Iterable[Put], client: Mapping[str, Any] | None = None) -> None:
     """Plain messages, acknowledged when this returns, in order per partition. `client`: properties of the producer on top."""
     _send(_producer(bootstrap, tuple((client or {}).items())), topic, puts)

@@ -338,6 +338,7 @@ SECTIONS = {
     "TuningSpec": "tuning",
     "StartSpec": "start",
     "KeySection": "key",
+    "DeadLettersSpec": "dead_letters",
 }
 SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window"}
@@ -465,6 +466,35 @@ def test_a_key_beside_the_value(folder: Path) -> None:
     assert (decode.key.format, decode.key.part.only, decode.key.part.prefix) == ("json", ("k_a",), "k_")
     plain = parse_spec(GOOD_ATTRIBUTES, folder).decode
     assert (plain.key, plain.headers, plain.part) == (None, {}, WHOLE)
+
+
+@pytest.mark.parametrize(("dead", "said"), [
+    ({}, "dead_letters.topic: is missing"),
+    ({"topic": "a b"}, "dead_letters.topic: must be a topic name"),
+    ({"topic": "shop.orders"}, "dead_letters.topic: shop.orders is read by this pipeline"),
+    ({"topic": "d", "client": {"security.protocol": "SSL"}}, "dead_letters.client: goes with bootstrap_servers"),
+    ({"topic": "d", "bootstrap_servers": "b:1", "client": {"acks": "0"}}, "dead_letters.client.acks: is not among the properties"),
+    ({"topic": "d", "bootstrap_servers": "me:hunter2@b:1"}, "dead_letters.bootstrap_servers: must not hold a user or a password"),
+])  # fmt: skip
+def test_a_topic_for_dead_letters_in_conflict(folder: Path, dead: dict[str, object], said: str) -> None:
+    """One that the pipeline reads itself, and what would be ignored or leak."""
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder)
+    assert said in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_which_topics_would_come_back(folder: Path) -> None:
+    """By a list, by a pattern, by partitions; a topic of that name on another cluster is another one."""
+    dead, source = {"topic": "shop.a"}, {"bootstrap_servers": "a:1"}
+    for selected in ({"topic": ["shop.b", "shop.a"]}, {"topic_pattern": "shop[.].*"}, {"partitions": {"shop.a": [0]}}):
+        with pytest.raises(SpecError, match="its dead letters would come back"):
+            parse_spec({**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": dead}, folder)
+        other = {**dead, "bootstrap_servers": "b:1", "client": {"security.protocol": "SSL"}}
+        found = parse_spec({**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": other}, folder).dead_letters
+        assert found is not None
+        assert found.cluster == ClusterSpec(bootstrap_servers="b:1", client={"security.protocol": "SSL"})
+    assert parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder).dead_letters is not None
 
 
 def test_every_stage_has_limits(folder: Path) -> None:

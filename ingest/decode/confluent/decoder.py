@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import pyarrow as pa
+
 from ingest.errors import BugError
 from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import Decode
@@ -113,6 +115,13 @@ class ConfluentDecoder:
     def with_schemas(self, known: Sequence[WriterSchema]) -> ConfluentDecoder:
         """See `ports.schemas.UsesSchemas`."""
         return replace(self, known=tuple(known)) if self.payloads.kind is not None else self
+
+    def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
+        """See `ports.schemas.UsesSchemas`: what stands in front of the values, or in the header, whatever refused them."""
+        from ingest.decode.confluent.frame import schema_ids  # noqa: PLC0415  # as in open_telling
+
+        del stages
+        return schema_ids(messages, self.subjects.header, paths=self.payloads.paths)
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machines are kept until the model's file changes."""

@@ -78,6 +78,13 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     return Frames(list(known), numbers)
 
 
+def schema_ids(messages: pa.RecordBatch, header: str, *, paths: bool) -> pa.StringArray:
+    """The id of the schema that each message names, null where it names none; the arguments are those of `frames_of`."""
+    found = frames_of(messages, header, paths=paths)
+    ids = pa.array([frame.id for frame in found.frames], pa.string())
+    return ids.take(pa.array(found.numbers, mask=found.numbers < 0))
+
+
 def _number(
     ids: npt.NDArray[np.uint32], places: npt.NDArray[np.intp], numbers: npt.NDArray[np.int64], known: dict[Frame, int],
     make: Callable[[str], Frame],

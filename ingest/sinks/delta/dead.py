@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from urllib.parse import unquote
 
@@ -15,20 +15,21 @@ from ingest.model.binding import Binding
 from ingest.model.plan import Plan
 from ingest.model.staged import Staged
 from ingest.model.window import Window
+from ingest.ports.dead_letters import Publication
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.janitor import refuse_gone, sweep
-from ingest.sinks.delta.names import SWEPT_APP, dead_app
+from ingest.sinks.delta.names import SWEPT_APP, dead_app, published_app, publishing_app
 from ingest.sinks.delta.newest import Newest, append_on
 from ingest.sinks.delta.place import Place, dead_place, normal
 from ingest.sinks.delta.prepare import Wanted, ensure, is_as_wanted
 from ingest.sinks.delta.rights import refuse_unwritable
-from ingest.sinks.delta.stage import DeltaStagerFactory, staged_files
+from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
 from ingest.sinks.staging import DeadLetterLayout
 
 _WINDOW = DEFAULT["window"]
-_WANTED = Wanted(DEAD_FILE, tables.Laid(_WINDOW), at_once=True)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DeltaDeadLetters:
@@ -54,9 +55,10 @@ class DeltaDeadLetters:
 
     def prepare(self, binding: Binding) -> None:
         """See `ports.dead_letters.DeadLetters.prepare`."""
+        wanted = Wanted(DEAD_FILE, tables.Laid(_WINDOW), at_once=True)
         state = self._newest.look()
-        if state is None or not is_as_wanted(self.uri, state.table, _WANTED, binding):
-            ensure(self.uri, _WANTED, binding)
+        if state is None or not is_as_wanted(self.uri, state.table, wanted, binding):
+            ensure(self.uri, wanted, binding)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
         """See `ports.dead_letters.DeadLetters.stager`."""
@@ -69,9 +71,34 @@ class DeltaDeadLetters:
             OutcomeUnknownError: it was sent and can't be told to have arrived.
         """
         files = staged_files(word for s in staged for word in s.dead)
-        app = dead_app(plan.window, attempt)
+        if files:
+            self._put(dead_app(plan.window, attempt), 1, plan.window.key, files)
+
+    def publication(self, window: Window, attempt: str) -> Publication | None:
+        """See `ports.dead_letters.DeadLetters.publication`."""
+        state = self._newest.look()
+        begun = None if state is None else state.version_of(publishing_app(window, attempt))
+        if state is None or begun is None:
+            return None
+        return Publication(_EPOCH + timedelta(milliseconds=begun), state.version_of(published_app(window, attempt)) is not None)
+
+    def begin_publication(self, window: Window, attempt: str, now: datetime) -> datetime:
+        """See `ports.dead_letters.DeadLetters.begin_publication`."""
+        millis = self._put(publishing_app(window, attempt), (now - _EPOCH) // timedelta(milliseconds=1), window.key)
+        return _EPOCH + timedelta(milliseconds=millis)
+
+    def end_publication(self, window: Window, attempt: str) -> None:
+        """See `ports.dead_letters.DeadLetters.end_publication`."""
+        self._put(published_app(window, attempt), 1, window.key)
+
+    def _put(self, app: str, version: int, key: str, files: Sequence[StagedFile] = ()) -> int:
+        """Put an application id with a version, and a window's files with it, if it isn't there; the version that is there now.
+
+        Raises:
+            OutcomeUnknownError: it was sent and can't be told to have arrived.
+        """
         waits, why = list(tables.WAITS), ""
-        while files:
+        while True:
             try:
                 state = self._newest.look()
             except UnreachableError as error:
@@ -79,13 +106,14 @@ class DeltaDeadLetters:
             if state is None:
                 what = f"the table {self.uri} isn't there any more"
                 raise RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")
-            if state.version_of(app) is not None:
-                return
+            found = state.version_of(app)
+            if found is not None:
+                return found
             refuse_gone(self._place, files, state.version_of(SWEPT_APP))
-            actions = tables.add_actions(state.table, files, plan.window.key)
-            failed = tables.attempt(partial(append_on, state, actions, tables.once({app: 1}, {"windrow": app})))
+            actions = tables.add_actions(state.table, files, key)
+            failed = tables.attempt(partial(append_on, state, actions, tables.once({app: version}, {"windrow": app})))
             if failed is None:
-                return
+                return version
             why = failed
             if not tables.is_conflict(why):
                 self._newest.forget()
@@ -118,7 +146,7 @@ class DeltaDeadLetters:
         table = tables.load(self.uri)
         if table is None:
             return DEAD_LETTERS.empty_table()
-        data = tables.rows_of(self.uri, table, window.key)
+        data = tables.rows_of(self.uri, table, window.key).replace_schema(DEAD_LETTERS)  # an older table has fewer columns
         scanner = data.scanner(columns=DEAD_LETTERS.names, filter=ds.field("attempt") == attempt)
         return scanner.to_table() if limit is None else scanner.head(limit)
 

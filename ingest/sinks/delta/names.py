@@ -12,7 +12,7 @@ import msgspec
 
 from ingest.model.window import Window
 
-AppKind = Literal["window", "receipt", "version", "commits", "dead", "swept", "ranges"]
+AppKind = Literal["window", "receipt", "version", "commits", "dead", "publishing", "published", "swept", "ranges"]
 
 RECEIPTS = "_windrow/receipts"
 """Receipt files, in the table's own directory: Delta's vacuum never enters a directory whose name begins with an underscore."""
@@ -76,6 +76,16 @@ RANGES_APP = app_id("ranges")
 def dead_app(window: Window, attempt: str) -> str:
     """Of one attempt's dead letters, in their own table."""
     return app_id("dead", window.key, window.pipeline, attempt)
+
+
+def publishing_app(window: Window, attempt: str) -> str:
+    """Of one attempt's dead letters, whose version is when their publication began, in epoch milliseconds."""
+    return app_id("publishing", window.key, window.pipeline, attempt)
+
+
+def published_app(window: Window, attempt: str) -> str:
+    """The same; there once they are published."""
+    return app_id("published", window.key, window.pipeline, attempt)
 
 
 def fingerprint(content: bytes) -> int:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import uuid
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.decode.composed import ComposedDecoder
 from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 from ingest.decode.confluent.frame import Frame
 from ingest.decode.confluent.machine import _MACHINES, Machines
 from ingest.decode.confluent.payloads import AvroPayloads
+from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import BugError, RefusedError, UnreachableError
 from ingest.model.writer_schema import WriterSchema
 from tests.contracts.values import dead, valued, verdicts
@@ -82,6 +86,19 @@ def test_a_refusal_says_the_schema() -> None:
     assert [detail.partition(":")[0] for detail in details[:5]] == [f"Schema id {id_}" for id_ in (1, 2, 3, 7, 8)]
     assert "id: string can't become int64" in details[1]
     assert details[3] == "Schema id 7: it is of kind PROTOBUF, not AVRO"
+
+
+def test_which_schema_a_dead_letter_named() -> None:
+    """The number or the GUID, of the key where that was refused, else of the value; null where there is none; nobody is asked."""
+    guid = uuid.UUID(int=7)
+    both = ComposedDecoder("models.py:Flat", AVRO, decoder(), replace(decoder(), subjects=Subjects(part="key")))
+    values = [framed(1, b""), b"\x01" + guid.bytes, b"?", None, framed(2, b"")]
+    keys = [framed(9, b""), framed(9, b""), None, framed(8, b""), b"?"]
+    stages = ["value", "rules", "value", "key", "key"]
+    messages = valued(values, keys, [[], [("__key_schema_id", framed(3, b""))], [("__value_schema_id", framed(4, b""))], [], []])
+    assert both.schema_ids(messages, pa.array(stages)).to_pylist() == ["1", str(guid), "4", "8", None]
+    assert both.schema_ids(messages, pa.array(["key"] * 5)).to_pylist() == ["9", "3", None, "8", None]
+    assert replace(both, value=JsonDecoder("models.py:Flat", AVRO)).schema_ids(messages, pa.array(stages)).to_pylist()[:3] == [None] * 3
 
 
 def test_an_id_that_the_registry_does_not_know() -> None:

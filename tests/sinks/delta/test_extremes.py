@@ -61,7 +61,7 @@ def test_a_timestamp_that_no_table_holds_does_not_block_its_window(tmp_path: Pat
     rows, letters = (store.stager(planned, 0, "a1")(split) for store in (sink, sink.dead_letters))
     messages, words = _messages(split, stamps), pa.array(["value"] * 4)
     rows.add(pa.RecordBatch.from_arrays([pa.array([1, 2, 3, 4], pa.int64())], ["id"]), messages)
-    letters.add(pa.RecordBatch.from_arrays([words, words, words], REASONS.names), messages)
+    letters.add(pa.RecordBatch.from_arrays([words, words, words, words], REASONS.names), messages)
     stagings = [rows.finish(), letters.finish()]
     assert [staging.rows for staging in stagings] == [4, 4]
     for uri, words_of in zip((sink.uri, f"{sink.uri}_dead"), (s.committables for s in stagings), strict=True):

@@ -16,6 +16,8 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from ingest.operate.deep import compare_contents
+from ingest.ports.dead_letters import REASONS
 from ingest.sinks.columns import DEAD_FILE
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.dead import DeltaDeadLetters
@@ -23,7 +25,7 @@ from ingest.sinks.delta.prepare import Wanted, ensure
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.table import Binding
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, delta_pieces, staged_receipt, together, window
+from tests.sinks.delta.things import ROWS, WHY, delta_pieces, staged_receipt, together, window
 
 WIDER = ROWS.append(pa.field("note", pa.string()))
 
@@ -32,6 +34,13 @@ def prepare(sink: DeltaBoth) -> DeltaBoth:
     """Prepared as all of these tests do."""
     sink.prepare()
     return sink
+
+
+def commit(sink: DeltaBoth, number: int) -> None:
+    """The n-th window, with its dead letters."""
+    receipt, staged = staged_receipt(sink, number, 0, f"a{number}")
+    sink.commit_dead(receipt.plan, receipt.attempt, staged)
+    sink.commit(receipt, staged)
 
 
 @pytest.fixture
@@ -222,3 +231,23 @@ def test_dead_letters_have_their_own_table(uri: str) -> None:
     assert dead.metadata().partition_columns == ["_window"]
     assert tables.binding(f"{uri}_dead", dead, tables.Laid("_window")) == Binding("orders", "ledger-1", "hourly")
     assert delta_pieces(f"{uri}_dead") == []
+
+
+def test_dead_letters_from_before_they_named_schemas(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their table is read as it is, with nulls; the next run adds the column, and checksums hold on both sides."""
+    sink = DeltaBoth(uri, ROWS)
+    older = pa.schema([f for f in DEAD_FILE if f.name != "schema_id"])
+    monkeypatch.setattr("ingest.sinks.delta.dead.DEAD_FILE", older)
+    monkeypatch.setattr("ingest.sinks.staging.DEAD_FILE", older)
+    monkeypatch.setattr("ingest.sinks.staging.REASONS", pa.schema(list(REASONS)[:-1]))
+    monkeypatch.setattr("tests.sinks.delta.things.REASONS", pa.schema(list(REASONS)[:-1]))
+    monkeypatch.setattr("tests.sinks.delta.things.WHY", WHY[:-1])
+    prepare(sink)
+    commit(sink, 0)
+    assert "schema_id" not in [f.name for f in DeltaTable(f"{uri}_dead").schema().fields]
+    monkeypatch.undo()
+    assert sink.read_dead(window(0))["schema_id"].to_pylist() == [None, None]
+    prepare(sink)
+    commit(sink, 1)
+    assert [sink.read_dead(window(n))["schema_id"].to_pylist() for n in (0, 1)] == [[None, None], ["7", "7"]]
+    assert compare_contents([c.receipt for c in sink.receipts()], sink.audit(), sink.dead_letters) == []

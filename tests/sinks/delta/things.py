@@ -35,6 +35,8 @@ PARTITIONS = 2
 TOPIC = TopicSeen("shop.orders", "topic-id-1", PARTITIONS)
 DEAD = 3
 """Each range's fourth message is a dead letter."""
+WHY = ("value", "truncated", "at $.amount", "7")
+"""Its columns of `REASONS`."""
 
 
 def window(number: int, pipeline: str = "orders") -> Window:
@@ -108,7 +110,7 @@ def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool, keye
         rows.add(only_rows(made) if keyed else made, batch)
         crash_point("write.middle")
     if refused:
-        text = [pa.array([t], pa.string()) for t in ("value", "truncated", "at $.amount")]
+        text = [pa.array([t], pa.string()) for t in WHY]
         letters.add(pa.record_batch(text, schema=REASONS), whole.take(pa.array(refused)))
     letters_staged, rows_staged = letters.finish(), rows.finish()
     crash_point("write.after")

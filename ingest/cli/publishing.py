@@ -1,0 +1,53 @@
+"""`dead publish`: dead letters to their topic. Loaded only when a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from rich.text import Text
+
+from ingest.assemble import assemble_to_look
+from ingest.cli import render
+from ingest.cli.output import Output
+from ingest.errors import SpecError
+from ingest.run.letters import Doubt, PublishedLetters, publish_letters
+from ingest.spec.load import load_spec
+from ingest.spec.windows import windows_named
+
+
+class PublishedWindow(msgspec.Struct, frozen=True):
+    """How many dead letters of a window were published now."""
+
+    window: str
+    letters: PublishedLetters
+
+
+class PublishedDead(msgspec.Struct):
+    """The document of `dead publish`: the windows of which anything was published now."""
+
+    pipeline: str
+    windows: list[PublishedWindow]
+
+
+def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> None:
+    """Dead letters of the committed windows that are named, or of all, one window after the other; those before a failure are published."""
+    spec = load_spec(path)
+    pipeline = assemble_to_look(spec)
+    topic = pipeline.dead_topic
+    if topic is None:
+        raise SpecError(f"Pipeline {spec.id} names no topic for dead letters", "spec", "Set dead_letters.topic.")
+    wanted = None if text is None else set(windows_named(spec, text))
+    receipts = sorted((c.receipt for c in pipeline.sink.receipts()), key=lambda receipt: receipt.window)
+    document, lines = PublishedDead(spec.id, []), list[Text]()
+    output.show(document)
+    try:
+        for receipt in receipts:
+            if wanted is not None and receipt.window not in wanted:
+                continue
+            letters = publish_letters(pipeline.dead_letters, topic, receipt, pipeline.now, doubt)
+            if letters is not None:
+                document.windows.append(PublishedWindow(receipt.window.key, letters))
+                lines.append(render.letters_line(receipt.window, letters))
+    finally:
+        output.show(document, *(lines or [Text("Nothing was left to publish.")]))

@@ -1,0 +1,83 @@
+"""A topic for dead letters in memory: `ports.dead_topic.DeadTopic` without Kafka, with its fence, and with its forgetting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.errors import SpecError, UnreachableError
+from ingest.model.window import Window
+
+
+class MemoryDeadTopic:
+    """A topic in this process. `letters`: what readers of committed messages see; `marks`: the attempts that it remembers."""
+
+    def __init__(self, name: str, *, is_there: bool = True) -> None:
+        self.letters: list[dict[str, Any]] = []
+        self.marks: set[tuple[Window, str]] = set()
+        self.is_there = is_there
+        self.turns = 0
+        self._name = name
+        self._epochs: dict[tuple[Window, str], int] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """See `ports.dead_topic.DeadTopic.name`."""
+        return self._name
+
+    def refuse_unwritable(self) -> None:
+        """See `ports.dead_topic.DeadTopic.refuse_unwritable`."""
+        if not self.is_there:
+            raise SpecError(f"There is no topic {self._name} for dead letters", "setup", "Create it.")
+
+    def remembers(self) -> timedelta:
+        """See `ports.dead_topic.DeadTopic.remembers`: as Kafka does by default, or until `marks` are taken away."""
+        return timedelta(days=7)
+
+    @contextmanager
+    def turn(self, window: Window, attempt: str) -> Generator[MemoryTurn, None, None]:
+        """See `ports.dead_topic.DeadTopic.turn`."""
+        self.refuse_unwritable()
+        with self._lock:
+            self.turns += 1
+            epoch = self._epochs[window, attempt] = self._epochs.get((window, attempt), 0) + 1
+        yield MemoryTurn(self, (window, attempt), epoch)
+
+    def settle(self, attempt: tuple[Window, str], epoch: int, letters: list[dict[str, Any]]) -> None:
+        """Take the letters of a turn, with their mark, unless a later one has begun.
+
+        Raises:
+            UnreachableError: one has.
+        """
+        with self._lock:
+            if self._epochs[attempt] != epoch:
+                raise UnreachableError("another run, which began later, publishes them", "commit", "Run the window again.")
+            self.letters += letters
+            self.marks.add(attempt)
+
+
+class MemoryTurn:
+    """`ports.dead_topic.Turn` in memory."""
+
+    def __init__(self, topic: MemoryDeadTopic, attempt: tuple[Window, str], epoch: int) -> None:
+        self._topic, self._attempt, self._epoch = topic, attempt, epoch
+        self._letters: list[dict[str, Any]] = []
+
+    def is_published(self) -> bool:
+        """See `ports.dead_topic.Turn.is_published`."""
+        return self._attempt in self._topic.marks
+
+    def write(self, letters: Iterable[pa.RecordBatch]) -> None:
+        """See `ports.dead_topic.Turn.write`."""
+        self._letters = [letter for batch in letters for letter in batch.to_pylist()]
+
+    def commit(self, count: int) -> None:
+        """See `ports.dead_topic.Turn.commit`."""
+        del count
+        self._topic.settle(self._attempt, self._epoch, self._letters)

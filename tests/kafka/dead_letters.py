@@ -1,0 +1,41 @@
+"""Reads a topic of dead letters as anybody may: a plain client that sees committed messages only."""
+
+from __future__ import annotations
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from tests.kafka.produce import until_decided
+
+
+def read_topic(bootstrap: str, topic: str, *, undecided: bool = False) -> list[Message]:
+    """All committed messages that the topic holds now: once every transaction is decided, unless one may stay open (`undecided`).
+
+    Kafka answers a commit once the decision is in its own log; the markers, behind which readers wait, follow.
+    """
+    if not undecided:
+        until_decided(bootstrap, topic)
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "error", "enable.partition.eof": True,
+        "isolation.level": "read_committed", "enable.auto.commit": False,
+    })  # fmt: skip
+    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+    found: list[Message] = []
+    ended: set[int] = set()
+    while len(ended) < len(partitions):
+        message = consumer.poll(30)
+        assert message is not None, "the topic could not be read to its end"
+        error = message.error()
+        if error is None:
+            found.append(message)
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            ended.add(message.partition() or 0)
+    consumer.close()
+    return found
+
+
+def told(message: Message, name: str) -> str | None:
+    """The last header of a name, as text; None where there is none, or it has no value."""
+    values = [value for header, value in message.headers() or [] if header == name]
+    return values[-1].decode() if values and isinstance(values[-1], bytes) else None

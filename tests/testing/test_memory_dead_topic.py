@@ -1,0 +1,24 @@
+"""The topic for dead letters in memory keeps the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingest.testing.dead_topic import MemoryDeadTopic
+from tests.contracts.dead_topic_contract import DeadTopicContract
+
+
+class TestMemoryDeadTopic(DeadTopicContract):
+    """The twin answers like the real one."""
+
+    @pytest.fixture
+    def topic(self) -> MemoryDeadTopic:
+        return MemoryDeadTopic("orders.dead")
+
+    def absent(self, topic: MemoryDeadTopic) -> MemoryDeadTopic:
+        del topic
+        return MemoryDeadTopic("nowhere", is_there=False)
+
+    def offsets(self, topic: MemoryDeadTopic, *, undecided: bool = False) -> list[int]:
+        del undecided
+        return sorted(letter["_offset"] for letter in topic.letters)
