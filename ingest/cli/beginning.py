@@ -1,4 +1,4 @@
-"""`init`: the two files of a new pipeline. Loaded only when the command runs."""
+"""`init` and `infer`: the two files of a new pipeline. Loaded only when the command runs."""
 
 from __future__ import annotations
 
@@ -11,29 +11,36 @@ from rich.text import Text
 from ingest.assemble import connect
 from ingest.cli.output import Output
 from ingest.model.label import instant
-from ingest.operate.begin import DELAY, Asked, Begun, begin
+from ingest.operate.begin import DELAY, Asked, Begun, Inferred, infer, template
+from ingest.operate.infer.told import Told
 from ingest.windows.grid import BATCH, after
 
 
 def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:
-    """Write the files, say how well they fit the topic, and what to type next; its document is `Begun`."""
-    if asked.topic is not None:
-        output.say(f"Asking {asked.bootstrap} for messages of {asked.topic}")
-    begun = begin(folder, asked, connect, datetime.now(UTC))
-    output.show(begun, *map(Text, _told(begun, asked)))
+    """Write a template, and say what to type next; its document is `Begun`."""
+    begun = template(folder, asked, datetime.now(UTC))
+    example = f"Wrote {begun.spec} and {begun.schema}. The columns are an example: change both files before the first run."
+    output.show(begun, *map(Text, [example, *_next(begun)]))
 
 
-def _told(begun: Begun, asked: Asked) -> list[str]:
-    lines = [f"Wrote {begun.spec} and {begun.schema}."]
-    if begun.why is None:
-        columns = "1 column" if begun.columns == 1 else f"{begun.columns} columns"
-        lines.append(f"{columns}, guessed from {begun.sampled:,} messages of {asked.topic}, of which {begun.fitting:,} fit.")
-    else:
-        lines.append(f"The columns are an example: {begun.why}. Change both files before the first run.")
-    if begun.refused:
-        refused = ", ".join(f"{n:,}: {why}" for why, n in begun.refused)
+def infer_pipeline(output: Output, folder: Path, asked: Asked, stated: Told, most: int) -> None:
+    """Write the files as the topic tells them, say how well they fit, and what to type next; its document is `Inferred`."""
+    output.say(f"Asking {asked.address.cluster or asked.address.bootstrap} for messages of {asked.topic}")
+    inferred = infer(folder, asked, stated, most, connect, datetime.now(UTC))
+    output.show(inferred, *map(Text, [*_told(inferred, asked.topic), *_next(inferred)]))
+
+
+def _told(inferred: Inferred, topic: str) -> list[str]:
+    columns = "1 column" if inferred.columns == 1 else f"{inferred.columns} columns"
+    lines = [
+        f"Wrote {inferred.spec} and {inferred.schema}.",
+        f"{columns} of format {inferred.format}, {inferred.told_by}.",
+        f"Of {inferred.sampled:,} sampled messages of {topic} {inferred.fitting:,} fit.",
+    ]
+    if inferred.refused:
+        refused = ", ".join(f"{n:,}: {why}" for why, n in inferred.refused)
         lines.append(f"Refused would be {refused}; limits.max_dead_ratio says how many may be.")
-    return [*lines, *_next(begun)]
+    return [*lines, *(f"Note: {note}." for note in inferred.notes)]
 
 
 def _next(begun: Begun) -> list[str]:

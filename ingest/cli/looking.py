@@ -82,7 +82,7 @@ class PeekRequest(msgspec.Struct, frozen=True):
 def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
     """Messages between two positions, to the screen or to a file. Touches neither table nor ledger."""
     spec = _at_isolation(load_spec(path), look.isolation)
-    source = Source(_narrowed(spec.source.selection(), look.topic))
+    source = Source(narrowed(spec.source.selection(), look.topic))
     names = spec.source.topic_names() if look.topic is None else (look.topic,)
     start, stop = parse_initializer(look.start, names), parse_initializer(look.stop, names)
     broker, reader = connect(spec)
@@ -112,7 +112,7 @@ def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSp
     return spec.model_copy(update={"source": spec.source.model_copy(update={"isolation": isolation})})
 
 
-def _narrowed(selection: Selection, topic: str | None) -> Selection:
+def narrowed(selection: Selection, topic: str | None) -> Selection:
     """The part of a selection that is one topic's."""
     if topic is None:
         return selection
@@ -122,9 +122,7 @@ def _narrowed(selection: Selection, topic: str | None) -> Selection:
             return Partitions(tps)
     elif selection.matches(topic) if isinstance(selection, Pattern) else topic in selection.names:
         return Topics((topic,))
-    raise SpecError(
-        f"Topic {topic} is not among those that the pipeline reads: {selection_text(selection)}", "spec", "Name one of these with --topic."
-    )
+    raise SpecError(f"Topic {topic} is not among those that the pipeline reads: {selection_text(selection)}", "spec", "Name one of these.")
 
 
 class Behind(msgspec.Struct):

@@ -15,6 +15,7 @@ import typer
 
 from ingest.cli.arguments import Connect, Debug, Json, NextOrWindow, RequestText, Spec, TokenFile, WindowText, refuse_absent
 from ingest.cli.dead_commands import dead_app
+from ingest.cli.infer_command import Bootstrap, Grid, PipelineId, infer
 from ingest.cli.output import telling
 from ingest.model.source import Isolation
 
@@ -29,9 +30,6 @@ app.add_typer(broker_app, name="broker")
 app.add_typer(dead_app, name="dead")
 spark_app = typer.Typer(no_args_is_help=True, help="The Spark that windows run on.")
 app.add_typer(spark_app, name="spark")
-
-SAMPLE = 500
-"""So many messages of each topic-partition `init` looks at, unless told."""
 
 
 def _version(wanted: bool) -> None:
@@ -60,29 +58,24 @@ def prepare(
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where the files go; made if it isn't there.", file_okay=False)] = Path(),
-    bootstrap: Annotated[str, typer.Option(metavar="HOST:PORT", help="The cluster.")] = "127.0.0.1:9092",
-    topic: Annotated[str | None, typer.Option(help="The topic; left out: a template without a look.", show_default=False)] = None,
-    pipeline: Annotated[str | None, typer.Option("--id", help="The pipeline's id (default: from the topic).", show_default=False)] = None,
-    grid: Annotated[
-        str | None, typer.Option(help="hourly, daily, a cron expression or batch (default: by what is there).", show_default=False)
-    ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=100_000, help=f"With --topic: newest messages per topic-partition (default: {SAMPLE}).", show_default=False
-        ),
-    ] = None,
+    bootstrap: Bootstrap = None,
+    topic: Annotated[str | None, typer.Option(help="The topic; nobody looks at it.", show_default=False)] = None,
+    pipeline: PipelineId = None,
+    grid: Grid = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a new pipeline's files, defs.yaml and schema.py, its types guessed from the topic's messages; overwrites nothing."""
-    if sample and not topic:
-        raise typer.BadParameter("--sample goes with --topic")
+    """Write a template of a pipeline's files, defs.yaml and schema.py; overwrites nothing. `infer` writes them as a topic is."""
     with telling(json=json, debug=debug) as output:
         from ingest.cli.beginning import begin_pipeline
-        from ingest.operate.begin import Asked
+        from ingest.operate.begin import PLACEHOLDER, Asked
+        from ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
 
-        begin_pipeline(output, folder, Asked(bootstrap, topic, pipeline, grid, sample or SAMPLE))
+        asked = Asked(PLACEHOLDER if topic is None else topic, Address(bootstrap or DEFAULT_BOOTSTRAP), pipeline, grid)
+        begin_pipeline(output, folder, asked)
+
+
+app.command()(infer)
 
 
 @app.command()

@@ -1,73 +1,57 @@
-"""A new pipeline's two files, from a look at its topic: the spec, and a schema whose types are guessed from a sample and tried on it."""
+"""A new pipeline's two files: a template, or what is inferred from a topic, tried on a sample of its messages."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from ingest.decode.formats import make_decoder
-from ingest.errors import SpecError, UnreachableError, WindrowError
-from ingest.model.boundary import TopicPartition
-from ingest.model.label import instant
-from ingest.model.plan import Split
-from ingest.model.source import Topics
-from ingest.operate.infer import document, guess_columns, schema_text
-from ingest.plan.topics import discover
+from ingest.errors import SpecError, UnreachableError
+from ingest.operate.infer.offer import EXAMPLE, class_lines, schema_text, usable_only
+from ingest.operate.infer.proposal import Proposal, Setting, refuse_nothing
+from ingest.operate.infer.recognise import propose
+from ingest.operate.infer.spec_text import SCHEMA, SPEC, Address, class_name, spec_text
+from ingest.operate.infer.told import Told
+from ingest.operate.sample import sample_topics
 from ingest.ports.broker import ClusterView
-from ingest.ports.reader import Reader, ReadPlan, read_until
+from ingest.ports.reader import Reader, ReadPlan
+from ingest.ports.schemas import UsesSchemas
+from ingest.registry.client import Registry
 from ingest.schema.load import import_pandera
-from ingest.schema.messages import MESSAGES, in_calendar
 from ingest.schema.metadata import DEFAULT, clashes
 from ingest.spec.load import load_spec, parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import BATCH, after, at_or_before, cron
 
-SPEC, SCHEMA = "defs.yaml", "schema.py"
-"""The files' names."""
-
 PLACEHOLDER = "my-topic"
 """Stands in the spec where no topic was named."""
 
-FIRST = 20
-"""So many messages at a log's start say when it begins."""
-
-MOST_BYTES = 16 << 20
-"""No more is sampled in all, but for the rest of one batch."""
-
 DELAY = timedelta(minutes=5)
+_DELAY = "5m"
 _PLAIN = re.compile(r"[^A-Za-z0-9_]+")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a pipeline is begun with. `topic` None: nothing is sampled. `grid`, `id` None: chosen by what is found."""
+    """What a pipeline is begun with. `grid`, `id` None: chosen by what is found."""
 
-    bootstrap: str
-    topic: str | None
-    id: str | None
-    grid: str | None
-    sample: int
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """The newest messages of each topic-partition (`MESSAGES`), and when the log begins; None: that can't be told."""
-
-    messages: pa.Table
-    begins: datetime | None
+    topic: str
+    address: Address = Address()
+    id: str | None = None
+    grid: str | None = None
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """What was written, and how well the sample fits: of `sampled` messages `fitting` are rows; the rest by reason.
-
-    `window`: the first one that can be run; null for micro-batches, and where no window is over yet. `why`: why there is no sample.
-    """
+    """What was written. `window`: the first one that can be run; null for micro-batches, and where no window is over yet."""
 
     pipeline: str
     spec: str
@@ -75,44 +59,98 @@ class Begun(msgspec.Struct, frozen=True):
     grid: str
     start: datetime | None
     window: datetime | None
+
+
+class Inferred(Begun, frozen=True):
+    """And how well the sample fits: of `sampled` messages `fitting` are none that would be refused; the rest by reason.
+
+    `told_by`: where format and columns are from. `notes`: what else a person should know.
+    """
+
+    format: str
+    told_by: str
+    columns: int
     sampled: int
     fitting: int
     refused: tuple[tuple[str, int], ...]
-    columns: int
-    why: str | None
+    notes: tuple[str, ...]
 
 
 Connect = Callable[[PipelineSpec], tuple[ClusterView, Callable[[ReadPlan], Reader]]]
 
 
-def begin(folder: Path, asked: Asked, connect: Connect, now: datetime) -> Begun:
-    """Write both files into a folder, which is made if it isn't there.
+def template(folder: Path, asked: Asked, now: datetime) -> Begun:
+    """Write both files with columns that are an example, into a folder, which is made if it isn't there. Nobody is asked.
 
     Raises:
         SpecError: one of the files is there already, or what was asked makes no spec; nothing is written then.
         UnreachableError: the folder can't be written.
     """
     _refuse_present(folder)
-    name = asked.id or _PLAIN.sub("_", asked.topic or folder.absolute().name).strip("_")[:100] or "example"
-    sample, why = _sampled(_to_sample(folder, name, asked), asked, connect)
-    values = [] if sample is None else sample.messages.column("value").to_pylist()
-    documents = [found for value in values if value is not None and (found := document(value)) is not None]
-    guessed = guess_columns(documents, _reserved(), _clashing)
-    if why is None and not guessed.named:
-        why = "none of the sampled messages is a JSON object" if values else f"topic {asked.topic} is empty"
-    grid, start = _windows(asked.grid, None if sample is None else sample.begins, now)
-    schema = schema_text(_class_name(name), f"topic {asked.topic}" if asked.topic else "a topic", guessed)
-    spec = spec_text(name, asked, grid, start, tombstones=values.count(None))
-    with TemporaryDirectory() as draft:
-        for file, text in ((SCHEMA, schema), (SPEC, spec)):
-            (Path(draft) / file).write_text(text, encoding="utf-8")
-        fitting, refused = _tried(load_spec(Path(draft) / SPEC), None if sample is None else sample.messages)
-    _write(folder, schema, spec)
-    closed = None if start is None or after(grid, start) + DELAY > now else start
-    return Begun(
-        name, str(folder / SPEC), str(folder / SCHEMA), grid, start, closed, len(values), fitting,
-        tuple(refused.most_common()), guessed.named, why,
+    name = _id(folder, asked)
+    _as_spec(folder, name, asked)
+    grid, start = _windows(asked.grid, None, now)
+    schema = schema_text(class_name(name), "The columns of a topic, an example: put your own here", EXAMPLE)
+    example = Proposal((), "", (Setting("format", "json"),))
+    _write(folder, schema, spec_text(name, asked.topic, asked.address, grid, start, _DELAY, example))
+    return Begun(name, str(folder / SPEC), str(folder / SCHEMA), grid, start, _closed(grid, start, now))
+
+
+def infer(folder: Path, asked: Asked, stated: Told, most: int, connect: Connect, now: datetime) -> Inferred:
+    """Write both files as the topic's messages, or a registry's schemas, tell them, into a folder, which is made if it isn't there.
+
+    Args:
+        folder: where the files go.
+        asked: what the pipeline is begun with.
+        stated: what is said of the messages.
+        most: so many of the newest messages of each topic-partition are sampled.
+        connect: makes the cluster, and readers of it, of a spec.
+        now: this moment.
+
+    Raises:
+        SpecError: one of the files is there already, what was asked makes no spec, there is no such topic, or it doesn't tell enough;
+            nothing is written then.
+        UnreachableError: cluster or registry don't answer, or the folder can't be written.
+    """
+    _refuse_present(folder)
+    name, topic = _id(folder, asked), asked.topic
+    asking = _as_spec(folder, name, asked)
+    registry = asking.stated_registry
+    sample = sample_topics(*connect(asking), asking.source.selection(), most)
+    proposal = propose(topic, sample.messages, stated, registry)
+    proposal = replace(proposal, offers=tuple(usable_only(proposal.offers, _clashing)))
+    refuse_nothing(proposal, topic)
+    grid, start = _windows(asked.grid, sample.begins, now)
+    lines = class_lines(proposal.offers, _reserved())
+    schema = schema_text(class_name(name), f"The columns of topic {topic}, {proposal.told_by}: change what you know better", lines)
+    address = replace(asked.address, registry=None if registry is None else registry.url)
+    nulls = sample.messages.column("value").null_count
+    made = partial(spec_text, name, topic, grid=grid, start=start, delay=_DELAY, proposal=proposal, tombstones=nulls)
+    fitting, refused = _tried(schema, made(address=replace(address, cluster=None)), registry, sample.messages)
+    _write(folder, schema, made(address=address))
+    return Inferred(
+        name, str(folder / SPEC), str(folder / SCHEMA), grid, start, _closed(grid, start, now), proposal.format, proposal.told_by,
+        sum(offer.usable for offer in proposal.offers), sample.messages.num_rows, fitting, tuple(refused.most_common()),
+        _notes(proposal, asked),
     )  # fmt: skip
+
+
+def _notes(proposal: Proposal, asked: Asked) -> tuple[str, ...]:
+    idle = asked.address.registry is not None and not proposal.asks_registry
+    return (
+        *proposal.hints,
+        *(["the schema registry won't be asked when windows are run: the messages can be read without it"] if idle else []),
+    )
+
+
+def _id(folder: Path, asked: Asked) -> str:
+    name = asked.topic if asked.topic != PLACEHOLDER else folder.absolute().name
+    return asked.id or _PLAIN.sub("_", name).strip("_")[:100] or "example"
+
+
+def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None:
+    """The first window, if it can be run."""
+    return None if start is None or after(grid, start) + DELAY > now else start
 
 
 def _refuse_present(folder: Path) -> None:
@@ -136,83 +174,43 @@ def _write(folder: Path, schema: str, spec: str) -> None:
         raise UnreachableError(f"{folder} can't be written: {error.strerror}", "setup", "Name a folder in which you may write.") from error
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- sample
-
-
-def _to_sample(folder: Path, name: str, asked: Asked) -> PipelineSpec:
+def _as_spec(folder: Path, name: str, asked: Asked) -> PipelineSpec:
     """What is asked for, as a spec with some patience: what is wrong with it is told before anything is waited for."""
     patience = {"request_timeout": "5s", "stall_timeout": "10s"}
-    attributes = {
+    asks = {} if asked.address.registry is None else {"format": "avro-confluent"}
+    attributes: dict[str, Any] = {
         "id": name,
-        "source": {"bootstrap_servers": asked.bootstrap, "topic": asked.topic or PLACEHOLDER, "tuning": patience},
+        "source": {**asked.address.source, "topic": asked.topic, "tuning": patience},
         "window": {"grid": BATCH},
-        "decode": {"schema": "schema:Row"},
+        "decode": {"schema": "schema:Row", **asks},
         "sink": {"path": "data"},
     }
     if asked.grid not in {None, BATCH}:
         cron(str(asked.grid))
-    return parse_spec(attributes, folder)
+    looked_into = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+    return parse_spec(attributes, looked_into).model_copy(update={"folder": folder.absolute()})
 
 
-def _sampled(spec: PipelineSpec, asked: Asked, connect: Connect) -> tuple[Sample | None, str | None]:
-    """A sample, or why there is none: a pipeline may be begun before its cluster is there."""
-    if asked.topic is None:
-        return None, "no topic was named (--topic)"
-    try:
-        return sample_topic(*connect(spec), asked.topic, asked.sample), None
-    except WindrowError as error:
-        return None, error.what
-
-
-def sample_topic(broker: ClusterView, reader: Callable[[ReadPlan], Reader], topic: str, most: int) -> Sample:
-    """The newest messages of each topic-partition, at most so many.
+def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> tuple[int, Counter[str]]:
+    """How many of the sampled messages would not be refused by the two texts, and why the others would.
 
     Raises:
-        SpecError: there is no such topic.
-        UnreachableError: the cluster doesn't answer.
+        SpecError: the two don't go together.
     """
-    found = discover(broker, Topics((topic,)), None, "fail")
-    plan = ReadPlan(found.cluster_id, {name: info.topic_id for name, info in found.topics.items()}, "skip")
-    starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
-    filled = [(tp, starts[tp], ends[tp].offset) for tp in found.tps if starts[tp] < ends[tp].offset]
-    splits = [Split(tp.topic, tp.partition, max(start, end - most), end) for tp, start, end in filled]
-    batches, size = [MESSAGES.empty_table()], 0
-
-    def enough(batch: pa.RecordBatch) -> bool:
-        nonlocal size
-        batches.append(pa.Table.from_batches([batch]))
-        size += int(batch.nbytes)
-        return size >= MOST_BYTES
-
-    for split in splits:
-        if not read_until(reader(plan), split, enough):
-            break
-    stamps = [moment for tp, start, end in filled if (moment := _first_moment(broker, tp, start, end)) is not None]
-    return Sample(pa.concat_tables(batches), min(stamps, default=None))
-
-
-def _first_moment(broker: ClusterView, tp: TopicPartition, start: int, end: int) -> datetime | None:
-    """When a log begins: the earliest of its first messages' timestamps, but for those a day and more before the middle one."""
-    first: list[int] = []
-    for chunk in broker.stamps(tp, start, min(end, start + FIRST)):
-        first += [stamp for stamp in chunk.timestamps.tolist() if stamp >= 0]
-    stamps = pa.array(sorted(first), pa.timestamp("ms", tz="UTC"))
-    known: list[datetime] = stamps.filter(in_calendar(stamps)).to_pylist()
-    if not known:
-        return None
-    middle = known[len(known) // 2]
-    return next(moment for moment in known if middle - moment < timedelta(days=1))
-
-
-def _tried(spec: PipelineSpec, messages: pa.Table | None) -> tuple[int, Counter[str]]:
-    """How many of the sampled messages are rows by the written schema, and why the others are none."""
-    decode = make_decoder(spec.decode, spec.folder).open()
-    fitting, refused = 0, Counter[str]()
-    for batch in [] if messages is None else messages.combine_chunks().to_batches(max_chunksize=4096):
-        decoded = decode(batch)
-        fitting += decoded.rows.num_rows + decoded.dropped
-        refused.update(decoded.dead_reason.to_pylist())
-    return fitting, refused
+    with TemporaryDirectory() as draft:
+        for file, text in ((SCHEMA, schema), (SPEC, spec)):
+            (Path(draft) / file).write_text(text, encoding="utf-8")
+        made = load_spec(Path(draft) / SPEC)
+        key = made.sink.key
+        decoder = make_decoder(made.decode, made.folder, () if key is None else key.deletes)
+        if key is not None:
+            key.refuse_unfit(decoder.columns.arrow_schema)
+        if registry is not None and isinstance(decoder, UsesSchemas):
+            decoder = decoder.asking(registry)
+        decode, refused = decoder.open(), Counter[str]()
+        for batch in messages.combine_chunks().to_batches(max_chunksize=4096):
+            refused.update(decode(batch).dead_reason.to_pylist())
+    return messages.num_rows - refused.total(), refused
 
 
 def _reserved() -> frozenset[str]:
@@ -224,9 +222,6 @@ def _clashing(column: str) -> bool:
     return next(iter(clashes([column], DEFAULT)), None) is not None
 
 
-# -------------------------------------------------------------------------------------------------------------------------------- spec
-
-
 def _windows(grid: str | None, begins: datetime | None, now: datetime) -> tuple[str, datetime | None]:
     """The grid, and where its first window starts. If none is asked for: hours if one is over, else micro-batches, which have no start."""
     start_of = min(begins, now) if begins is not None else now
@@ -234,44 +229,3 @@ def _windows(grid: str | None, begins: datetime | None, now: datetime) -> tuple[
         fresh = begins is not None and after("hourly", at_or_before("hourly", start_of)) + DELAY > now
         grid = BATCH if fresh else "hourly"
     return grid, None if grid == BATCH else at_or_before(grid, start_of)
-
-
-def _class_name(name: str) -> str:
-    found = "".join(part[:1].upper() + part[1:] for part in re.findall(r"[A-Za-z0-9]+", name))
-    return found if found[:1].isalpha() and found not in {"None", "True", "False"} else "Row"
-
-
-def spec_text(name: str, asked: Asked, grid: str, start: datetime | None, *, tombstones: int = 0) -> str:
-    """The spec's file, with a word on each setting."""
-    null = ("drop", f"{tombstones:,} of the sampled messages have no value: only counted") if tombstones else ("dead", "or drop")
-    window: list[tuple[str, str]] = [(f"    grid: {json.dumps(grid)}", "in UTC; hourly, daily, a cron expression, or batch: micro-batches")]
-    if start is not None:
-        window += [
-            (f"    start: {instant(start)}", "the first window"),
-            ("    delay: 5m", "how long after its end a window is closed"),
-        ]
-    return _commented([
-        ("# A pipeline of windrow: a topic becomes a table. docs/settings.md lists every setting.", ""),
-        ("type: assets.component.KafkaTable", "for Dagster; the command reads the attributes only"),
-        ("attributes:", ""),
-        (f"  id: {json.dumps(name)}", "its identity, for ever"),
-        ("  source:", ""),
-        (f"    bootstrap_servers: {json.dumps(asked.bootstrap)}", 'or, from the environment: "{{ env.NAME }}"'),
-        (f"    topic: {json.dumps(asked.topic or PLACEHOLDER)}", ""),
-        ("    # client: {}", "librdkafka's properties: security.protocol, sasl.mechanism ..."),
-        ("  window:", ""),
-        *window,
-        ("  decode:", ""),
-        (f"    schema: {SCHEMA}:{_class_name(name)}", "columns, types and rules"),
-        (f"    on_null: {null[0]}", f"a message without a value; {null[1]}"),
-        ("    unknown: ignore", "fields that the schema doesn't name; or dead"),
-        ("  limits:", ""),
-        ("    max_dead_ratio: 0.01", "more dead letters than this share refuse the window"),
-        ("  sink:", ""),
-        (f"    path: ./data/{name}", "relative to this file; or a URL"),
-    ])  # fmt: skip
-
-
-def _commented(lines: Iterable[tuple[str, str]]) -> str:
-    """Settings with their comments in one column, as far as they fit."""
-    return "".join(f"{line:40}  # {comment}".rstrip() + "\n" if comment else f"{line}\n" for line, comment in lines)

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 Level = Literal["wrong", "unchecked", "info"]
-About = Literal["receipts", "windows", "ledger", "table", "topic"]
+About = Literal["receipts", "windows", "ledger", "table", "topic", "messages", "registry"]
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -185,8 +185,11 @@ class PipelineSpec(Section):
     @property
     def registry(self) -> Registry | None:
         """The schema registry that its formats ask: the source's own, or the named cluster's; None if none asks one."""
-        if not any(part is not None and part.format in ASKING for part in (self.decode, self.decode.key)):
-            return None
+        return self.stated_registry if any(part is not None and part.format in ASKING for part in (self.decode, self.decode.key)) else None
+
+    @property
+    def stated_registry(self) -> Registry | None:
+        """That of its topics' schemas, whether its formats ask it or not: the source's own, or the named cluster's."""
         found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
         return None if found is None else registry_of(found, self.folder)
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
 from ingest.config.values import CountOrZero, Duration, Section, Text, Values, sentence
+from ingest.errors import SpecError
 from ingest.registry.client import Registry
 
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
@@ -83,6 +84,19 @@ def registry_of(registry: RegistrySpec, folder: Path) -> Registry:
     return Registry(
         registry.url, registry.username, registry.password, ca, certificate, key, registry.key_password, seconds, registry.retries
     )
+
+
+def registry_at(url: str) -> Registry:
+    """One that is named by its URL alone.
+
+    Raises:
+        SpecError: it is none.
+    """
+    try:
+        return registry_of(RegistrySpec(url=url), Path())
+    except ValidationError as error:
+        why = "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
+        raise SpecError(f"The URL of the schema registry {why}", "spec", "As in http://127.0.0.1:8081.") from None
 
 
 def _host(url: str) -> str | None:

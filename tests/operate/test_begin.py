@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 from ingest.assemble import assemble
 from ingest.errors import SpecError
 from ingest.model.boundary import TopicPartition
-from ingest.operate.begin import Asked, Begun, begin
-from ingest.operate.infer import Guess, guess_type
+from ingest.operate.begin import Asked, Inferred, infer, template
+from ingest.operate.infer.documents import guess_type
+from ingest.operate.infer.offer import Guess
+from ingest.operate.infer.spec_text import Address
+from ingest.operate.infer.told import Told
 from ingest.spec.load import load_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.reader import MemoryReader
@@ -24,7 +28,9 @@ from tests.profiles import examples
 
 NOW = datetime(2026, 1, 6, 12, 30, tzinfo=UTC)
 FIRST = datetime(2026, 1, 5, 3, 20, tzinfo=UTC)
-ASKED = Asked("127.0.0.1:1", "shop.orders", None, None, 500)
+ADDRESS = Address("127.0.0.1:1")
+UNTOLD = Told()
+ASKED = Asked("shop.orders", ADDRESS)
 
 
 def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
@@ -36,10 +42,16 @@ def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
     return broker
 
 
-def begun(folder: Path, *values: bytes | None, asked: Asked = ASKED, first: datetime = FIRST) -> Begun:
+def inferred(
+    folder: Path, broker: MemoryBroker, asked: Asked = ASKED, told: Told = UNTOLD, most: int = 500, rows_max: int = 100
+) -> Inferred:
+    """The files, written from what a cluster in memory has."""
+    return infer(folder, asked, told, most, lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=rows_max)), NOW)
+
+
+def begun(folder: Path, *values: bytes | None, asked: Asked = ASKED, first: datetime = FIRST) -> Inferred:
     """The files, written from these messages."""
-    broker = broker_with(*values, first=first)
-    return begin(folder, asked, lambda _: (broker, lambda plan: MemoryReader(broker, plan)), NOW)
+    return inferred(folder, broker_with(*values, first=first), asked)
 
 
 def columns_of(folder: Path) -> dict[str, str]:
@@ -56,7 +68,7 @@ def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
     two = one | {"whole": 2.5, "note": "x", "to": {"city": None, "zip": 7}}
     del two["ok"]
     found = begun(tmp_path, json.dumps(one).encode(), json.dumps(two).encode())
-    assert (found.sampled, found.fitting, found.refused, found.why) == (2, 2, (), None)
+    assert (found.sampled, found.fitting, found.refused, found.format) == (2, 2, (), "json")
     assert columns_of(tmp_path) == {
         "id": "int64 not null", "price": "double not null", "whole": "double not null", "big": "decimal128(38, 0) not null",
         "at": "timestamp[us, tz=UTC] not null", "day": "date32[day] not null", "name": "string not null", "ok": "bool",
@@ -113,15 +125,15 @@ def test_a_few_odd_values_do_not_take_the_type_away() -> None:
     """From many values on, the type that nearly all have counts; from few, nothing is guessed against what was seen."""
     assert guess_type([1, "x"]).type is None
     many: list[Any] = [1] * 199
-    assert guess_type([*many, "x"]) == Guess("pl.Int64", "1 of 200 sampled values are of another type, and refused")
-    assert guess_type([*many, {}]).type == "pl.Int64"
+    assert guess_type([*many, "x"]) == Guess(pa.int64(), "1 of 200 sampled values are of another type, and refused")
+    assert guess_type([*many, {}]).type == pa.int64()
 
 
 def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
     """The start is the earliest timestamp on the grid, and one stamp from long ago doesn't make it begin there."""
     broker = broker_with(*[b'{"id": 1}'] * 20)
     broker.produce(TopicPartition("shop.orders", 0), b'{"id": 1}', timestamp=datetime(1970, 1, 2, tzinfo=UTC))
-    found = begin(tmp_path, ASKED, lambda _: (broker, lambda plan: MemoryReader(broker, plan)), NOW)
+    found = inferred(tmp_path, broker)
     assert (found.grid, found.start) == ("hourly", FIRST.replace(minute=0))
     assert found.window == found.start
     assert load_spec(tmp_path / "defs.yaml").window.start == found.start
@@ -131,17 +143,14 @@ def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
     """Who has just produced the first messages can run them at once, unless hours were asked for."""
     fresh = begun(tmp_path / "a", b'{"id": 1}', first=NOW - timedelta(minutes=1))
     assert (fresh.grid, fresh.start) == ("batch", None)
-    asked = begun(
-        tmp_path / "b", b'{"id": 1}', first=NOW - timedelta(minutes=1), asked=Asked("127.0.0.1:1", "shop.orders", None, "daily", 9)
-    )
+    asked = begun(tmp_path / "b", b'{"id": 1}', first=NOW - timedelta(minutes=1), asked=Asked("shop.orders", ADDRESS, grid="daily"))
     assert (asked.grid, asked.start, asked.window) == ("daily", NOW.replace(hour=0, minute=0), None)
 
 
-@pytest.mark.parametrize(("values", "why"), [((), "is empty"), ((b"plain", b"[1]", b"\xff"), "is a JSON object")])
-def test_without_a_document_there_is_an_example(tmp_path: Path, values: tuple[bytes, ...], why: str) -> None:
-    """The files are written and load, and it is said that the columns are none of the topic's."""
-    found = begun(tmp_path, *values)
-    assert why in str(found.why)
+def test_a_template_asks_nobody(tmp_path: Path) -> None:
+    """The files are written and load, with columns that are an example, for a topic that may not be there."""
+    template(tmp_path, ASKED, NOW)
+    assert load_spec(tmp_path / "defs.yaml").source.topic == "shop.orders"
     assert "id" in columns_of(tmp_path)
 
 
@@ -154,9 +163,9 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
 
 def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much one topic-partition holds, no more than the bound is taken into memory, and a batch."""
-    monkeypatch.setattr("ingest.operate.begin.MOST_BYTES", 10_000)
+    monkeypatch.setattr("ingest.operate.sample.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
-    found = begin(tmp_path, ASKED, lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=5)), NOW)
+    found = inferred(tmp_path, broker, rows_max=5)
     assert 10 <= found.sampled <= 15
     assert found.fitting == found.sampled
 
@@ -172,7 +181,8 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [Asked("nowhere", "t", None, None, 1), Asked("a:1", "t", "a b", None, 1), Asked("a:1", "t", None, "weekly", 1)]
+    "asked",
+    [Asked("t", Address("nowhere")), Asked("t", ADDRESS, id="a b"), Asked("t", ADDRESS, grid="weekly"), Asked("t", Address(registry="x"))],
 )
 def test_wrong_words_write_nothing(tmp_path: Path, asked: Asked) -> None:
     """What makes no spec is refused before anything is asked or written."""

@@ -1,0 +1,134 @@
+"""Whether a table with a primary key holds what Flink's upsert-kafka makes of the same topic.
+
+    python -m tests.bench.changelog [--messages 50000] [--keys 3000] [--seed 1]
+
+The topic has updates and deletes of customers, each customer's in one of three partitions, in twelve hours. windrow commits the hours in an
+order by chance and replays two of them, so that older ones meet newer ones. Flink SQL reads the topic as a table by upsert-kafka, to its
+end, in streaming mode. Printed: how many customers each side has, and how many differ; the exit code is 1 if any do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from ingest.assemble import assemble
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from ingest.model.window import Window
+from ingest.run.context import Request
+from ingest.run.pipeline import run
+from ingest.spec.load import parse_spec
+from ingest.testing.engine import LocalEngine
+from tests.bench.harness import environments
+from tests.bench.harness.environments import PEERS, made
+from tests.bench.parts.sides import FLINK, FLINK_JAVA
+from tests.kafka.produce import Put, create_topic, produce
+
+START, HOURS, PARTITIONS, LIMIT_SECONDS = datetime(2026, 1, 5, tzinfo=UTC), 12, 3, 600
+SCHEMA = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Customer(pa.DataFrameModel):
+    shop: pl.String
+    number: pl.Int64
+    name: pl.String
+    credit: pl.Int64 = pa.Field(nullable=True)
+"""
+Customers = dict[tuple[str, int], tuple[str, int | None]]
+
+
+def fill(bootstrap: str, messages: int, keys: int, dice: random.Random) -> str:
+    """Make the topic. Some customers come and go often, some were never there when they are deleted."""
+    topic = create_topic(bootstrap, PARTITIONS)
+    puts = []
+    for i in range(messages):
+        shop, number = dice.choice("abc"), min(dice.randrange(keys), dice.randrange(keys))
+        key = json.dumps({"shop": shop, "number": number}).encode()
+        row = json.dumps({"name": f"customer {i}", "credit": dice.choice([None, i])}).encode()
+        at = START + timedelta(hours=HOURS) * (i / messages)
+        value = None if dice.random() < 0.3 else row
+        puts.append(Put(value, int(at.timestamp() * 1000), zlib.crc32(key) % PARTITIONS, key))
+    produce(bootstrap, topic, puts)
+    return topic
+
+
+def of_windrow(bootstrap: str, topic: str, folder: Path, dice: random.Random) -> Customers:
+    """The table's rows."""
+    (folder / "schema.py").write_text(SCHEMA)
+    spec = parse_spec(
+        {
+            "id": "customers", "source": {"bootstrap_servers": bootstrap, "topic": topic},
+            "window": {"grid": "hourly", "start": START}, "state": str(folder / "state.db"),
+            "decode": {"schema": "schema.py:Customer", "key": {"fields": ["shop", "number"]}, "fields_include": "except_key"},
+            "sink": {"path": str(folder / "customers"), "mode": "upsert", "primary_key": ["shop", "number"]},
+        },
+        folder,
+    )  # fmt: skip
+    pipeline = replace(assemble(spec, engine=LocalEngine()), now=lambda: START + timedelta(days=9))
+    windows = [Window("customers", START + timedelta(hours=n), START + timedelta(hours=n + 1)) for n in range(HOURS)]
+    for window in dice.sample(windows, HOURS):
+        run(pipeline, window, Request("comparison"))
+    for window in dice.sample(windows, 2):
+        run(pipeline, window, Request("again", replace=True))
+    rows = DeltaTable(folder / "customers").to_pyarrow_table(columns=["shop", "number", "name", "credit"]).to_pylist()
+    found = {(row["shop"], row["number"]): (row["name"], row["credit"]) for row in rows}
+    assert len(found) == len(rows), "a customer is there twice"
+    return found
+
+
+def of_flink(bootstrap: str, topic: str) -> Customers:
+    """What is left when its changes are taken one after the other."""
+    options = {
+        "connector": "upsert-kafka", "topic": topic, "properties.bootstrap.servers": bootstrap, "key.format": "json",
+        "value.format": "json", "value.fields-include": "EXCEPT_KEY", "scan.bounded.mode": "latest-offset",
+    }  # fmt: skip
+    told = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    columns = "shop STRING, number BIGINT, name STRING, credit BIGINT, PRIMARY KEY (shop, number) NOT ENFORCED"
+    statements = [f"CREATE TEMPORARY TABLE customers ({columns}) WITH ({told})", "SELECT * FROM customers"]
+    folder = made("flink", PEERS / "flink", environments.jars)
+    java = Path(os.environ["JAVA_HOME"]) / "bin/java"
+    command = [java, *FLINK_JAVA, "-cp", f"{folder}/jars/*", PEERS / "flink/FlinkChangelog.java", *FLINK]
+    done = subprocess.run(command, input="\n".join(statements), capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+    if done.returncode:
+        raise RuntimeError(f"Flink ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    rows: Counter[tuple[str, int, str, int | None]] = Counter()
+    for line in done.stdout.splitlines():
+        kind, *row = json.loads(line)
+        rows[tuple(row)] += 1 if kind in {"+I", "+U"} else -1
+    left = [row for row, count in rows.items() for _ in range(count)]
+    found = {(shop, number): (name, credit) for shop, number, name, credit in left}
+    assert len(found) == len(left), "a customer is there twice"
+    return found
+
+
+def main() -> int:
+    """Compare, and say how it went."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("messages", 50_000), ("keys", 3_000), ("seed", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    said = parser.parse_args()
+    dice = random.Random(said.seed)
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker", find_jars()) as broker:
+        topic = fill(broker.bootstrap, said.messages, said.keys, dice)
+        mine, flinks = of_windrow(broker.bootstrap, topic, Path(folder), dice), of_flink(broker.bootstrap, topic)
+    unlike = [key for key in mine.keys() | flinks.keys() if mine.get(key) != flinks.get(key)]
+    print(f"{said.messages} messages: {len(mine)} customers by windrow, {len(flinks)} by Flink, {len(unlike)} differ")
+    return 1 if unlike else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

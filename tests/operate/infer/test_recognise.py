@@ -1,0 +1,209 @@
+"""What messages are: what a sample tells is taken, and what it doesn't tell is asked for, with what to pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.errors import SpecError
+from ingest.model.writer_schema import WriterSchema
+from ingest.operate.infer.proposal import Proposal
+from ingest.operate.infer.recognise import propose
+from ingest.operate.infer.told import SampledFormat, Told
+from ingest.schema.messages import MESSAGES
+from tests.decode.cdc.corpus import text
+from tests.decode.confluent.registries import FixedRegistry, framed
+
+Pair = tuple[bytes | None, bytes | None]
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}'
+
+
+def messages(pairs: Sequence[Pair], headers: Sequence[tuple[str, bytes]] = ()) -> pa.Table:
+    """Messages with these keys and values."""
+    stamped = {"topic": "t", "partition": 0, "timestamp": None, "timestamp_type": "CreateTime", "leader_epoch": None}
+    beside = [{"key": name, "value": value} for name, value in headers]
+    rows = [{**stamped, "offset": i, "key": key, "value": value, "headers": beside} for i, (key, value) in enumerate(pairs)]
+    return pa.Table.from_pylist(rows, schema=MESSAGES)
+
+
+def proposed(*values: Any, told: Told | None = None, registry: FixedRegistry | None = None) -> Proposal:
+    """How messages with these values, and no keys, would be read."""
+    octets = [value if isinstance(value, bytes | None) else text(value) for value in values]
+    return propose("t", messages([(None, value) for value in octets]), told or Told(), registry)
+
+
+def settings(proposal: Proposal) -> dict[str, Any]:
+    """What it says under decode."""
+    return {setting.name: setting.value for setting in proposal.decode}
+
+
+DEBEZIUM = {"op": "c", "before": None, "after": {"id": 1}, "source": {}}
+CANAL = {"type": "INSERT", "database": "d", "table": "t", "isDdl": False, "data": [{"id": "1"}]}
+MAXWELL = {"type": "insert", "database": "d", "table": "t", "ts": 1, "data": {"id": 1}}
+RECOGNISED: dict[str, tuple[list[Any], SampledFormat]] = {
+    "documents": ([{"id": 1}, None], "json"),
+    "documents with a little poison": ([*[{"id": 1}] * 3, b"poison", None], "json"),
+    "documents that are about operations": ([{"op": "c", "id": 1}, {"type": "insert", "table": "t"}], "json"),
+    "events of debezium": ([DEBEZIUM, None, {**DEBEZIUM, "op": "d", "before": {"id": 1}, "after": None}], "debezium-json"),
+    "events with their schema": (
+        [{"schema": {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}]}]}, "payload": DEBEZIUM}], "debezium-json",
+    ),
+    "events of canal": ([CANAL, {**CANAL, "type": "ALTER", "isDdl": True, "data": None}], "canal-json"),
+    "events of maxwell": ([MAXWELL, {**MAXWELL, "type": "bootstrap-start", "data": {}}], "maxwell-json"),
+    "documents behind ids": ([framed(3, b'{"id": 1}'), framed(4, b'{"id": 2}')], "json-schema-confluent"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_what_messages_tell(name: str) -> None:
+    """Each format whose messages say what they are, and nothing that only looks a little like it."""
+    values, format_ = RECOGNISED[name]
+    assert proposed(*values).format == format_
+
+
+UNTOLD: dict[str, tuple[list[Any], Told, str, str]] = {
+    "no message": ([], Told(), "No message of topic t can be sampled", "--registry https://HOST:PORT"),
+    "no value": ([None, None], Told(), "2 messages of topic t were sampled, none with a value", "windrow init"),
+    "something else": ([b"a,b", b"\xff", {"id": 1}], Told(), "1 of 3 messages of topic t are JSON objects", "--format csv --columns"),
+    "ids without a registry": ([framed(3, b"\x02"), framed(3, b"\x04")], Told(), "most with 3", "--registry https://HOST:PORT"),
+    "events among documents": ([DEBEZIUM, {"id": 1}], Told(), "1 of 2 messages of topic t look like Debezium's", "--format debezium-json"),
+    "rows of several tables": ([MAXWELL, {**MAXWELL, "table": "u"}], Told(), "2 tables: 'd.t' (1), 'd.u' (1)", "--table DATABASE.TABLE"),
+    "another table": ([MAXWELL], Told(table="d.x"), "no rows of 'd.x'", "--table DATABASE.TABLE"),
+    "events without a row": ([{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(), "hold no row", "--sample"),
+    "csv without names": ([b"1,2"], Told("csv"), "stand in no message", "--columns id,name"),
+    "csv with too few names": ([b"1,2", b"3,4"], Told("csv", ("a", "b", "c")), "into 3 fields", "--columns"),
+    "csv by two delimiters": ([b"1,2;3"], Told("csv", ("a", "b")), "2 fields by ',' and ';'", "by hand"),
+    "no documents": ([b"1"], Told("json"), "None of 1 message of topic t are JSON objects", "--format raw"),
+    "no events": ([{"id": 1}], Told("canal-json"), "Canal's events", "--format raw"),
+    "names for nothing": ([{"id": 1}], Told(columns=("a",)), "--columns names the fields of CSV", "--format csv"),
+    "a table of nothing": ([DEBEZIUM], Told(table="d.t"), "--table chooses", "Leave it out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
+    """The error says what was seen, never a payload, and what to pass."""
+    values, told, what, do = UNTOLD[name]
+    with pytest.raises(SpecError) as refused:
+        proposed(*values, told=told)
+    assert what in refused.value.what
+    assert do in refused.value.do
+    assert "Nothing was written" in refused.value.do
+
+
+def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
+    """A registry beside the cluster, whose subject nobody's messages go by, is no reason to read these by it."""
+    registry = FixedRegistry((WriterSchema("3", "AVRO", AVRO),))
+    assert proposed({"id": 1}, registry=registry).format == "json"
+    assert proposed(framed(3, b"\x02"), registry=registry).format == "avro-confluent"
+    assert proposed(registry=registry).format == "avro-confluent"
+
+
+def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
+    """Producers with another strategy of subjects are read all the same; an id that nobody knows is told."""
+
+    class Subjectless(FixedRegistry):
+        def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+            return []
+
+    registry = Subjectless((WriterSchema("3", "AVRO", AVRO),))
+    found = proposed(framed(3, b"\x02"), registry=registry)
+    assert (found.told_by, [offer.name for offer in found.offers]) == ("from the schema of the registry, id 3", ["id"])
+    with pytest.raises(SpecError, match="doesn't know schema id 9"):
+        proposed(framed(9, b"\x02"), registry=registry)
+    with pytest.raises(SpecError, match="has no subject t-value"):
+        proposed(registry=registry)
+
+
+def test_a_few_messages_of_unknown_schemas() -> None:
+    """They are dead letters by what is written, and not what every window is refused for."""
+    registry = FixedRegistry((WriterSchema("3", "AVRO", AVRO),))
+    found = proposed(framed(3, b"\x02"), framed(3, b"\x02"), framed(9, b"\x02"), registry=registry)
+    assert settings(found) == {"format": "avro-confluent", "unknown_id": "dead"}
+    assert settings(proposed(framed(3, b"\x02"), registry=registry)) == {"format": "avro-confluent"}
+
+
+def test_a_json_schema_is_held_against_what_was_sampled() -> None:
+    """A format is a remark: an instant without its offset is a text, whatever the schema calls it."""
+    stated = {"type": "object", "properties": {name: {"type": "string", "format": "date-time"} for name in ("at", "local", "later")}}
+    registry = FixedRegistry((WriterSchema("3", "JSON", json.dumps(stated)),))
+    found = proposed(framed(3, b'{"at": "2026-01-05T09:00:00Z", "local": "2026-01-05T09:00:00"}'), registry=registry)
+    assert {offer.name: str(offer.guess.type) for offer in found.offers} == {
+        "at": "timestamp[us, tz=UTC]", "local": "string", "later": "timestamp[us, tz=UTC]",
+    }  # fmt: skip
+
+
+KEYED: dict[str, tuple[list[Pair], dict[str, Any], list[str]]] = {
+    "says more than the value": ([(b'{"shop": "a"}', b'{"id": 1}')], {"format": "json", "fields": ["shop"]}, ["shop", "id"]),
+    "says something else by one name": (
+        [(b'{"id": 1, "n": 2}', b'{"id": 2}')], {"format": "json", "fields": ["key_id", "key_n"], "fields_prefix": "key_"},
+        ["key_id", "key_n", "id"],
+    ),
+    "differs by case only": (
+        [(b'{"ID": 1}', b'{"id": 2}')], {"format": "json", "fields": ["key_ID"], "fields_prefix": "key_"}, ["key_ID", "id"],
+    ),
+    "says the same": ([(b'{"id": 1}', b'{"id": 1, "n": 2}')], {}, ["id", "n"]),
+    "is a text": ([(b"a", b'{"id": 1}')], {}, ["id"]),
+    "is missing once": ([(b'{"shop": "a"}', b'{"id": 1}'), (None, b'{"id": 1}')], {}, ["id"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_keys(name: str) -> None:
+    """Keys become columns where all of them are objects and some of them says what its value doesn't."""
+    pairs, key, columns = KEYED[name]
+    found = propose("t", messages(pairs), Told(), None)
+    assert (settings(found).get("key", {}), [offer.name for offer in found.offers]) == (key, columns)
+    assert ("fields_include" in settings(found)) == bool(key)
+
+
+PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
+    "debezium's keys": ([({"id": 1}, DEBEZIUM)], ("id",)),
+    "debezium's keys with their schema": ([({"schema": {}, "payload": {"id": 1}}, DEBEZIUM)], ("id",)),
+    "keys that aren't the row's": ([({"id": 7}, DEBEZIUM)], ()),
+    "keys of several shapes": ([({"id": 1}, DEBEZIUM), ({"id": 1, "n": 1}, {**DEBEZIUM, "after": {"id": 1, "n": 1}})], ()),
+    "a key that may be null": ([({"id": None}, {**DEBEZIUM, "after": {"id": None}})], ()),
+    "a key that is no exact value": ([({"id": 1.5}, {**DEBEZIUM, "after": {"id": 1.5}})], ()),
+    "no keys": ([(None, DEBEZIUM)], ()),
+    "canal's names": ([(None, {**CANAL, "pkNames": ["id"]})], ("id",)),
+    "canal's table without a key": ([(None, {**CANAL, "pkNames": None})], ()),
+    "maxwell's keys": ([({"database": "d", "table": "t", "pk.id": 1}, MAXWELL)], ("id",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRIMARY)
+def test_primary_keys(name: str) -> None:
+    """A primary key is what all events name, and their rows have; where there is none, the table grows and says what became of rows."""
+    pairs, key = PRIMARY[name]
+    found = propose("t", messages([(None if k is None else text(k), text(v)) for k, v in pairs]), Told(), None)
+    assert found.primary_key == key
+    assert ("envelope" in settings(found)) == (not key)
+    assert all(not offer.nullable for offer in found.offers if offer.name in key)
+
+
+def test_a_schema_in_a_header_counts() -> None:
+    """Confluent's serializers can put the id there, and the value is all payload."""
+    table = messages([(None, b"\x02")], [("__value_schema_id", framed(3, b""))])
+    assert propose("t", table, Told(), FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format == "avro-confluent"
+    behind = messages([(None, b'{"id": 1}')], [("__value_schema_id", framed(3, b""))])
+    assert propose("t", behind, Told(), None).format == "json-schema-confluent"
+
+
+def test_lines_of_fields() -> None:
+    """The delimiter that takes all lines apart counts; a field is the first type that takes all its texts, and null where it is empty."""
+    found = proposed(b'1\t"x"\t007', b"2\t\t08", told=Told("csv", ("id", "name", "code")))
+    assert settings(found) == {"format": "csv", "delimiter": "\t", "null_literal": ""}
+    assert [(o.name, str(o.guess.type), o.nullable) for o in found.offers] == [
+        ("id", "int64", False), ("name", "string", True), ("code", "string", False),
+    ]  # fmt: skip
+
+
+def test_a_name_is_no_pattern() -> None:
+    """A table whose name has characters that mean something in regular expressions is chosen by exactly that name."""
+    found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=Told(table="d.a.b"))
+    assert settings(found)["table_include"] == r"a\.b"
+    assert json.dumps(settings(found))
