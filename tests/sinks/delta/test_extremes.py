@@ -64,7 +64,7 @@ def test_a_filter_finds_numbers_beside_one_without_end(tmp_path: Path, edge: flo
     (pa.decimal128(5, 2), pa.array([12345678], pa.int64())), (pa.int8(), pa.array([300], pa.int64())),
 ])  # fmt: skip
 def test_rows_of_another_type_are_never_bent(tmp_path: Path, kind: pa.DataType, values: pa.Array) -> None:
-    """An infinity in a file, which JSON can't say as a bound, hides no other row from a reader that filters."""
+    """What a transform gives that would lose by becoming its column's type is a bug, and told without the value."""
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("x", kind)]))
     sink.prepare()
     planned = plan(sink, 0, (0, 1))
