@@ -185,7 +185,8 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     found = sink_check(pipeline.spec.sink_path(), pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
     if ledger is not None:
         refuse_other_table(pipeline)
-    return found
+    new = pipeline.sink.columns_to_come()
+    return msgspec.structs.replace(found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}") if new else found
 
 
 def sink_check(table: str, bound: Binding | None, pipeline: str, grid: str, ledger: str | None) -> Check:

@@ -184,9 +184,19 @@ class Sink(Protocol):
     def prepare(self, binding: Binding) -> None:
         """Create the table if it isn't there and bind it, or compare. Idempotent, safe to race.
 
+        Columns of a table that is there change with the commit that brings the first rows which need it, and not before.
+
         Raises:
-            SchemaChangedError: columns differ in more than new nullable ones (those are added); shows the difference.
+            SchemaChangedError: columns differ in more than the sink may change; shows the difference.
             GridError, BindingError: the table is bound to something else; with the way out.
+        """
+
+    def columns_to_come(self) -> Sequence[str]:
+        """The columns that the next rows would bring, or change, in words; none if the table isn't there. Writes nothing.
+
+        Raises:
+            SchemaChangedError: as `prepare`.
+            SpecError: the schema can't be loaded, or stored.
         """
 
     def look(self, window: Window) -> Committed | None:

@@ -85,10 +85,13 @@ def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.R
 def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
     if array.type == field.type:
         return array
+    misfit = _misfit(f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split)
+    if pa.types.is_floating(array.type) and array.type != pa.float32():  # Arrow would round it, to infinity too, and say nothing
+        raise misfit
     try:
         return array.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # the error's own text may quote a value
-        raise _misfit(f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split) from None
+        raise misfit from None
 
 
 def _misfit(what: str, split: Split) -> BugError:

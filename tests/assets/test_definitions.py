@@ -161,6 +161,7 @@ FORMS: dict[str, list[object]] = {
     "source.tuning.fetch_min_bytes": ["16MiB", 512],
     "source.tuning.batch_bytes": ["16MiB", 512],
     "source.tuning.fetch_wait": ["100ms", 1],
+    "dead_letters.client": [{"sasl.password": "{{ env.X }}"}],
     "source.client": [{"sasl.password": "{{ env.X }}", "socket.timeout.ms": 1000}],
     "window.delay": ["1h30m", 300],
     "window.max_records": [5, "none"],
@@ -187,7 +188,7 @@ BESIDE: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
 def test_dg_takes_what_the_command_takes(name: str) -> None:
     """The schema that `dg check yaml` and editors go by allows each form of a setting, and a template in the place of its value."""
-    for value in FORMS.get(name, []) + ([] if name in {"source.client", "metadata"} else ["{{ env('X', 'y') }}"]):
+    for value in FORMS.get(name, []) + ([] if name in {"source.client", "dead_letters.client", "metadata"} else ["{{ env('X', 'y') }}"]):
         attributes = yaml.safe_load(COMPONENT.replace("SOURCE", "topic: a").replace("2026-01-05T00:00:00Z", "'2026-01-05T00:00:00Z'"))[
             "attributes"
         ]
@@ -201,6 +202,8 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             section.update(BESIDE.get(last, {}), **({"fields": ["id"]} if above[1:] == ["key"] else {}))
         if above[-1:] == ["registry"]:
             section["url"] = "http://127.0.0.1:8081"
+        if above == ["dead_letters"]:
+            section["topic"] = "a.dead"
         section[last] = value
         assert [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors(attributes)] == []
 

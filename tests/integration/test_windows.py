@@ -260,10 +260,11 @@ def test_an_overlap_is_refused_and_names_the_window(place: Place) -> None:
 
 
 def test_new_nullable_columns_are_taken_and_others_refused(place: Place) -> None:
-    """A schema that gained a nullable column goes on; one that lost or changed one is refused before reading, with the difference."""
+    """A schema that gained a nullable column goes on, and the table has it then; one that lost or changed one is refused before reading."""
     fill(place, range(1, 5))
     place.run(1)
     wider = Place(place.bootstrap, place.topic, place.folder, {"decode": {"schema": "things.py:Wider"}})
     assert wider.run(2).committed.receipt.counts.valid == 30
+    assert "extra" in DeltaTable(str(place.folder / "things")).to_pyarrow_table().column_names
     text = refused(place, SchemaChangedError, 3)
     assert "extra" in text

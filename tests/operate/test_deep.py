@@ -10,16 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 
-from ingest.model.binding import Binding
 from ingest.operate.verify import Verified
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta import contents as tablecontents
-from ingest.sinks.delta.sink import DeltaSink
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.operate.things import Scene
-from tests.sinks.delta.things import ROWS, window
+from tests.sinks.delta.things import window
 
 IN_WINDOW_1 = "_window = '2026-01-02T01:00:00Z' AND _partition = 0"
 FIRST_SPLIT = "shop.orders[0] offsets 10 to 20 (exclusive)"
@@ -174,8 +172,8 @@ def test_maintenance_is_not_found(scene: Scene, maintained: Callable[[DeltaTable
 
 def test_a_column_that_came_later_is_not_found(scene: Scene) -> None:
     """A table that gained a nullable column, and was compacted with it, still holds what its old receipts say."""
-    wider = DeltaSink(scene.sink.uri, ROWS.append(pa.field("extra", pa.struct([("a", pa.int64())]))))
-    wider.prepare(Binding("orders", scene.ledger.identity(), "hourly"))
+    extra = Schema.from_arrow(pa.schema([pa.field("extra", pa.struct([("a", pa.int64())]))]))
+    DeltaTable(scene.sink.uri).alter.add_columns(extra.fields)
     assert scene.verify(deep=True).findings == ()
     DeltaTable(scene.sink.uri).optimize.compact()
     assert "extra" in DeltaTable(scene.sink.uri).to_pyarrow_table().column_names

@@ -15,6 +15,7 @@ from ingest.operate.dead_letters import read_dead, refused_attempts
 from ingest.ports.dead_letters import DeadLetters
 from ingest.schema.metadata import DEFAULT
 from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.delta.columns import Evolve
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.keyed import DeltaKeyedSink
 from ingest.sinks.delta.sink import DeltaSink
@@ -48,16 +49,18 @@ class WithDeadLetters:
 class DeltaBoth(WithDeadLetters, DeltaSink):
     """On Delta tables."""
 
-    def __init__(self, uri: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
-        super().__init__(uri, schema, metadata)
+    def __init__(self, uri: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns") -> None:
+        super().__init__(uri, schema, metadata, evolve)
         self.dead_letters = DeltaDeadLetters.beside(self.uri)
 
 
 class DeltaKeyedBoth(WithDeadLetters, DeltaKeyedSink):
     """On Delta tables with a primary key."""
 
-    def __init__(self, uri: str, schema: pa.Schema, primary_key: PrimaryKey, metadata: Mapping[str, str] = DEFAULT) -> None:
-        super().__init__(uri, schema, primary_key, metadata)
+    def __init__(
+        self, uri: str, schema: pa.Schema, primary_key: PrimaryKey, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns"
+    ) -> None:  # fmt: skip
+        super().__init__(uri, schema, primary_key, metadata, evolve)
         self.dead_letters = DeltaDeadLetters.beside(self.uri)
 
 

@@ -359,14 +359,15 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
 
 
 def _production_reads() -> set[tuple[str, str]]:
-    """What is read; within a section's own class, `self.y` is (section, y), and where formats are described `section.y` is (decode, y)."""
+    """What is read; within a section's own class, `self.y` is (section, y); where formats and sinks are made, `section.y` is theirs."""
     reads: set[tuple[str, str]] = set()
     for top in ("ingest", "assets", "resources"):
         for file in (ROOT / top).rglob("*.py"):
             tree = ast.parse(file.read_text())
             reads |= _reads(tree)
-            if file.is_relative_to(ROOT / "ingest" / "decode"):
-                reads |= {("decode", field) for owner, field in _reads(tree) if owner == "section"}
+            for folder, name in (("decode", "decode"), ("sinks", "sink")):
+                if file.is_relative_to(ROOT / "ingest" / folder):
+                    reads |= {(name, field) for owner, field in _reads(tree) if owner == "section"}
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
                     reads |= {(SECTIONS[node.name], field) for owner, field in _reads(node) if owner == "self"}
@@ -429,6 +430,17 @@ def test_a_primary_key_in_conflict(folder: Path, sink: dict[str, object], decode
     with pytest.raises(SpecError) as refused_spec:
         parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}, "sink": {"path": "t", **sink}}, folder)
     assert said in refused_spec.value.what
+
+
+@pytest.mark.parametrize("evolve", ["none", "add_columns", "widen"])
+def test_what_may_become_of_columns(folder: Path, evolve: str) -> None:
+    """It goes with every mode; what isn't said is what tables always did, and another word is a mistake."""
+    for keyed in ({}, {"mode": "upsert", "primary_key": ["a"]}):
+        sink = {"path": "t", "evolve": evolve, **keyed}
+        assert parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C"}, "sink": sink}, folder).sink.model_dump()["evolve"] == evolve
+    assert parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "t"}}, folder).sink.model_dump()["evolve"] == "add_columns"
+    with pytest.raises(SpecError, match=r"sink\.evolve: must be"):
+        parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "t", "evolve": "merge"}}, folder)
 
 
 @pytest.mark.parametrize(("sink", "key"), [

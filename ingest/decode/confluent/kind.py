@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -15,7 +16,7 @@ from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 
 if TYPE_CHECKING:
-    from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads, Strategy, Subjects
+    from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
     from ingest.decode.json.strict import Unknown
     from ingest.decode.timestamps import TimestampForm
 
@@ -95,52 +96,36 @@ class JsonSchemaConfluentKeySection(JsonOptions, KeySection):
     format: Literal["json-schema-confluent"] = Field(default="json-schema-confluent", description=_KEYS)
 
 
-class _AvroConfluent:
-    section = AvroConfluentSection
-
-    def decoder(self, section: AvroConfluentSection, folder: Path) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder
-        from ingest.decode.confluent.payloads import AvroPayloads
-
-        return ConfluentDecoder(
-            section.schema_, folder, AvroPayloads(), _subjects("value", section.subject_name_strategy, section.record_names),
-            section.on_null, section.unknown_id, section.part,
-        )  # fmt: skip
+Value = TypeVar("Value", AvroConfluentSection, ProtobufConfluentSection)
+Key = TypeVar("Key", AvroConfluentKeySection, ProtobufConfluentKeySection)
 
 
-class _AvroConfluentKey:
-    section = AvroConfluentKeySection
+@dataclass(frozen=True)
+class _Asking(Generic[Value]):
+    """Values whose schemas the registry is asked for."""
 
-    def decoder(self, key: AvroConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder
-        from ingest.decode.confluent.payloads import AvroPayloads
+    section: type[Value]
+    payloads: Callable[[], Payloads]
 
-        subjects = _subjects("key", key.subject_name_strategy, key.record_names)
-        return ConfluentDecoder(reference, folder, AvroPayloads(), subjects, unknown_id=key.unknown_id, part=key.part)
+    def decoder(self, section: Value, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 
-
-class _ProtobufConfluent:
-    section = ProtobufConfluentSection
-
-    def decoder(self, section: ProtobufConfluentSection, folder: Path) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder
-        from ingest.decode.confluent.payloads import ProtobufPayloads
-
-        return ConfluentDecoder(
-            section.schema_, folder, ProtobufPayloads(), _subjects("value", section.subject_name_strategy, section.record_names),
-            section.on_null, section.unknown_id, section.part,
-        )  # fmt: skip
+        subjects = Subjects(section.subject_name_strategy, section.record_names, "value")
+        return ConfluentDecoder(section.schema_, folder, self.payloads(), subjects, section.on_null, section.unknown_id, section.part)
 
 
-class _ProtobufConfluentKey:
-    section = ProtobufConfluentKeySection
+@dataclass(frozen=True)
+class _AskingKey(Generic[Key]):
+    """Keys whose schemas the registry is asked for."""
 
-    def decoder(self, key: ProtobufConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder
-        from ingest.decode.confluent.payloads import ProtobufPayloads
+    section: type[Key]
+    payloads: Callable[[], Payloads]
 
-        subjects = _subjects("key", key.subject_name_strategy, key.record_names)
-        return ConfluentDecoder(reference, folder, ProtobufPayloads(), subjects, unknown_id=key.unknown_id, part=key.part)
+    def decoder(self, key: Key, reference: str, folder: Path) -> ConfluentDecoder:
+        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+
+        subjects = Subjects(key.subject_name_strategy, key.record_names, "key")
+        return ConfluentDecoder(reference, folder, self.payloads(), subjects, unknown_id=key.unknown_id, part=key.part)
 
 
 class _JsonSchemaConfluent:
@@ -163,10 +148,16 @@ class _JsonSchemaConfluentKey:
         return ConfluentDecoder(reference, folder, payloads, Subjects(part="key"), part=key.part)
 
 
-def _subjects(part: Literal["key", "value"], strategy: Strategy, records: tuple[str, ...]) -> Subjects:
-    from ingest.decode.confluent.decoder import Subjects
+def _avro() -> Payloads:
+    from ingest.decode.confluent.payloads import AvroPayloads
 
-    return Subjects(strategy, records, part)
+    return AvroPayloads()
+
+
+def _protobuf() -> Payloads:
+    from ingest.decode.confluent.payloads import ProtobufPayloads
+
+    return ProtobufPayloads()
 
 
 def _json(unknown: Unknown, timestamps: TimestampForm, coerce: str) -> Payloads:
@@ -176,9 +167,9 @@ def _json(unknown: Unknown, timestamps: TimestampForm, coerce: str) -> Payloads:
     return JsonPayloads(unknown, Reading(timestamps, lenient=coerce == "lenient"))
 
 
-AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _AvroConfluent()
-AVRO_CONFLUENT_KEY: KeyKind[AvroConfluentKeySection] = _AvroConfluentKey()
-PROTOBUF_CONFLUENT: FormatKind[ProtobufConfluentSection] = _ProtobufConfluent()
-PROTOBUF_CONFLUENT_KEY: KeyKind[ProtobufConfluentKeySection] = _ProtobufConfluentKey()
+AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _Asking(AvroConfluentSection, _avro)
+AVRO_CONFLUENT_KEY: KeyKind[AvroConfluentKeySection] = _AskingKey(AvroConfluentKeySection, _avro)
+PROTOBUF_CONFLUENT: FormatKind[ProtobufConfluentSection] = _Asking(ProtobufConfluentSection, _protobuf)
+PROTOBUF_CONFLUENT_KEY: KeyKind[ProtobufConfluentKeySection] = _AskingKey(ProtobufConfluentKeySection, _protobuf)
 JSON_SCHEMA_CONFLUENT: FormatKind[JsonSchemaConfluentSection] = _JsonSchemaConfluent()
 JSON_SCHEMA_CONFLUENT_KEY: KeyKind[JsonSchemaConfluentKeySection] = _JsonSchemaConfluentKey()

@@ -18,6 +18,8 @@ from ingest.errors import SpecError, UnreachableError
 
 LIMIT_SECONDS = 60
 _MAIN = "windrow-schema.proto"
+_MESSAGES, _NESTED, _FIELDS = 4, 3, 2
+"""The numbers of the fields in which a file has its messages, a message its own ones, and its fields: a comment's place is made of them."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
 _DO = "Give a .proto file, or a descriptor set (`protoc --include_imports --descriptor_set_out`), beside the spec; nothing was read."
 _INSTALL = "Install windrow[protobuf]."
@@ -87,7 +89,8 @@ def _by_protoc(folder: Path, name: str, place: str) -> bytes:
     with tempfile.TemporaryDirectory() as made:
         out = Path(made) / "set"
         places = ["-I", str(folder), "-I", str(known)]
-        command = [sys.executable, "-m", "grpc_tools.protoc", *places, "--include_imports", f"--descriptor_set_out={out}", name]
+        command = [sys.executable, "-m", "grpc_tools.protoc", *places, "--include_imports", "--include_source_info"]
+        command += [f"--descriptor_set_out={out}", name]
         try:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
         except subprocess.TimeoutExpired:
@@ -116,6 +119,20 @@ def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
         names.append(messages[step].name)
         messages = messages[step].nested_type
     return ".".join(names)
+
+
+def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
+    """What the last file of a descriptor set that was compiled here says before, or behind, the fields of a message, by their names."""
+    from google.protobuf import descriptor_pb2  # noqa: PLC0415  # as above
+
+    file = descriptor_pb2.FileDescriptorSet.FromString(octets).file[-1]
+    said = {tuple(one.path): one.leading_comments or one.trailing_comments for one in file.source_code_info.location}
+    messages = file.message_type
+    place: tuple[int, ...] = ()
+    for step in path:
+        message, place = messages[step], (*place, _NESTED if place else _MESSAGES, step)
+        messages = message.nested_type
+    return {field.name: comment for i, field in enumerate(message.field) if (comment := said.get((*place, _FIELDS, i)))}
 
 
 def message_type(octets: bytes, name: str, place: str) -> Any:

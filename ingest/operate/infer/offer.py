@@ -220,7 +220,7 @@ def _head(head: str) -> Iterator[str]:
         "",
         "A message whose values are not exactly of these types is kept as a dead letter, with the reason (windrow dead show SPEC).",
         "A column may get rules (pa.Field(ge=0)) and be nullable; money keeps each digit as pl.Decimal(12, 2). Before the first run",
-        'anything may be changed here; later only nullable columns may be added."""',
+        'anything may be changed here; later nullable columns may be added, and sink.evolve says what else."""',
         "",
         "import pandera.polars as pa",
         "import polars as pl",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.protobuf.descriptors import compiled_text, message_type, name_at
+from ingest.decode.protobuf.descriptors import comments_at, compiled_text, message_type, name_at
 from ingest.decode.protobuf.fields import TYPES, is_map, is_wrapper
 from ingest.model.writer_schema import WriterSchema
 from ingest.operate.infer.offer import Guess, Offer, Room, list_of, map_of, struct_of
@@ -21,6 +22,17 @@ _PLAIN = {
     "float": Guess(pa.float32()), "double": Guess(pa.float64()), "bool": Guess(pa.bool_()), "string": Guess(pa.string()),
     "bytes": Guess(pa.binary()),
 }  # fmt: skip
+
+
+def protobuf_schema_offers(written: WriterSchema, path: Sequence[int]) -> list[Offer]:
+    """The fields of the message type at a path of a schema, with what the schema says of them.
+
+    Raises:
+        SpecError: it can't be compiled, or has none there.
+    """
+    offers = protobuf_offers(message_of(written, path))
+    comments = comments_at(compiled_text(written.text, written.references, f"schema id {written.id}"), path)
+    return [replace(offer, doc=comments.get(offer.name, "")) for offer in offers]
 
 
 def message_of(written: WriterSchema, path: Sequence[int]) -> Any:

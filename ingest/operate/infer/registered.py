@@ -175,9 +175,9 @@ def offers_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -> li
         return avro_offers(schema, part)
     if schema.kind == "JSON":
         return json_offers(schema)
-    from ingest.operate.infer.protobuf import message_of, protobuf_offers  # noqa: PLC0415  # an extra, loaded where it is asked for
+    from ingest.operate.infer.protobuf import protobuf_schema_offers  # noqa: PLC0415  # an extra, loaded where it is asked for
 
-    return protobuf_offers(message_of(schema, path_in(messages, part)))
+    return protobuf_schema_offers(schema, path_in(messages, part))
 
 
 def path_in(messages: pa.Table, part: Part) -> Sequence[int]:

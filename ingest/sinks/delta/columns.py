@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 from deltalake import Field, Schema
+from deltalake.schema import DataType
 
 from ingest.errors import SpecError
 from ingest.schema.metadata import refuse_wrong
+
+Evolve = Literal["none", "add_columns", "widen"]
+"""What may become of a table's columns (`sink.evolve`)."""
+
+_SIZES = {
+    **{name: ("whole number", size) for size, name in enumerate(("byte", "short", "integer", "long"))},
+    **{name: ("float", size) for size, name in enumerate(("float", "double"))},
+}
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 
 _PLAIN = (
     pa.types.is_signed_integer,
@@ -59,23 +72,116 @@ def _storable(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _PLAIN)
 
 
-def difference(table: Iterable[Field], wanted: Iterable[Field]) -> tuple[list[Field], list[str]]:
-    """What a table lacks that may simply be added (nullable columns), and every other difference, column by column.
+@dataclass(frozen=True)
+class Evolution:
+    """What becomes of a table's columns so that files with other ones fit it.
+
+    `schema`: its columns then, which may be the same. `added`: those that it hasn't yet. `changes`: these and the ones that become others,
+    in words. `widened`: whether what is there has to be written anew in wider columns, `narrow`: whether the new files have to. `problems`:
+    why it can't be, column by column.
+    """
+
+    schema: Schema
+    added: tuple[Field, ...]
+    changes: tuple[str, ...]
+    widened: bool
+    narrow: bool
+    problems: tuple[str, ...]
+
+
+def evolution(table: Schema, wanted: Schema, evolve: Evolve) -> Evolution:
+    """How a table takes files with the wanted columns. What these don't have is null in their rows; what it has wider, they get as wide.
 
     The order of columns doesn't count: Delta finds them by name, and added ones always come last.
     """
-    there, here = {f.name: f for f in table}, {f.name: f for f in wanted}
+    there, here = {f.name: f for f in table.fields}, {f.name: f for f in wanted.fields}
+    shared = {name: _common(f, here[name], evolve) for name, f in there.items() if name in here}
     new = [f for name, f in here.items() if name not in there]
+    added = [f for f in new if f.nullable]
+    after = [shared.get(name) or f for name, f in there.items()]
     problems = [f"{f.name}: new, but not nullable ({_shape(f)})" for f in new if not f.nullable]
-    problems += [f"{name}: in the table ({_shape(f)}), not in the schema" for name, f in there.items() if name not in here]
-    problems += [
-        f"{name}: {_shape(f)} in the table, {_shape(here[name])} in the schema"
-        for name, f in there.items()
-        if name in here and _shape(f) != _shape(here[name])
-    ]
-    return [f for f in new if f.nullable], problems
+    problems += [f"{f.name}: new ({_shape(f)}), and sink.evolve is none" for f in added if evolve == "none"]
+    problems += [_missing(f) for name, f in there.items() if name not in here and not f.nullable]
+    problems += [_differs(there[name], here[name]) for name, f in shared.items() if f is None]
+    return Evolution(
+        Schema([*after, *added]),
+        tuple(added),
+        (*(f"{f.name} ({_shape(f)})" for f in added), *(_becomes(there[f.name], f) for f in after if _shape(f) != _shape(there[f.name]))),
+        any(f.type != there[f.name].type for f in after),
+        any(f.type != here[f.name].type for f in after if f.name in here and shared[f.name] is not None),
+        tuple(problems),
+    )
+
+
+def difference(table: Schema, wanted: Schema, evolve: Evolve) -> list[str]:
+    """What keeps a table from becoming one of exactly the wanted columns, column by column."""
+    become, here = evolution(table, wanted, evolve), {f.name: f for f in wanted.fields}
+    there, told = {f.name: f for f in table.fields}, set(become.problems)
+    gone = [_missing(f) for f in table.fields if f.name not in here]
+    kept = [f for f in become.schema.fields if f.name in there and f.name in here]
+    narrower = [_differs(there[f.name], here[f.name]) for f in kept if _shape(f) != _shape(here[f.name])]
+    return [*become.problems, *(problem for problem in (*gone, *narrower) if problem not in told)]
+
+
+def has_local_times(schema: Schema) -> bool:
+    """Whether a column, however deep, is a time without a zone: such a table needs a feature of the protocol."""
+    return '"timestamp_ntz"' in schema.to_json()
+
+
+def in_files(table: Schema, partition: str) -> pa.Schema:
+    """The columns of a table's files: all but the partition column, whose value the log has."""
+    return pa.schema([f for f in pa.schema(table) if f.name != partition])
+
+
+def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Rows with exactly these columns: what a file doesn't have, for it was written before there was such a column, is null."""
+    names = rows.schema.names
+    arrays = [rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _common(there: Field, here: Field, evolve: Evolve) -> Field | None:
+    """The column that holds the values of both; None if there is none, or the table may not become it."""
+    if _shape(there) == _shape(here):
+        return there
+    kind = _wider(there.type, here.type)
+    if evolve != "widen" or kind is None:
+        return None
+    return Field(there.name, kind, nullable=there.nullable or here.nullable, metadata=there.metadata)
+
+
+def _wider(one: DataType, other: DataType) -> DataType | None:
+    """The type of two that holds the values of both, each with the checksum that it has (`ingest.schema.checksum`), if there is one."""
+    if one == other:
+        return one
+    first, second = _size(one), _size(other)
+    if first is None or second is None or first[0] != second[0]:
+        return None
+    return one if first > second else other
+
+
+def _size(kind: DataType) -> tuple[str, int] | None:
+    """Of types that differ in how many values they hold: which ones those are, and this one's place among them."""
+    name = _name(kind)
+    decimal = _DECIMAL.fullmatch(name)
+    return _SIZES.get(name) if decimal is None else (f"decimal of scale {decimal[2]}", int(decimal[1]))
+
+
+def _missing(field: Field) -> str:
+    return f"{field.name}: in the table ({_shape(field)}), not in the schema"
+
+
+def _differs(there: Field, here: Field) -> str:
+    return f"{there.name}: {_shape(there)} in the table, {_shape(here)} in the schema"
+
+
+def _becomes(there: Field, after: Field) -> str:
+    return f"{there.name} ({_shape(there)} to {_shape(after)})"
 
 
 def _shape(field: Field) -> str:
-    kind = field.type.to_json().strip('"')
-    return kind if field.nullable else f"{kind} not null"
+    return _name(field.type) if field.nullable else f"{_name(field.type)} not null"
+
+
+def _name(kind: DataType) -> str:
+    return kind.to_json().strip('"')

@@ -23,12 +23,12 @@ from ingest.sinks.delta.janitor import refuse_gone, sweep
 from ingest.sinks.delta.names import SWEPT_APP, dead_app, published_app, publishing_app
 from ingest.sinks.delta.newest import Newest, append_on
 from ingest.sinks.delta.place import Place, dead_place, normal
+from ingest.sinks.delta.prepare import Wanted, ensure, is_as_wanted
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
 from ingest.sinks.staging import DeadLetterLayout
 
 _WINDOW = DEFAULT["window"]
-_BY_WINDOW = tables.Laid(_WINDOW)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -55,9 +55,10 @@ class DeltaDeadLetters:
 
     def prepare(self, binding: Binding) -> None:
         """See `ports.dead_letters.DeadLetters.prepare`."""
+        wanted = Wanted(DEAD_FILE, tables.Laid(_WINDOW), at_once=True)
         state = self._newest.look()
-        if state is None or not tables.is_as_wanted(self.uri, state.table, DEAD_FILE, _BY_WINDOW, binding):
-            tables.ensure(self.uri, DEAD_FILE, _BY_WINDOW, binding)
+        if state is None or not is_as_wanted(self.uri, state.table, wanted, binding):
+            ensure(self.uri, wanted, binding)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
         """See `ports.dead_letters.DeadLetters.stager`."""

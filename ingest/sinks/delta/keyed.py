@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-from ingest.errors import SchemaChangedError
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.ports.sink import Audit, Promises
@@ -22,14 +22,17 @@ from ingest.schema.changes import change_schema
 from ingest.schema.metadata import DEFAULT, fields
 from ingest.schema.primary_key import BUCKET, PrimaryKey
 from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.columns import Evolution, Evolve, in_files
 from ingest.sinks.delta.names import receipts_among
 from ingest.sinks.delta.newest import State
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
+from ingest.sinks.delta.table import Writing
+from ingest.sinks.delta.wide import WideFiles
 from ingest.sinks.staging import RowLayout
 
-_HARMLESS = frozenset({"timestampNtz"})
-"""Features of the protocol that say nothing of where rows lie in their files."""
+if TYPE_CHECKING:
+    from ingest.sinks.delta.merge import Renews
 
 
 class DeltaKeyedSink(DeltaSink):
@@ -40,6 +43,7 @@ class DeltaKeyedSink(DeltaSink):
         schema: the columns of a row, without the ones that windrow adds; or what loads them, called at the first write.
         primary_key: by which rows replace each other.
         metadata: the columns that windrow adds, by name.
+        evolve: as of `DeltaSink`.
 
     Raises:
         SpecError: as `DeltaSink`; or the key doesn't fit the columns.
@@ -48,9 +52,14 @@ class DeltaKeyedSink(DeltaSink):
     promises = Promises(atomic="window", replaces=True, mode="upsert")
 
     def __init__(
-        self, uri: str, schema: pa.Schema | Callable[[], pa.Schema], primary_key: PrimaryKey, metadata: Mapping[str, str] = DEFAULT
-    ) -> None:  # fmt: skip
-        super().__init__(uri, schema, metadata)
+        self,
+        uri: str,
+        schema: pa.Schema | Callable[[], pa.Schema],
+        primary_key: PrimaryKey,
+        metadata: Mapping[str, str] = DEFAULT,
+        evolve: Evolve = "add_columns",
+    ) -> None:
+        super().__init__(uri, schema, metadata, evolve)
         self.primary_key = primary_key
         if isinstance(schema, pa.Schema):
             primary_key.refuse_unfit(schema)
@@ -76,26 +85,23 @@ class DeltaKeyedSink(DeltaSink):
 
     def _refuse_unfit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> None:
         super()._refuse_unfit(state, receipt, files)
-        features = set(state.table.protocol().reader_features or ()) - _HARMLESS
-        if features:
-            what = f"the table {self.uri} has the features {', '.join(sorted(features))}: its files alone don't tell which rows it holds"
-            raise SchemaChangedError(
-                what, "commit", "Nothing was committed. Take them off the table, which is to be written by windrow alone."
-            )
+        tables.refuse_hidden_rows(self.uri, state.table)
 
     def _refuse_strange_rows(self, state: State, key: str) -> None:
         """Rows lie by their keys; whose they are, verification tells."""
 
-    def _actions(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> tuple[Receipt, list[AddAction | RemoveAction]]:
+    def _writing(self, state: State, receipt: Receipt, files: Sequence[StagedFile], wide: WideFiles) -> tuple[Receipt, Writing]:
         from ingest.sinks.delta.merge import Form, merge  # noqa: PLC0415  # brings polars, and only who commits needs it
 
-        table = tables.brought_to(state.table, state.version)
+        del wide  # what is written anew is merged, too: for each state again
+        table, become = tables.brought_to(state.table, state.version), self._become(state, files)
         older = self._committed(state, receipt.window.pipeline, receipt.window.key)
-        form = Form(self.primary_key, self._file, self.metadata)
+        renews: Renews = "table" if become.widened else "buckets" if become.changes else "few"
+        form = Form(self.primary_key, in_files(become.schema, BUCKET), self.metadata, renews)
         merged, actions = merge(
             self._place, table, form, receipt, files, self._after(state, receipt), None if older is None else older.receipt
         )
-        return msgspec.structs.replace(receipt, merged=merged), actions
+        return msgspec.structs.replace(receipt, merged=merged), _renewing(actions, become)
 
     def _after(self, state: State, receipt: Receipt) -> list[Receipt]:
         """The committed receipts of all windows after this one: none, as long as windows come in their order."""
@@ -104,14 +110,25 @@ class DeltaKeyedSink(DeltaSink):
         found = [self._committed(state, pipeline, key) for key in sorted(named) if key > own]
         return [committed.receipt for committed in found if committed is not None]
 
-    def _write(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
-        del receipt
-        tables.append(tables.brought_to(state.table, state.version), actions, properties)
+    def _write(self, state: State, writing: Writing, properties: CommitProperties) -> None:
+        table = tables.brought_to(state.table, state.version)
+        if writing.appends:
+            tables.append(table, writing.actions, properties)
+        else:
+            tables.overwrite(table, writing, properties)
 
     def _filled(self, state: State) -> set[str]:
         """None: that isn't told without reading rows."""
         del state
         return set()
+
+
+def _renewing(actions: list[AddAction | RemoveAction], become: Evolution) -> Writing:
+    """A merge's actions; where columns change, all files of each bucket that loses one go, and deltalake names them."""
+    if not become.changes:
+        return Writing(actions)
+    lose = {str(a.partition_values[BUCKET]) for a in actions if isinstance(a, RemoveAction) and a.partition_values is not None}
+    return Writing([a for a in actions if isinstance(a, AddAction)], become.schema, None if become.widened else lose)
 
 
 def _properties(key: PrimaryKey) -> dict[str, str]:

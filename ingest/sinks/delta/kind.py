@@ -53,6 +53,12 @@ class DeltaSection(SinkSection):
         "`primary_key`.",
     )
 
+    evolve: Literal["none", "add_columns", "widen"] = Field(
+        default="add_columns",
+        description="What becomes of the table's columns where the schema has others: nothing (`none`); new nullable ones are added "
+        "(`add_columns`); and numbers become wider, columns nullable (`widen`). Any other difference is refused before anything is read.",
+    )
+
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """What is said of keys goes with a mode that has them."""
@@ -93,10 +99,10 @@ class _Delta:
         if section.key is not None:
             from ingest.sinks.delta.keyed import DeltaKeyedSink
 
-            return DeltaKeyedSink(section.place(folder), rows, section.key, metadata)
+            return DeltaKeyedSink(section.place(folder), rows, section.key, metadata, section.evolve)
         from ingest.sinks.delta.sink import DeltaSink
 
-        return DeltaSink(section.place(folder), rows, metadata)
+        return DeltaSink(section.place(folder), rows, metadata, section.evolve)
 
     def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""

@@ -22,10 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
-from urllib.parse import unquote
+from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -35,30 +33,41 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from ingest.errors import RefusedError, UnreachableError
+from ingest.errors import RefusedError
 from ingest.model.receipt import Merged, Receipt
 from ingest.schema.changes import DELETED
 from ingest.schema.checksum import checksum, text
 from ingest.schema.primary_key import BUCKET, PrimaryKey
+from ingest.sinks.delta.columns import fitted
 from ingest.sinks.delta.contents import BATCH_ROWS, batches_of
 from ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
 from ingest.sinks.delta.names import staged_path
 from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.stage import ParquetFile, StagedFile
+from ingest.sinks.delta.table import DataFile, data_files
+from ingest.sinks.delta.trouble import explained_files
 
 FEW = 8
 """So many files a bucket may have that a commit leaves as they are; with more it puts them together."""
+
+Renews = Literal["few", "buckets", "table"]
+"""Which files a commit puts together: as few as can be; all of each bucket that it changes; all that there are."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Form:
-    """How the table's files are made. `in_file`: their columns, the window's among them; `metadata`: names of the metadata columns."""
+    """How the table's files are made.
+
+    `in_file`: their columns, the window's among them; the table's own, of which what was staged may lack some. `metadata`: names of the
+    metadata columns. `renews`: what is written anew beside what loses a row.
+    """
 
     key: PrimaryKey
     in_file: pa.Schema
     metadata: Mapping[str, str]
+    renews: Renews = "few"
 
     @property
     def window(self) -> str:
@@ -74,26 +83,6 @@ class Form:
     def judged(self) -> list[str]:
         """What has to be read of a row to know whether it stays."""
         return list(dict.fromkeys([*self.key.columns, self.window, *([] if self.key.version is None else [self.key.version])]))
-
-    def fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with exactly the table's columns: what a file doesn't have, for it was written before there was such a column, is null."""
-        names = rows.schema.names
-        arrays = [rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in self.in_file]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.in_file)
-
-
-class _DataFile(msgspec.Struct, frozen=True):
-    """A file of the table."""
-
-    path: str
-    size: int
-    bucket: int
-
-
-def data_files(table: DeltaTable) -> list[_DataFile]:
-    """All files of a table with a primary key."""
-    listed = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes", f"partition.{BUCKET}"]).to_pylist()
-    return [_DataFile(unquote(f["path"]), f["size_bytes"], int(f[f"partition.{BUCKET}"])) for f in listed]
 
 
 def merge(
@@ -117,19 +106,14 @@ def merge(
         UnreachableError: a file can't be read or written.
     """
     merging = _Merging(place, form, receipt, files, [GravesOf(place, r) for r in later if graves_named(r) is not None], older)
-    by_bucket: dict[int, list[_DataFile]] = {}
+    by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
-        by_bucket.setdefault(file.bucket, []).append(file)
-    touched = merging.touched | (by_bucket.keys() if merging.replaces else set())
-    try:
+        by_bucket.setdefault(int(file.part), []).append(file)
+    touched = merging.touched | (by_bucket.keys() if merging.replaces or form.renews == "table" else set())
+    with explained_files():
         for bucket in sorted(touched):
             merging.merge(bucket, by_bucket.get(bucket, []))
         return merging.close(), merging.actions
-    except OSError as error:
-        what = f"a file of the table can't be read or written: {error.strerror or type(error).__name__}"
-        raise UnreachableError(
-            what, "commit", "Nothing was committed. Make room or mend the storage, then run the window again."
-        ) from error
 
 
 class _Merging:
@@ -155,7 +139,7 @@ class _Merging:
         before = frozenset[int]() if self._before is None else self._before.buckets
         return {bucket for file in self._staged for bucket in file.buckets} | before
 
-    def merge(self, bucket: int, files: Sequence[_DataFile]) -> None:
+    def merge(self, bucket: int, files: Sequence[DataFile]) -> None:
         """One bucket. `files`: the table's."""
         changes = self._changes(bucket)
         beaten = self._buried_later(changes, bucket)
@@ -245,7 +229,8 @@ class _Merging:
             told = np.zeros(own.num_rows, np.bool_)
             told[self._meeting(own, stays)[0]] = True
             found.append(own.filter(pa.array(~told)).select(columns))
-        self._graves.add(bucket, pa.concat_tables([table.cast(found[0].schema) for table in found]))
+        kinds = pa.schema([self._form.in_file.field(name) for name in columns])
+        self._graves.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
 
     def _meeting(self, rows: pa.Table, changes: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Which rows have which change, by their keys: the positions of both."""
@@ -257,7 +242,7 @@ class _Merging:
         met = left.join(right, on=names, how="inner")
         return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
 
-    def _judged(self, file: _DataFile, changes: pa.Table, beaten: Mask) -> Mask:
+    def _judged(self, file: DataFile, changes: pa.Table, beaten: Mask) -> Mask:
         """Which rows of a file go. Notes the changes that a row of it beats."""
         batch = self._columns(file, [*self._form.judged, *(self._form.place if self._mends else [])])
         rows, changed = self._meeting(batch, changes)
@@ -299,7 +284,7 @@ class _Merging:
             equal &= _mask(pc.equal(mine, other.cast(mine.type)))
         return follows
 
-    def _unknown_graves(self, files: Sequence[_DataFile], changes: pa.Table, bucket: int) -> None:
+    def _unknown_graves(self, files: Sequence[DataFile], changes: pa.Table, bucket: int) -> None:
         """Count the keys that the generation before took out, and of which neither the new attempt nor a later window says more."""
         keys = None if self._before is None else self._before.keys(bucket)
         if keys is None:
@@ -320,18 +305,18 @@ class _Merging:
         rows = changes.filter(pa.array(stays))
         return rows.append_column(self._form.in_file.field(self._form.window), pa.array([self._key] * rows.num_rows, pa.string()))
 
-    def _rewrite(self, bucket: int, files: Sequence[_DataFile], gone: Sequence[Mask], new: pa.Table) -> None:
+    def _rewrite(self, bucket: int, files: Sequence[DataFile], gone: Sequence[Mask], new: pa.Table) -> None:
         """One file in the place of those that lose a row, with what is new."""
         left = [file for file, mask in zip(files, gone, strict=True) if not mask.any()]
-        whole = set() if len(left) < FEW else {file.path for file in left}
-        if len(left) == len(files) and not new.num_rows:
+        if len(left) == len(files) and not new.num_rows and self._form.renews != "table":
             return
+        whole = set() if len(left) < FEW and self._form.renews == "few" else {file.path for file in left}
         out = ParquetFile(self._place, staged_path(self._key, self._receipt.attempt), self._form.in_file, self._form.metadata)
         for file, mask in zip(files, gone, strict=True):
             if mask.any() or file.path in whole:
                 self._copy(file, mask, out)
                 self.actions.append(RemoveAction(file.path, True, _now(), file.size, {BUCKET: str(bucket)}))
-        for rows in map(self._form.fitted, new.to_batches(max_chunksize=BATCH_ROWS)):
+        for rows in (fitted(batch, self._form.in_file) for batch in new.to_batches(max_chunksize=BATCH_ROWS)):
             self._rows_added += rows.num_rows
             self._added += checksum(rows)
             out.add(rows)
@@ -342,9 +327,9 @@ class _Merging:
                 AddAction(written.path, written.size, {BUCKET: str(bucket)}, written.modified_ms, data_change=True, stats=stats)
             )
 
-    def _copy(self, file: _DataFile, gone: Mask, out: ParquetFile) -> None:
+    def _copy(self, file: DataFile, gone: Mask, out: ParquetFile) -> None:
         at = 0
-        for batch in map(self._form.fitted, batches_of(self._place, file.path)):
+        for batch in (fitted(batch, self._form.in_file) for batch in batches_of(self._place, file.path)):
             mask = gone[at : at + batch.num_rows]
             at += batch.num_rows
             if mask.any():
@@ -355,7 +340,7 @@ class _Merging:
             if kept.num_rows:
                 out.add(kept)
 
-    def _columns(self, file: _DataFile, names: list[str]) -> pa.Table:
+    def _columns(self, file: DataFile, names: list[str]) -> pa.Table:
         kept = pa.schema([self._form.in_file.field(name) for name in names])
         batches = [batch.select(names).cast(kept) for batch in batches_of(self._place, file.path, names)]
         return pa.Table.from_batches(batches, kept)

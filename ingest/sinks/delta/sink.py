@@ -24,7 +24,7 @@ from functools import cached_property
 import msgspec
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction
+from deltalake.transaction import CommitProperties
 
 from ingest.crashpoints import crash_point
 from ingest.errors import DamagedError, RefusedError, UnreachableError
@@ -38,14 +38,17 @@ from ingest.schema.metadata import DEFAULT, refuse_wrong
 from ingest.sinks.columns import file_schema
 from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.columns import check_rows, table_schema
+from ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
 from ingest.sinks.delta.janitor import refuse_gone, sweep
 from ingest.sinks.delta.names import COMMITS_APP, RANGES_APP, SWEPT_APP, receipt_app, receipts_among, version_app, window_app
 from ingest.sinks.delta.newest import Newest, State, append_on
 from ingest.sinks.delta.place import Place, dead_place, is_same, normal
+from ingest.sinks.delta.prepare import Wanted, columns_to_come, ensure, evolved, is_as_wanted
 from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
+from ingest.sinks.delta.table import Writing
+from ingest.sinks.delta.wide import WideFiles
 from ingest.sinks.staging import RowLayout
 
 _KIND = "delta:"
@@ -58,6 +61,7 @@ class DeltaSink:
         uri: the table's path or URI; it belongs to one pipeline.
         schema: the columns of a row, without the ones that windrow adds; or what loads them, called at the first write.
         metadata: those that it adds, by name (see `ingest.schema.metadata`): which ones, and what they are called.
+        evolve: what may become of the columns of a table that is there (`ingest.sinks.delta.columns`).
 
     Raises:
         SpecError: if Delta can't store these columns as they are, or two of them have one name; of a schema to load, at the first write.
@@ -65,13 +69,16 @@ class DeltaSink:
 
     promises = Promises(atomic="window", replaces=True, mode="append")
 
-    def __init__(self, uri: str, schema: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str] = DEFAULT) -> None:
+    def __init__(
+        self, uri: str, schema: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns"
+    ) -> None:  # fmt: skip
         if isinstance(schema, pa.Schema):
             check_rows(schema, metadata)
         else:
             refuse_wrong((), metadata)
         self.uri, self.metadata = normal(uri), dict(metadata)
         self._laid = tables.Laid(metadata["window"])
+        self._evolve = evolve
         self._load = schema
         self._place = Place(self.uri)
         self._newest = Newest(self.uri, self._place)
@@ -88,6 +95,10 @@ class DeltaSink:
     @cached_property
     def _file(self) -> pa.Schema:
         return file_schema(self.schema, self.metadata)
+
+    @cached_property
+    def _wanted(self) -> Wanted:
+        return Wanted(self._file, self._laid, self._evolve)
 
     @property
     def identity(self) -> str:
@@ -111,8 +122,13 @@ class DeltaSink:
     def prepare(self, binding: Binding) -> None:
         """See `ports.sink.Sink.prepare`."""
         state = self._newest.look()
-        if state is None or not tables.is_as_wanted(self.uri, state.table, self._file, self._laid, binding):
-            tables.ensure(self.uri, self._file, self._laid, binding)
+        if state is None or not is_as_wanted(self.uri, state.table, self._wanted, binding):
+            ensure(self.uri, self._wanted, binding)
+
+    def columns_to_come(self) -> Sequence[str]:
+        """See `ports.sink.Sink.columns_to_come`."""
+        state = self._newest.look()
+        return () if state is None else columns_to_come(self.uri, state.table, self._wanted)
 
     def look(self, window: Window) -> Committed | None:
         """See `ports.sink.Sink.look`."""
@@ -157,9 +173,9 @@ class DeltaSink:
             UnreachableError: the log's newest entry is a commit of windrow's without its last lines.
         """
         files = staged_files(word for s in staged for word in s.rows)
-        waits, sent = list(tables.WAITS), False
+        waits, sent, wide = list(tables.WAITS), False, WideFiles(self._place, receipt, self.metadata)
         while True:
-            outcome = self._single_try(receipt, files, sent=sent)
+            outcome = self._single_try(receipt, files, wide, sent=sent)
             if not isinstance(outcome, _Unanswered):
                 return outcome
             sent = True
@@ -181,7 +197,7 @@ class DeltaSink:
 
     # ------------------------------------------------------------------------------------------------------------- look, decide, write
 
-    def _single_try(self, receipt: Receipt, files: Sequence[StagedFile], *, sent: bool) -> Outcome | _Unanswered:
+    def _single_try(self, receipt: Receipt, files: Sequence[StagedFile], wide: WideFiles, *, sent: bool) -> Outcome | _Unanswered:
         """Look, decide, write: each once, on one snapshot. `sent`: whether an earlier try may have arrived."""
         try:
             state, seen = self._look_for(receipt)
@@ -198,10 +214,11 @@ class DeltaSink:
             )
         self._refuse_unfit(state, receipt, files)
         try:
-            whole, actions = self._actions(state, receipt, files)
+            whole, writing = self._writing(state, receipt, files, wide)
         except CommitFailedError as error:  # it goes by the state that was looked at, which is over
             return _Unanswered(state.version, tables.conflict(error))
-        why = self._try_commit(state, whole, actions)
+        refuse_gone(self._place, wide.files, state.version_of(SWEPT_APP))
+        why = self._try_commit(state, whole, writing)
         return Done(Committed(whole, state.version + 1)) if why is None else _Unanswered(state.version, why)
 
     def _look_for(self, receipt: Receipt) -> tuple[State, Seen]:
@@ -235,8 +252,7 @@ class DeltaSink:
         return state
 
     def _refuse_unfit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> None:
-        """What would make a commit on this snapshot a wrong one: other columns, files that are gone, rows that nobody committed."""
-        tables.refuse_unfit(self.uri, state.table, table_schema(self._file, self._laid.column, self._laid.type))
+        """What would make a commit on this snapshot a wrong one: files that are gone, rows that nobody committed."""
         refuse_gone(self._place, files, state.version_of(SWEPT_APP))
         if receipt.generation == 0:
             self._refuse_strange_rows(state, receipt.window.key)
@@ -244,11 +260,26 @@ class DeltaSink:
     def _refuse_strange_rows(self, state: State, key: str) -> None:
         tables.refuse_strange_rows(self.uri, state.filled, key)
 
-    def _actions(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> tuple[Receipt, list[AddAction | RemoveAction]]:
-        """The receipt as it is to be committed, and which files the table gains and loses."""
-        return receipt, tables.add_actions(state.table, files, receipt.window.key)
+    def _become(self, state: State, files: Sequence[StagedFile]) -> Evolution:
+        """What becomes of the table's columns: nothing without rows."""
+        return evolved(self.uri, state.table, self._wanted if files else None)
 
-    def _try_commit(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction]) -> str | None:
+    def _writing(self, state: State, receipt: Receipt, files: Sequence[StagedFile], wide: WideFiles) -> tuple[Receipt, Writing]:
+        """The receipt as it is to be committed, and what becomes of the table."""
+        become, key = self._become(state, files), receipt.window.key
+        parts = {key} if receipt.generation > 0 and receipt.mending is None else set[str]()
+        columns = in_files(become.schema, self._laid.column)
+        staged = [fit for file in files for fit in (wide.of(file.path, columns) if become.narrow else [file])]
+        actions = tables.add_actions(state.table, staged, key)
+        if not become.widened:
+            return receipt, Writing(actions, become.schema if become.changes else None, parts)
+        tables.refuse_hidden_rows(self.uri, state.table)
+        for file in tables.data_files(tables.brought_to(state.table, state.version)):
+            if file.part not in parts:
+                actions += tables.add_actions(state.table, wide.of(file.path, columns), file.part)
+        return receipt, Writing(actions, become.schema, None)
+
+    def _try_commit(self, state: State, receipt: Receipt, writing: Writing) -> str | None:
         """Commit on exactly this snapshot; None if it surely arrived, else why that isn't known."""
         key, pipeline = receipt.window.key, receipt.window.pipeline
         apps = {
@@ -260,15 +291,15 @@ class DeltaSink:
         ranges = None if state.every is None else self._receipts.keep_ranges(TableSnapshot(state.version_of, pipeline))
         properties = tables.once(apps | ({} if ranges is None else {RANGES_APP: ranges}), _note(receipt))
         crash_point("commit.before")
-        why = tables.attempt(lambda: self._write(state, receipt, actions, properties))
+        why = tables.attempt(lambda: self._write(state, writing, properties))
         crash_point("commit.after")
         return why
 
-    def _write(self, state: State, receipt: Receipt, actions: list[AddAction | RemoveAction], properties: CommitProperties) -> None:
-        if receipt.generation > 0 and receipt.mending is None:
-            tables.replace(tables.brought_to(state.table, state.version), actions, receipt.window.key, properties)
+    def _write(self, state: State, writing: Writing, properties: CommitProperties) -> None:
+        if writing.appends:
+            append_on(state, writing.actions, properties)
         else:
-            append_on(state, actions, properties)
+            tables.overwrite(tables.brought_to(state.table, state.version), writing, properties)
 
     # ------------------------------------------------------------------------------------------------------------------------ receipts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -63,7 +64,10 @@ def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
         return None  # Parquet keeps none for values of more than 4 KiB
     try:
         return _low(kind, min(g.min for g in filled)), _high(kind, max(g.max for g in filled))
-    except (OverflowError, ValueError):  # an instant that Python's datetime can't hold, or a shortened text without an upper bound
+    except (
+        OverflowError,
+        ValueError,
+    ):  # an instant that Python's datetime can't hold, an infinity, a shortened text without an upper bound
         return None
 
 
@@ -84,6 +88,9 @@ def _high(kind: pa.DataType, value: Any) -> Any:
 
 
 def _plain(kind: pa.DataType, value: Any) -> Any:
+    if pa.types.is_floating(kind) and not isfinite(value):
+        msg = "JSON has no infinity, and readers take null for a bound that nothing fits"
+        raise ValueError(msg)
     if pa.types.is_timestamp(kind):
         # Not strftime: its %Y doesn't pad the years before 1000, and a reader then skips the file for any filter.
         naive = value.astimezone(UTC).replace(tzinfo=None) if kind.tz else value

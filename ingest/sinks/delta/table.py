@@ -1,4 +1,4 @@
-"""Delta tables: load afresh, create exactly once, bind, extend.
+"""Delta tables: load afresh, tell what one is bound to, commit on what was looked at.
 
 Every write here and in the sink goes by one rule:
 
@@ -12,22 +12,22 @@ its retry 15).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.sinks.delta.columns import difference, table_schema
+from ingest.model.binding import Binding
 from ingest.sinks.delta.entry import Tip, write_entry
 from ingest.sinks.delta.log import entry_name
 from ingest.sinks.delta.place import Place, normal
-from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import StagedFile
 from ingest.sinks.delta.trouble import is_full, reason, torn_entry, unfinished
 
@@ -39,10 +39,6 @@ WAITS = (0.2, 1.0, 3.0)
 
 _CONFLICT = "conflict"
 _RETENTION = "delta.setTransactionRetentionDuration"
-
-
-def _properties(binding: Binding) -> dict[str, str]:
-    return {"windrow.pipeline": binding.pipeline, "windrow.ledger": binding.ledger, "windrow.grid": binding.grid}
 
 
 def load(uri: str) -> DeltaTable | None:
@@ -167,87 +163,20 @@ def binding(uri: str, table: DeltaTable, laid: Laid) -> Binding:
     return bound
 
 
-def refuse_unfit(uri: str, table: DeltaTable, staged: Schema) -> None:
-    """Hold staged columns against the table as it is at the commit: it may have been made anew since they were staged.
-
-    A table that has gained nullable columns meanwhile takes files without them.
-
-    Raises:
-        SchemaChangedError: a staged column isn't there, or is another one there.
-    """
-    fields = {f.name: f for f in table.schema().fields}
-    new, problems = difference([fields.get(f.name, f) for f in staged.fields], staged.fields)
-    problems += [f"{f.name}: staged, and not in the table" for f in staged.fields if f.name not in fields]
-    if new or problems:
-        what = f"the staged files don't fit the table {uri} any more: " + "; ".join(problems)
-        raise SchemaChangedError(
-            what, "commit", "Nothing was committed. The table was changed or made anew meanwhile: run the window again."
-        )
+_HARMLESS = frozenset({"timestampNtz"})
+"""Features of the protocol that say nothing of where rows lie in their files."""
 
 
-def ensure(uri: str, in_file: pa.Schema, laid: Laid, mine: Binding) -> None:
-    """Create the table, or compare it with what is wanted and add what may be added. Idempotent; racing calls agree.
-
-    Args:
-        uri: where it lies.
-        in_file: the columns of its files.
-        laid: how its rows lie.
-        mine: what it is to be bound to.
+def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
+    """Before files of the table are read one by one, to be written anew.
 
     Raises:
-        SchemaChangedError: every difference, column by column.
-        BindingError, GridError, SpecError: see `binding` and `model.binding.refuse_other_binding`; or this user may not write there.
+        SchemaChangedError: the table has features by which its files alone don't tell what it holds.
     """
-    waits = list(WAITS)
-    while True:
-        table = load(uri)
-        seen = -1 if table is None else table.version()
-        change = _missing(uri, table, in_file, laid, mine)
-        if change is None:
-            return
-        why = attempt(change)
-        if why is None:
-            _sync_entry(uri, seen + 1)
-            continue
-        refuse_unwritable(uri)
-        if not again(uri, seen, waits):
-            what = f"the table {uri} can't be set up: {why}"
-            raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
-
-
-def is_as_wanted(uri: str, table: DeltaTable, in_file: pa.Schema, laid: Laid, mine: Binding) -> bool:
-    """Whether `ensure` has nothing to do. Raises as it does."""
-    return _missing(uri, table, in_file, laid, mine) is None
-
-
-def _missing(uri: str, table: DeltaTable | None, in_file: pa.Schema, laid: Laid, mine: Binding) -> Callable[[], None] | None:
-    """What is still to be done; None if the table is as wanted."""
-    schema = table_schema(in_file, laid.column, laid.type)
-    if table is None:
-        return lambda: _create(uri, schema, laid, mine)
-    refuse_other_binding(uri, binding(uri, table, laid), mine)
-    new, problems = difference(table.schema().fields, schema.fields)
-    if problems:
-        what = f"the schema and the table {uri} differ: " + "; ".join(problems)
-        do = "Only new nullable columns are added. Set the schema back, or begin a pipeline with another id and table."
-        raise SchemaChangedError(what, "setup", do)
-    return (lambda: _extend(table, new)) if new else None
-
-
-def _create(uri: str, schema: Schema, laid: Laid, mine: Binding) -> None:
-    DeltaTable.create(
-        uri,
-        schema,
-        mode="error",
-        partition_by=[laid.column],
-        configuration={**_properties(mine), **laid.properties},
-        raise_if_key_not_exists=False,
-        commit_properties=CommitProperties(max_commit_retries=0),
-    )
-
-
-def _extend(table: DeltaTable, new: Sequence[Field]) -> None:
-    table.alter.add_columns(list(new), commit_properties=CommitProperties(max_commit_retries=0))
+    features = set(table.protocol().reader_features or ()) - _HARMLESS
+    if features:
+        what = f"the table {uri} has the features {', '.join(sorted(features))}: its files alone don't tell which rows it holds"
+        raise SchemaChangedError(what, "commit", "Nothing was committed. Take them off the table, which is to be written by windrow alone.")
 
 
 def active(table: DeltaTable) -> list[str]:
@@ -264,10 +193,43 @@ def needed(table: DeltaTable) -> frozenset[str]:
     return frozenset(active(table)) | frozenset(removed)
 
 
-def add_actions(table: DeltaTable, files: Sequence[StagedFile], window_key: str) -> list[AddAction | RemoveAction]:
-    """Staged files as Delta wants them."""
-    window = {partition_column(table): window_key}
-    return [AddAction(f.path, f.size, window, f.modified_ms, data_change=True, stats=f.stats) for f in files]
+class DataFile(msgspec.Struct, frozen=True):
+    """A file of a table. `part`: what the partition column is in it."""
+
+    path: str
+    size: int
+    part: str
+
+
+def data_files(table: DeltaTable) -> list[DataFile]:
+    """All files of a table."""
+    column = f"partition.{partition_column(table)}"
+    listed = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes", column]).to_pylist()
+    return [DataFile(unquote(f["path"]), f["size_bytes"], str(f[column])) for f in listed]
+
+
+def add_actions(table: DeltaTable, files: Iterable[StagedFile], part: str) -> list[AddAction | RemoveAction]:
+    """Staged files as Delta wants them, of one value of the partition column."""
+    values = {partition_column(table): part}
+    return [AddAction(f.path, f.size, values, f.modified_ms, data_change=True, stats=f.stats) for f in files]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What a commit does to a table: which files come, and which go.
+
+    `schema`: the columns that the table has from then on; None where they stay as they are. `parts`: the values of the partition column
+    whose files all go; None, if the whole table's do.
+    """
+
+    actions: list[AddAction | RemoveAction]
+    schema: Schema | None = None
+    parts: Collection[str] | None = ()
+
+    @property
+    def appends(self) -> bool:
+        """Whether no file goes but those that an action names, and no column comes."""
+        return self.schema is None and self.parts is not None and not self.parts
 
 
 def append(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties, tip: Tip | None = None) -> None:
@@ -277,16 +239,16 @@ def append(table: DeltaTable, actions: list[AddAction | RemoveAction], propertie
             return
         table = brought_to(table, tip.version)
     table.create_write_transaction(actions, "append", table.schema(), [partition_column(table)], commit_properties=properties)
-    _sync_entry(table.table_uri, table.version() + 1)
+    sync_entry(table.table_uri, table.version() + 1)
 
 
-def replace(table: DeltaTable, actions: list[AddAction | RemoveAction], window_key: str, properties: CommitProperties) -> None:
-    """Put files in the place of the window's own, on exactly this snapshot. No files: the window is emptied."""
-    window = partition_column(table)
-    table.create_write_transaction(
-        actions, "overwrite", table.schema(), [window], partition_filters=[(window, "=", window_key)], commit_properties=properties
-    )
-    _sync_entry(table.table_uri, table.version() + 1)
+def overwrite(table: DeltaTable, writing: Writing, properties: CommitProperties) -> None:
+    """Do that on exactly this snapshot. deltalake lets a table have other columns in no other kind of write."""
+    column = partition_column(table)
+    goes = None if writing.parts is None else [(column, "in", sorted(writing.parts))]
+    schema = table.schema() if writing.schema is None else writing.schema
+    table.create_write_transaction(writing.actions, "overwrite", schema, [column], partition_filters=goes, commit_properties=properties)
+    sync_entry(table.table_uri, table.version() + 1)
 
 
 def brought_to(table: DeltaTable, version: int) -> DeltaTable:
@@ -303,7 +265,7 @@ def brought_to(table: DeltaTable, version: int) -> DeltaTable:
     return table
 
 
-def _sync_entry(uri: str, version: int) -> None:
+def sync_entry(uri: str, version: int) -> None:
     """Have a commit of deltalake's outlive a loss of power, where that is ours to do: it syncs none."""
     place = Place(normal(uri))
     if place.is_local:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
-from ingest.errors import WindrowError
+from ingest.errors import UnreachableError, WindrowError
 from ingest.sinks.delta.names import COMMITS_APP
 from ingest.sinks.delta.place import Place
 
@@ -29,6 +31,22 @@ def reason(error: Exception) -> str:
 def is_full(why: str) -> bool:
     """Whether a reason says that there is no room."""
     return any(code in why for code in _NO_ROOM)
+
+
+@contextmanager
+def explained_files() -> Iterator[None]:
+    """While a commit reads files of the table and writes others: what the system says, in words.
+
+    Raises:
+        UnreachableError: one can't be read or written.
+    """
+    try:
+        yield
+    except OSError as error:
+        what = f"a file of the table can't be read or written: {error.strerror or type(error).__name__}"
+        raise UnreachableError(
+            what, "commit", "Nothing was committed. Make room or mend the storage, then run the window again."
+        ) from error
 
 
 class TornEntry(msgspec.Struct, frozen=True):

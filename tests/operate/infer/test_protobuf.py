@@ -10,7 +10,7 @@ import pytest
 from ingest.decode.protobuf.fields import readers
 from ingest.model.writer_schema import WriterSchema
 from ingest.operate.infer.misfits import misfits
-from ingest.operate.infer.protobuf import message_of, protobuf_offers
+from ingest.operate.infer.protobuf import message_of, protobuf_offers, protobuf_schema_offers
 from tests.decode.protobuf.schemas import made
 from tests.operate.infer.models import columns_of, described, left_out
 
@@ -26,6 +26,8 @@ import "other.proto";
 enum Kind { NONE = 0; SOME = 1; }
 message Empty {}
 message Sale {
+  // Of the sale,
+  // for ever.
   int64 id = 1;
   uint32 pieces = 2;
   optional string note = 3;
@@ -35,7 +37,8 @@ message Sale {
   repeated string tags = 7;
   map<string, int32> counts = 8;
   map<int32, string> names = 9;
-  message To { int32 zip = 1; map<string, int32> inner = 2; }
+  message To { int32 zip = 1;  // Its code
+ map<string, int32> inner = 2; }
   To to = 10;
   Sale before = 11;
   Empty empty = 12;
@@ -57,6 +60,13 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
     }  # fmt: skip
     assert left_out(offers) == {"before": "the message shop.Sale holds itself", "empty": "it has no fields"}
     assert misfits(SCHEMA, (1,), columns_of(offers, tmp_path)) == {}
+
+
+def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
+    """Before a field, or behind it; of a message in another one, too."""
+    columns_of(protobuf_schema_offers(SCHEMA, (1,)), tmp_path)
+    assert "    id: pl.Int64  # Of the sale, for ever.\n" in (tmp_path / "schema.py").read_text()
+    assert {offer.name: offer.doc.strip() for offer in protobuf_schema_offers(SCHEMA, (1, 2))} == {"zip": "Its code", "inner": ""}
 
 
 @pytest.mark.parametrize("part", range(15))

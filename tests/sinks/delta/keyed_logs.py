@@ -37,6 +37,16 @@ ROWS = pa.schema(
         pa.field("tags", pa.map_(pa.string(), pa.int64())),
     ]
 )
+NARROW = pa.schema(
+    [
+        pa.field("id", pa.int16(), nullable=False),
+        pa.field("shop", pa.string(), nullable=False),
+        pa.field("amount", pa.int32(), nullable=False),
+        pa.field("revision", pa.int8()),
+        ROWS.field("tags"),
+    ]
+)
+"""The same of an older model: the key and the version are narrower, too."""
 KEY = ("shop", "id")
 
 Key = tuple[str, int]
@@ -163,6 +173,7 @@ class Keyed:
     generations: dict[int, int] = field(default_factory=dict)
     sink: DeltaKeyedBoth = field(init=False)
     attempts: int = 0
+    rows: pa.Schema = ROWS
 
     def __post_init__(self) -> None:
         self.reopen()
@@ -179,7 +190,12 @@ class Keyed:
 
     def made(self) -> DeltaKeyedBoth:
         """A sink of its own."""
-        return DeltaKeyedBoth(self.uri, ROWS, self.key)
+        return DeltaKeyedBoth(self.uri, self.rows, self.key, evolve="widen")
+
+    def turn_to(self, rows: pa.Schema) -> None:
+        """As a process with another model, which may have looked at the table long ago."""
+        self.rows = rows
+        self.reopen()
 
     def staged(self, log: Log, number: int, generation: int, sink: DeltaKeyedBoth | None = None) -> tuple[Any, list[Staged]]:
         """What the tasks would bring."""
@@ -187,7 +203,7 @@ class Keyed:
         attempt, to = f"a{self.attempts}", sink or self.sink
         planned = plan(to, number)
         factory = to.stager(planned, generation, attempt)
-        staged = [_staged(factory(split), split, log[number][split.partition]) for split in planned.splits]
+        staged = [_staged(factory(split), split, log[number][split.partition], to.schema) for split in planned.splits]
         return receipt(planned, staged, generation, attempt), staged
 
     def commit(self, log: Log, number: int, *, replace: bool = False) -> None:
@@ -268,7 +284,7 @@ class Keyed:
         )
 
 
-def _staged(stager: Any, split: Split, of: Sequence[Message]) -> Staged:
+def _staged(stager: Any, split: Split, of: Sequence[Message], schema: pa.Schema) -> Staged:
     """One split, in two batches."""
     every = messages(split)
     rows = deletes = valid = 0
@@ -281,10 +297,10 @@ def _staged(stager: Any, split: Split, of: Sequence[Message]) -> Staged:
             [[("n", c.amount)] for _, c in kept],
         ]  # fmt: skip
         keys = pa.record_batch(
-            [pa.array([c.key[0] for _, c in gone], pa.string()), pa.array([c.key[1] for _, c in gone], pa.int64())], list(KEY)
+            [pa.array([c.key[0] for _, c in gone], pa.string()), pa.array([c.key[1] for _, c in gone], schema.field("id").type)], list(KEY)
         )
         changed, index = changes(
-            pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, ROWS, strict=True)], schema=ROWS),
+            pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema),
             pa.array([at for at, _ in kept], pa.int64()), keys, pa.array([at for at, _ in gone], pa.int64()),
         )  # fmt: skip
         if changed.num_rows:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from ingest.errors import BugError
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
 from ingest.model.staged import Staged
@@ -39,6 +40,37 @@ def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime
     found = DeltaTable(sink.uri).to_pyarrow_dataset()
     for value in (first, now):
         assert found.to_table(filter=ds.field("when") == pa.scalar(value, WHEN)).num_rows == 2
+
+
+@pytest.mark.parametrize("edge", [float("inf"), float("-inf"), float("nan")])
+def test_a_filter_finds_numbers_beside_one_without_end(tmp_path: Path, edge: float) -> None:
+    """An infinity in a file, which JSON can't say as a bound, hides no other row of it from a reader that filters."""
+    sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("f", pa.float64())]))
+    sink.prepare()
+    planned, staged = plan(sink, 0, (0, 2)), []
+    for split in planned.splits:
+        stager = sink.stager(planned, 0, "a1")(split)
+        stager.add(pa.RecordBatch.from_arrays([pa.array([edge, 1.0])], ["f"]), _messages(split, [0, 0]))
+        files = stager.finish().committables
+        staged.append(Staged(split, SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0), files, ()))
+    sink.commit(receipt(planned, staged, 0, "a1"), staged)
+    found = DeltaTable(sink.uri).to_pyarrow_dataset()
+    for condition in (ds.field("f") == 1, ds.field("f") < 5, ds.field("f") > 0):
+        assert found.to_table(filter=condition & (ds.field("f") == 1)).num_rows == 2
+
+
+@pytest.mark.parametrize(("kind", "values"), [
+    (pa.float32(), pa.array([1e300], pa.float64())), (pa.float32(), pa.array([0.1], pa.float64())),
+    (pa.decimal128(5, 2), pa.array([12345678], pa.int64())), (pa.int8(), pa.array([300], pa.int64())),
+])  # fmt: skip
+def test_rows_of_another_type_are_never_bent(tmp_path: Path, kind: pa.DataType, values: pa.Array) -> None:
+    """What a transform gives that would lose by becoming its column's type is a bug, and told without the value."""
+    sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("x", kind)]))
+    sink.prepare()
+    planned = plan(sink, 0, (0, 1))
+    with pytest.raises(BugError, match=r"column x is .*; it doesn't fit the table's") as caught:
+        sink.stager(planned, 0, "a1")(planned.splits[0]).add(pa.RecordBatch.from_arrays([values], ["x"]), _messages(planned.splits[0], [0]))
+    assert str(values[0].as_py()) not in str(caught.value)
 
 
 def _messages(split: Split, stamps: list[int]) -> pa.RecordBatch:

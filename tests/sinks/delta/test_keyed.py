@@ -19,7 +19,7 @@ from ingest.sinks.delta import merge as merging
 from ingest.sinks.delta.names import GRAVES
 from ingest.sinks.delta.sink import DeltaSink
 from tests.sinks.beside import BINDING, DeltaKeyedBoth
-from tests.sinks.delta.keyed_logs import KEY, ROWS, Change, Keyed, Log, divided, joined, last_changes, random_log
+from tests.sinks.delta.keyed_logs import KEY, NARROW, ROWS, Change, Keyed, Log, divided, joined, last_changes, random_log
 from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, together, window
 
 KEYS = {
@@ -53,10 +53,10 @@ def replay(dice: random.Random, log: Log, number: int, *, deletes: bool) -> Log:
 def test_random_logs_fold_into_the_table(
     part: int, kind: str, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """Of ten random logs, in any order, with replays, mendings, crashes around the commit and repeated runs: the fold is in the table."""
+    """Of ten random logs, in any order, with replays, mendings, crashes, repeated runs and narrower models: the fold is in the table."""
     for number in range(10):
         seed = dice.randrange(2**32)
-        wrong = one_log(random.Random(seed), Keyed(str(tmp_path / f"{number}"), KEYS[kind]), monkeypatch)
+        wrong = one_log(random.Random(seed), Keyed(str(tmp_path / f"{number}"), KEYS[kind], rows=NARROW), monkeypatch)
         assert not wrong, f"part {part}, seed {seed}: {wrong}"
 
 
@@ -66,6 +66,7 @@ def one_log(dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch) 
     dead, log = divided(dice, random_log(dice, windows, deletes=deletes), dice.choice([0, 0.3]))
 
     def to_the_end(run: Callable[[], None], retry: Callable[[], None] = lambda: None) -> None:
+        table.turn_to(dice.choice([NARROW, ROWS]))
         monkeypatch.setenv("WINDROW_CRASH", dice.choice(["", "", "commit.before:raise", "commit.after:raise"]))
         table.crash(run)
         monkeypatch.setenv("WINDROW_CRASH", "")
@@ -277,18 +278,18 @@ class MergedOnce(Meanwhile):
 
     merged: Any = None
 
-    def _actions(self, *args: Any) -> Any:
-        self.merged = self.merged or super()._actions(*args)
+    def _writing(self, *args: Any) -> Any:
+        self.merged = self.merged or super()._writing(*args)
         return self.merged
 
 
 class NoOrder(Meanwhile):
     """Takes every change for a newer one than the row that it meets."""
 
-    def _actions(self, *args: Any) -> Any:
+    def _writing(self, *args: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(merging._Merging, "_wins", lambda *given: np.ones(len(given[-1]), np.bool_))
-            return super()._actions(*args)
+            return super()._writing(*args)
 
 
 @pytest.mark.parametrize(("left_out", "instead"), [

@@ -20,6 +20,8 @@ from ingest.operate.deep import compare_contents
 from ingest.ports.dead_letters import REASONS
 from ingest.sinks.columns import DEAD_FILE
 from ingest.sinks.delta import table as tables
+from ingest.sinks.delta.dead import DeltaDeadLetters
+from ingest.sinks.delta.prepare import Wanted, ensure
 from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.table import Binding
 from tests.sinks.beside import DeltaBoth
@@ -72,30 +74,22 @@ def test_what_is_written_is_what_is_read(uri: str) -> None:
     assert {r["_topic"] for r in rows} == {"shop.orders"}
 
 
-def test_a_new_nullable_column_is_added(uri: str) -> None:
-    """A column that the schema has and the table hasn't is added if it is nullable; older rows have nulls there."""
+def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
+    """A column that the schema has and the table hasn't is no difference, if it is nullable: prepared, the table stays as it is."""
     old = prepare(DeltaBoth(uri, ROWS))
     old.commit(*staged_receipt(old, 0))
-    prepare(DeltaBoth(uri, WIDER))
-    rows = DeltaTable(uri).to_pyarrow_table()
-    assert rows["note"].null_count == rows.num_rows == 18
-    assert old.look(window(0)) is not None
-
-
-def test_racing_extensions_agree(uri: str) -> None:
-    """Of runs that add the same column at once, one does, and all go on."""
-    prepare(DeltaBoth(uri, ROWS))
+    before = DeltaTable(uri).version()
     together([lambda: prepare(DeltaBoth(uri, WIDER)) for _ in range(6)])
+    assert DeltaTable(uri).version() == before
+
+
+def test_dead_letters_gain_columns_at_once(uri: str) -> None:
+    """What windrow itself has to say of a dead letter is there for readers before the first one; of racing runs one adds it."""
+    binding, missing = Binding("orders", "ledger-1", "hourly"), DEAD_FILE.get_field_index("leader_epoch")
+    ensure(uri, Wanted(DEAD_FILE.remove(missing), tables.Laid("_window"), at_once=True), binding)
+    together([lambda: DeltaDeadLetters(uri).prepare(binding) for _ in range(6)])
     assert DeltaTable(uri).version() == 1
-
-
-def test_a_commit_that_was_staged_before_an_extension(uri: str) -> None:
-    """Rows staged before a column was added are committed after it."""
-    old = prepare(DeltaBoth(uri, ROWS))
-    made, staged = staged_receipt(old, 0)
-    prepare(DeltaBoth(uri, WIDER))
-    old.commit(made, staged)
-    assert DeltaTable(uri).to_pyarrow_table().num_rows == 18
+    assert "leader_epoch" in [f.name for f in DeltaTable(uri).schema().fields]
 
 
 @pytest.mark.parametrize(

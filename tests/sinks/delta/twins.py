@@ -55,7 +55,7 @@ class _Twin(DeltaBoth):
         if receipt.generation == 0:
             tables.append(table, actions, properties)
         else:
-            tables.replace(table, actions, receipt.window.key, properties)
+            tables.overwrite(table, tables.Writing(actions, parts={receipt.window.key}), properties)
 
 
 class AppendByPath(_Twin):

@@ -1,0 +1,61 @@
+"""Writes files of a table anew in wider columns: file by file, in the memory of one row group.
+
+Delta lets a file have narrower columns than its table only with a feature that deltalake neither reads nor writes. So a commit that makes a
+column wider puts such files in the place of all that are there, and no reader, of this version or an older one, meets a type that the table
+doesn't have. Files that a commit loses to another one stay valid for the next try: the ones that they were made of never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from ingest.model.receipt import Receipt
+from ingest.sinks.delta.columns import fitted
+from ingest.sinks.delta.contents import batches_of
+from ingest.sinks.delta.names import staged_path
+from ingest.sinks.delta.place import Place
+from ingest.sinks.delta.stage import ParquetFile, StagedFile
+from ingest.sinks.delta.trouble import explained_files
+
+
+class WideFiles:
+    """What one commit has written anew so far, over all of its tries.
+
+    Args:
+        place: where the table lies.
+        receipt: the commit's.
+        metadata: names of the metadata columns.
+    """
+
+    def __init__(self, place: Place, receipt: Receipt, metadata: Mapping[str, str]) -> None:
+        self._place, self._receipt, self._metadata = place, receipt, metadata
+        self._columns = pa.schema([])
+        self._written: dict[str, StagedFile | None] = {}
+
+    @property
+    def files(self) -> list[StagedFile]:
+        """All that are there."""
+        return [file for file in self._written.values() if file is not None]
+
+    def of(self, path: str, columns: pa.Schema) -> list[StagedFile]:
+        """The file that has the rows of another one, with exactly these columns; none, if there are no rows.
+
+        Raises:
+            RefusedError: the other one is gone or damaged.
+            UnreachableError: it can't be read, or its successor written.
+        """
+        if columns != self._columns:
+            self._columns = columns
+            self._written.clear()
+        if path not in self._written:
+            with explained_files():
+                self._written[path] = self._write(path)
+        return list(filter(None, [self._written[path]]))
+
+    def _write(self, path: str) -> StagedFile | None:
+        out = ParquetFile(self._place, staged_path(self._receipt.window.key, self._receipt.attempt), self._columns, self._metadata)
+        for batch in batches_of(self._place, path):
+            out.add(fitted(batch, self._columns))
+        return out.close()

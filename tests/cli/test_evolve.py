@@ -1,0 +1,93 @@
+"""A schema that changes between two runs, as a person meets it: what `doctor`, `run`, `replay`, `dead replay` and `verify --deep` say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.cli.conftest import SCHEMA, Stage, hour
+
+NARROW = SCHEMA.replace("pl.Int64", "pl.Int32")
+NOTE = "    note: pl.String = pa.Field(nullable=True)\n"
+LARGE = 3_000_000_000
+"""No Int32 holds it."""
+
+
+def evolve(stage: Stage, schema: str, how: str) -> None:
+    """Another model, and what may become of the table."""
+    (stage.folder / "schema.py").write_text(schema)
+    spec = Path(stage.spec).read_text().splitlines()
+    Path(stage.spec).write_text(
+        "\n".join([*(line for line in spec if not line.startswith("sink")), f"sink: {{path: lake/things, evolve: {how}}}\n"])
+    )
+
+
+def held(stage: Stage) -> pa.Table:
+    """The table."""
+    return DeltaTable(str(stage.folder / "lake" / "things")).to_pyarrow_table()
+
+
+def about_sink(stage: Stage, code: int = 0) -> Any:
+    """What doctor says of the table."""
+    (found,) = [check for check in stage.json("doctor", stage.spec, code=code)["checks"] if check["name"] == "sink"]
+    return found
+
+
+@pytest.fixture
+def narrow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Two hours by a narrow model: in the second one a number is too large for it."""
+    monkeypatch.setattr("ingest.cli.doctor.java_problem", lambda: None)
+    stage.produce(4, b'{"id": %d, "note": "n"}' % LARGE, b'{"id": 1}')
+    stage.produce(5, b'{"id": 6, "note": "six"}', b'{"id": 7}')
+    (stage.folder / "schema.py").write_text(NARROW)
+    stage.json("run", stage.spec, "--window", f"{hour(3)}/{hour(5)}")
+    return stage
+
+
+def test_a_new_column(narrow: Stage) -> None:
+    """doctor tells of it, the run brings it, older rows have nulls there, and a replay fills them."""
+    evolve(narrow, NARROW + NOTE, "add_columns")
+    assert about_sink(narrow)["what"].endswith("; the next rows change its columns: note (string)")
+    assert "note" not in held(narrow).column_names
+    narrow.json("run", narrow.spec, "--window", hour(5))
+    assert sorted(map(str, held(narrow)["note"].to_pylist())) == ["None"] * 4 + ["six"]
+    assert "change" not in about_sink(narrow)["what"]
+    narrow.json("replay", narrow.spec, "--window", hour(3))
+    assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
+
+
+def test_a_wider_column(narrow: Stage) -> None:
+    """What was too large is mended into the wider table; every receipt still says what the table holds."""
+    evolve(narrow, SCHEMA + NOTE, "widen")
+    assert about_sink(narrow)["what"].endswith("the next rows change its columns: note (string), id (integer not null to long not null)")
+    narrow.json("dead", "replay", narrow.spec, "--window", hour(4))
+    rows = held(narrow)
+    assert rows.schema.field("id").type == pa.int64()
+    assert sorted(rows["id"].to_pylist()) == [1, 9, 9, LARGE]
+    assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "how", "says"),
+    [
+        (NARROW + NOTE, "none", "note: new (string), and sink.evolve is none"),
+        (SCHEMA, "add_columns", "id: integer not null in the table, long not null in the schema"),
+        (NARROW.replace("pl.Int32", "pl.String"), "widen", "id: integer not null in the table, string not null in the schema"),
+    ],
+)
+def test_what_is_refused(narrow: Stage, schema: str, how: str, says: str) -> None:
+    """By doctor and by the run, with the difference, before anything is frozen or read; with the model set back all goes on."""
+    before = held(narrow)
+    evolve(narrow, schema, how)
+    assert says in about_sink(narrow, code=1)["what"]
+    ran = narrow.call("run", narrow.spec, "--window", hour(5))
+    assert ran.exit_code == 1
+    assert says in " ".join(ran.output.split())
+    assert held(narrow) == before
+    evolve(narrow, NARROW, how)
+    narrow.json("run", narrow.spec, "--window", hour(5))
+    assert narrow.json("verify", narrow.spec, "--deep")["findings"] == []

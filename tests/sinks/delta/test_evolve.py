@@ -1,0 +1,346 @@
+"""What becomes of a table's columns (`sink.evolve`): with the first rows, in one commit, whoever else commits; and never of their values.
+
+On plain tables whose entries windrow writes, on the same by deltalake alone, and on tables with a primary key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from ingest.crashpoints import CrashError
+from ingest.errors import RefusedError, SchemaChangedError
+from ingest.ports.sink import AlreadyDone, Done
+from ingest.sinks.delta import contents, newest, stage
+from ingest.sinks.delta.columns import Evolve
+from ingest.sinks.delta.stage import staged_files
+from ingest.sinks.delta.wide import WideFiles
+from tests.sinks.delta.evolving import AnySink, Evolving, entries_with, schema_of
+from tests.sinks.delta.things import plan, receipt, window
+
+NARROW = schema_of(n=pa.int32(), x=pa.float32())
+MORE = schema_of(n=pa.int32(), x=pa.float32(), note=pa.string())
+WIDE = schema_of(n=pa.int64(), x=pa.float64())
+CHANGES: list[tuple[pa.Schema, Evolve]] = [(MORE, "add_columns"), (WIDE, "widen")]
+
+
+def begun(folder: Path, *, keyed: bool) -> Evolving:
+    """A table with two windows of the narrow schema."""
+    made = Evolving(str(folder / "orders"), keyed)
+    sink = made.sink(NARROW)
+    for number in (0, 1):
+        made.commit(sink, number)
+    return made
+
+
+@pytest.fixture(params=["plain", "by deltalake", "keyed"])
+def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evolving:
+    """Of each kind."""
+    if request.param == "by deltalake":
+        monkeypatch.setattr(newest, "is_plain", lambda *_: False)
+    return begun(tmp_path, keyed=request.param == "keyed")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Evolving:
+    """One whose rows are appended; of the other kind, files are merged for each state anew."""
+    return begun(tmp_path, keyed=False)
+
+
+changes = pytest.mark.parametrize(("schema", "evolve"), CHANGES, ids=["add", "widen"])
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, sink: AnySink, act: Callable[[], None]) -> list[str]:
+    """Have something done after this sink has looked and worked out what to write, and before it writes; once."""
+    done, write = list[str](), type(sink)._write
+
+    def writing(self: AnySink, *args: Any) -> None:
+        if self is sink and not done:
+            done.append("done")
+            act()
+        write(self, *args)
+
+    monkeypatch.setattr(type(sink), "_write", writing)
+    return done
+
+
+@changes
+def test_columns_come_with_their_first_rows(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
+    """To prepare changes nothing; the commit that brings the first such rows brings columns, rows and receipt in one entry."""
+    sink = table.sink(schema, evolve)
+    assert table.columns() == NARROW
+    before = DeltaTable(table.uri).version()
+    table.commit(sink, 2)
+    assert table.columns() == schema
+    assert entries_with(table.uri, "metaData") == [0, before + 1] == [0, DeltaTable(table.uri).version()]
+    table.commit(sink, 3)
+    assert entries_with(table.uri, "metaData") == [0, before + 1]
+    assert table.wrong() == []
+
+
+@changes
+def test_a_window_without_rows_changes_no_column(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
+    """Its receipt is all that it brings."""
+    sink = table.sink(schema, evolve)
+    sink.commit(receipt(plan(sink, 2, offsets=(20, 20)), [], 0, "a"), [])
+    assert table.columns() == NARROW
+
+
+@changes
+@pytest.mark.parametrize("point", ["commit.before", "commit.after"])
+def test_a_crash(table: Evolving, monkeypatch: pytest.MonkeyPatch, point: str, schema: pa.Schema, evolve: Evolve) -> None:
+    """Before the commit the table is as it was, columns too; after it everything is there. A retry ends with each row once."""
+    sink = table.sink(schema, evolve)
+    monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
+    with pytest.raises(CrashError):
+        table.commit(sink, 2)
+    monkeypatch.delenv("WINDROW_CRASH")
+    arrived = point == "commit.after"
+    assert table.columns() == (schema if arrived else NARROW)
+    again = table.sink(schema, evolve)
+    assert isinstance(again.commit(*table.staged(again, 2)), AlreadyDone if arrived else Done)
+    table.note(again, 2)
+    assert table.wrong() == []
+
+
+@changes
+def test_two_bring_the_same_column(
+    table: Evolving, monkeypatch: pytest.MonkeyPatch, schema: pa.Schema, evolve: Evolve
+) -> None:  # fmt: skip
+    """1 A looks, and will bring the column. 2 B brings it. 3 A's commit is refused, it looks again, and brings its rows alone."""
+    sink, rival = table.sink(schema, evolve), table.sink(schema, evolve)
+    acted = meanwhile(monkeypatch, sink, lambda: table.commit(rival, 2))
+    table.commit(sink, 3)
+    assert acted
+    assert len(entries_with(table.uri, "metaData")) == 2
+    assert table.wrong() == []
+
+
+@changes
+def test_an_older_attempt_comes_later(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
+    """What was staged before the columns changed is committed after it: null in a column that it lacks, and as wide as the table.
+
+    Of a table with a primary key, rows that stay keep what the newer columns hold.
+    """
+    old = table.sink(NARROW, evolve)
+    staged = table.staged(old, 3)
+    table.commit(table.sink(schema, evolve), 2)
+    table.commit(old, 3, staged=staged)
+    assert table.columns() == schema
+    assert table.wrong() == []
+
+
+@changes
+def test_an_older_attempt_whose_window_was_first(
+    table: Evolving, monkeypatch: pytest.MonkeyPatch, schema: pa.Schema, evolve: Evolve
+) -> None:  # fmt: skip
+    """The columns change between its look and its write."""
+    old = table.sink(NARROW, evolve)
+    acted = meanwhile(monkeypatch, old, lambda: table.commit(table.sink(schema, evolve), 3))
+    table.commit(old, 2)
+    assert acted
+    assert table.wrong() == []
+
+
+@changes
+def test_a_replay_brings_them_too(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
+    """An old window replaced under the newer schema has the columns; the others are as they were."""
+    table.commit(table.sink(schema, evolve), 0, generation=1)
+    assert table.columns() == schema
+    assert table.wrong() == []
+
+
+def test_columns_are_added_and_made_wider_at_once(table: Evolving) -> None:
+    """`widen` adds, too; where a table lacks one column and is wider in another, files fit it in both."""
+    both = schema_of(n=pa.int64(), x=pa.float64(), note=pa.string(), at=pa.timestamp("us", "UTC"))
+    old = table.sink(NARROW, "widen")
+    staged = table.staged(old, 3)
+    table.commit(table.sink(both, "widen"), 2)
+    table.commit(old, 3, staged=staged)
+    assert table.columns() == both
+    assert table.wrong() == []
+
+
+def test_a_time_without_a_zone(table: Evolving) -> None:
+    """Such a column asks for a feature of the protocol, which the table gets when it is prepared; the column comes with its rows."""
+    schema = schema_of(n=pa.int32(), x=pa.float32(), at=pa.timestamp("us"))
+    sink = table.sink(schema)
+    assert table.columns() == NARROW
+    table.commit(sink, 2)
+    assert table.columns() == schema
+    assert table.wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        (pa.int8(), pa.int16()), (pa.int8(), pa.int64()), (pa.int16(), pa.int32()), (pa.int32(), pa.int64()), (pa.float32(), pa.float64()),
+        (pa.decimal128(5, 2), pa.decimal128(12, 2)), (pa.decimal128(18, 2), pa.decimal128(38, 2)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_becomes_wider(tmp_path: Path, narrow: pa.DataType, wide: pa.DataType) -> None:
+    """Every value stays what it was, for each reader and for the receipts' checksums; no file is narrower than its table."""
+    table = Evolving(str(tmp_path / "orders"), keyed=False)
+    table.commit(table.sink(schema_of(v=narrow)), 0)
+    table.commit(table.sink(schema_of(v=wide), "widen"), 1)
+    assert table.columns() == schema_of(v=wide)
+    assert table.wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "says"),
+    [
+        (pa.int64(), pa.int32(), r"v: long in the table, integer in the schema"),
+        (pa.int32(), pa.float64(), r"v: integer in the table, double in the schema"),
+        (pa.int32(), pa.decimal128(12, 0), r"v: integer in the table, decimal\(12,0\) in the schema"),
+        (pa.decimal128(8, 2), pa.decimal128(12, 4), r"v: decimal\(8,2\) in the table, decimal\(12,4\) in the schema"),
+        (pa.date32(), pa.timestamp("us", "UTC"), r"v: date in the table, timestamp in the schema"),
+        (pa.list_(pa.int32()), pa.list_(pa.int64()), r"v: .*integer.* in the table, .*long.* in the schema"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_stays_as_it_is(tmp_path: Path, there: pa.DataType, here: pa.DataType, says: str) -> None:
+    """What would lose values, or change a checksum, is refused before anything is read; also inside lists, structs and maps."""
+    table = Evolving(str(tmp_path / "orders"), keyed=False)
+    table.sink(schema_of(v=there))
+    with pytest.raises(SchemaChangedError, match=says):
+        table.sink(schema_of(v=here), "widen")
+
+
+def test_a_column_may_become_nullable(table: Evolving) -> None:
+    """With `widen`; nothing is written anew for it. The other way round is refused."""
+    strict = pa.schema([*NARROW, pa.field("must", pa.string(), nullable=False)])
+    loose = pa.schema([*NARROW, pa.field("must", pa.string())])
+    other = Evolving(f"{table.uri}2", table.keyed)
+    other.commit(other.sink(strict, "widen"), 3)
+    before = set(other.files())
+    with pytest.raises(SchemaChangedError, match=r"must: string not null in the table, string in the schema.*sink.evolve: widen"):
+        other.sink(loose)
+    old = other.sink(strict, "widen")
+    staged = other.staged(old, 5)
+    other.commit(other.sink(loose, "widen"), 4)
+    other.commit(old, 5, staged=staged)
+    assert other.columns() == loose
+    assert table.keyed or before <= set(other.files())
+    assert other.wrong() == []
+    with pytest.raises(SchemaChangedError, match=r"must: string in the table, string not null in the schema"):
+        other.sink(strict, "widen")
+
+
+def test_none_shows_every_difference(table: Evolving) -> None:
+    """Each column that differs, with what it is on both sides, and which setting would take it; nothing changes."""
+    schema = schema_of(n=pa.int64(), note=pa.string())
+    with pytest.raises(SchemaChangedError) as told:
+        table.sink(schema, "none")
+    for says in (
+        r"note: new (string), and sink.evolve is none",
+        "n: integer in the table, long in the schema",
+        "x: in the table (float), not",
+    ):
+        assert says in told.value.what
+    for evolve, fits in (("add_columns", MORE), ("widen", WIDE)):
+        with pytest.raises(SchemaChangedError, match=f"With sink.evolve: {evolve} the table would take it"):
+            table.sink(fits, "none")
+    assert table.columns() == NARROW
+    assert table.wrong() == []
+
+
+def test_none_goes_on_where_nothing_differs(table: Evolving) -> None:
+    """It is as good as any for a table that fits, and for what was staged before somebody else added a column."""
+    old = table.sink(NARROW, "none")
+    table.commit(old, 2)
+    staged = table.staged(old, 4)
+    table.commit(table.sink(MORE), 3)
+    table.commit(old, 4, staged=staged)
+    assert table.wrong() == []
+
+
+@pytest.mark.parametrize("evolve", ["none", "add_columns"])
+def test_a_narrow_attempt_that_may_not_widen(table: Evolving, evolve: Evolve) -> None:
+    """What was staged before the table became wider, by a run that may not make it so, is refused with the difference."""
+    old = table.sink(NARROW, evolve)
+    staged = table.staged(old, 3)
+    table.commit(table.sink(WIDE, "widen"), 2)
+    with pytest.raises(SchemaChangedError, match="n: long in the table, integer in the schema"):
+        old.commit(*staged)
+    assert table.wrong() == []
+
+
+def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that loses to another one keeps the wide files that it has, and makes those of what has come: it gets done at last."""
+    written, write = list[str](), WideFiles._write
+    monkeypatch.setattr(WideFiles, "_write", lambda self, path: (written.append(path), write(self, path))[1])
+    sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
+    acted = meanwhile(monkeypatch, sink, lambda: plain.commit(rival, 2))
+    plain.commit(sink, 3)
+    assert acted
+    assert len(written) == len(set(written)) == 6
+    assert plain.wrong() == []
+
+
+def test_the_table_becomes_wider_still_between_two_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written for the first try is too narrow for the second: it is written once more."""
+    table = Evolving(str(tmp_path / "t"), keyed=False)
+    first, second, third = (schema_of(n=kind) for kind in (pa.int8(), pa.int16(), pa.int32()))
+    old = table.sink(first, "widen")
+    staged = table.staged(old, 1)
+    table.commit(table.sink(second, "widen"), 0)
+    acted = meanwhile(monkeypatch, old, lambda: table.commit(table.sink(third, "widen"), 2))
+    table.commit(old, 1, staged=staged)
+    assert acted
+    assert table.columns() == third
+    assert table.wrong() == []
+
+
+def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table with deletion vectors isn't written anew: what its files hold isn't what it holds."""
+
+    class Vectors:
+        reader_features = ("deletionVectors",)
+
+    staged = table.staged(table.sink(WIDE, "widen"), 2)
+    sink = table.sink(WIDE, "widen")
+    monkeypatch.setattr(DeltaTable, "protocol", lambda _: Vectors)
+    monkeypatch.setattr(newest, "is_plain", lambda *_: False)
+    with pytest.raises(SchemaChangedError, match="has the features deletionVectors"):
+        sink.commit(*staged)
+
+
+def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vacuum without its grace period, between two tries of a commit: refused, for a commit that names them would lose their rows."""
+    sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
+
+    staged = plain.staged(sink, 3)
+    own = {word.path for part in staged[1] for word in staged_files(part.rows)}
+
+    def vacuumed() -> None:
+        plain.commit(rival, 2)
+        for path in Path(plain.uri).glob("data/*/a3*.parquet"):
+            if str(path.relative_to(plain.uri)) not in own:
+                path.unlink()
+
+    meanwhile(monkeypatch, sink, vacuumed)
+    with pytest.raises(RefusedError, match="staged files are gone"):
+        plain.commit(sink, 3, staged=staged)
+    assert plain.columns() == NARROW
+    assert sink.look(window(3)) is None
+    assert plain.wrong() == []
+
+
+def test_wide_files_take_the_memory_of_a_row_group(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a file is: it is written batch by batch, and each row group as soon as it is full."""
+    sink = plain.sink(WIDE, "widen")
+    staged = plain.staged(sink, 2)
+    monkeypatch.setattr(stage, "GROUP_ROWS", 4)
+    monkeypatch.setattr(contents, "BATCH_ROWS", 2)
+    plain.commit(sink, 2, staged=staged)
+    footers = [pq.read_metadata(Path(plain.uri) / path) for path in plain.files()]
+    assert sorted(footer.num_row_groups for footer in footers) == [1, 1, 3, 3, 3, 3]
+    assert plain.wrong() == []
