@@ -60,8 +60,10 @@ _PRODUCER: Mapping[str, Value] = {
 
 _FENCED = frozenset({
     KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING,  # noqa: SLF001
-    KafkaError.INVALID_TXN_STATE,
+    KafkaError.INVALID_TXN_STATE, KafkaError._FATAL,  # noqa: SLF001  # what is said of a producer that was fenced before
 })  # fmt: skip
+"""What is said to a producer whose turn another one took."""
+
 _NOT_TAKEN = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP,
     KafkaError.POLICY_VIOLATION,
@@ -144,6 +146,15 @@ def _unheard(_: KafkaError) -> None:
     """What a client says by itself: each step of the transaction says what came of it."""
 
 
+def _said(why: KafkaException | SystemError) -> KafkaError:
+    """What the client says. While it flushes it raises a fatal error and calls back with the others, so that Python wraps the first one."""
+    cause = why.__cause__ if isinstance(why, SystemError) else why
+    if not isinstance(cause, KafkaException):
+        raise why
+    error: KafkaError = cause.args[0]
+    return error
+
+
 def _kept_minutes(questions: Questions) -> int:
     described = questions.result(questions.admin.describe_cluster(request_timeout=questions.seconds))
     resource = ConfigResource(ResourceType.BROKER, str(described.controller.id))
@@ -176,8 +187,8 @@ class KafkaTurn:
         self._open = True
         try:
             self._write(letters)
-        except KafkaException as why:  # any call may say that the producer was fenced
-            raise self._meant(why.args[0]) from None
+        except (KafkaException, SystemError) as why:  # any call may say that the producer was fenced
+            raise self._meant(_said(why)) from None
 
     def _write(self, letters: Iterable[pa.RecordBatch]) -> None:
         for batch in letters:
@@ -257,8 +268,8 @@ class KafkaTurn:
         while True:
             try:
                 return call()
-            except KafkaException as why:
-                error = why.args[0]
+            except (KafkaException, SystemError) as why:
+                error = _said(why)
                 if not error.retriable():
                     raise self._meant(error) from None
                 if time.monotonic() > deadline:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from random import Random
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ingest.errors import RefusedError, SpecError
+from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.kafka.dead_topic import PREFIX, KafkaDeadTopic
 from tests.contracts.dead_topic_contract import DeadTopicContract, letters
 from tests.kafka.dead_letters import read_topic, told
@@ -90,6 +92,22 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
         turn.write([letters(1)])
         turn.commit(1)
     assert len(read_topic(kafka, name)) == 1
+
+
+def test_who_is_overtaken_while_writing_says_so(kafka: str, topic: KafkaDeadTopic) -> None:
+    """However the client tells it: by the call that writes, or by one that waits, while letters are reported as not delivered."""
+    for n in range(5):
+
+        def overtaken(n: int = n) -> Iterator[pa.RecordBatch]:
+            yield letters(*range(100))
+            with topic.turn(window(n), "a1") as other:
+                other.write([letters(1)])
+                other.commit(1)
+            yield letters(*range(100, 200))
+
+        with pytest.raises(UnreachableError, match="another run, which began later"), topic.turn(window(n), "a1") as turn:
+            turn.write(overtaken())
+    assert len(read_topic(kafka, topic.name)) == 5
 
 
 def test_a_message_larger_than_the_clients_default(kafka: str) -> None:

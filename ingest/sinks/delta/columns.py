@@ -56,19 +56,23 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
         wrong.append("there are no columns")
     if wrong:
         what = "the schema can't be stored in a Delta table as it is: " + "; ".join(wrong)
-        do = "Use signed integers, float32/64, bool, string, binary, date32, decimal128, timestamp[us], structs, lists or maps of these."
+        do = (
+            "Use signed integers, float32/64, bool, string, binary, date32, decimal128, timestamp[us], structs, lists or maps of these; "
+            "in maps only times with a zone."
+        )
         raise SpecError(what, "spec", do)
 
 
-def _storable(kind: pa.DataType) -> bool:
+def _storable(kind: pa.DataType, *, in_map: bool = False) -> bool:
+    """Times without a zone need a feature of the protocol, which deltalake 1.6 forgets when it makes a table that has them in a map."""
     if pa.types.is_timestamp(kind):
-        return kind.unit == "us" and kind.tz in {None, "UTC"}
+        return kind.unit == "us" and (kind.tz == "UTC" or (kind.tz is None and not in_map))
     if pa.types.is_struct(kind):
-        return kind.num_fields > 0 and all(_storable(kind.field(i).type) for i in range(kind.num_fields))
+        return kind.num_fields > 0 and all(_storable(kind.field(i).type, in_map=in_map) for i in range(kind.num_fields))
     if pa.types.is_map(kind):
-        return _storable(kind.key_type) and _storable(kind.item_type)
+        return _storable(kind.key_type, in_map=True) and _storable(kind.item_type, in_map=True)
     if pa.types.is_list(kind):
-        return _storable(kind.value_type)
+        return _storable(kind.value_type, in_map=in_map)
     return any(test(kind) for test in _PLAIN)
 
 

@@ -55,10 +55,11 @@ def nested(inner: tuple[pa.DataType, st.SearchStrategy[Any]]) -> st.SearchStrate
     """Lists, structs and maps of a type."""
     kind, values = inner
     many = st.lists(st.none() | values, max_size=3)
+    entries = st.dictionaries(st.text(max_size=4), st.none() | values, max_size=3).map(lambda d: list(d.items()))
     return st.sampled_from([
         (pa.list_(kind), many),
         (pa.struct([pa.field("a", kind), pa.field("b", pa.string())]), st.fixed_dictionaries({"a": st.none() | values, "b": st.none()})),
-        (pa.map_(pa.string(), kind), st.dictionaries(st.text(max_size=4), st.none() | values, max_size=3).map(lambda d: list(d.items()))),
+        *([] if "timestamp[us]" in str(kind) else [(pa.map_(pa.string(), kind), entries)]),  # a Delta table takes none
     ])  # fmt: skip
 
 

@@ -123,6 +123,7 @@ def test_the_order_of_columns_is_no_difference(uri: str) -> None:
         pa.field("n", pa.uint32()), pa.field("n", pa.timestamp("ns", tz="UTC")), pa.field("n", pa.timestamp("us", tz="Europe/Berlin")),
         pa.field("n", pa.float16()), pa.field("n", pa.large_string()), pa.field("n", pa.list_(pa.uint8())),
         pa.field("n", pa.struct([pa.field("deep", pa.uint64())])), pa.field("n", pa.dictionary(pa.int8(), pa.string())),
+        pa.field("n", pa.map_(pa.string(), pa.list_(pa.timestamp("us")))),
         pa.field("n", pa.decimal256(50, 2)), pa.field("_Offset", pa.int64()), pa.field("ID", pa.int64()),
     ],
 )  # fmt: skip
