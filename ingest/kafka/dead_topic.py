@@ -146,15 +146,6 @@ def _unheard(_: KafkaError) -> None:
     """What a client says by itself: each step of the transaction says what came of it."""
 
 
-def _said(why: KafkaException | SystemError) -> KafkaError:
-    """What the client says. While it flushes it raises a fatal error and calls back with the others, so that Python wraps the first one."""
-    cause = why.__cause__ if isinstance(why, SystemError) else why
-    if not isinstance(cause, KafkaException):
-        raise why
-    error: KafkaError = cause.args[0]
-    return error
-
-
 def _kept_minutes(questions: Questions) -> int:
     described = questions.result(questions.admin.describe_cluster(request_timeout=questions.seconds))
     resource = ConfigResource(ResourceType.BROKER, str(described.controller.id))
@@ -188,7 +179,7 @@ class KafkaTurn:
         try:
             self._write(letters)
         except (KafkaException, SystemError) as why:  # any call may say that the producer was fenced
-            raise self._meant(_said(why)) from None
+            raise self._meant(self._said(why)) from None
 
     def _write(self, letters: Iterable[pa.RecordBatch]) -> None:
         for batch in letters:
@@ -216,7 +207,7 @@ class KafkaTurn:
     def leave(self) -> None:
         """End a transaction that wasn't committed, so that no reader waits for it. What can't be ended the broker ends by itself."""
         if self._open:
-            with suppress(KafkaException):
+            with suppress(KafkaException, SystemError):
                 self._producer.purge()
                 self._producer.abort_transaction(5.0)
         self._open = False
@@ -269,12 +260,30 @@ class KafkaTurn:
             try:
                 return call()
             except (KafkaException, SystemError) as why:
-                error = _said(why)
+                error = self._said(why)
                 if not error.retriable():
                     raise self._meant(error) from None
                 if time.monotonic() > deadline:
                     raise self._failed(self._scrub(error), unanswered) from None
                 time.sleep(_AGAIN_SECONDS)
+
+    def _said(self, why: KafkaException | SystemError) -> KafkaError:
+        """What the client says, also where Python lost it.
+
+        A fatal error is raised within a callback, while it flushes. Callbacks that are called after it, for letters and for its log, wrap
+        that exception in another or end it, so that the call fails without a reason. Such a producer is of no more use, and says why when
+        it is asked again.
+        """
+        cause = why.__cause__ if isinstance(why, SystemError) else why
+        if not isinstance(cause, KafkaException):
+            try:
+                self._producer.abort_transaction(5.0)
+            except KafkaException as again:
+                cause = again
+            else:
+                raise why
+        error: KafkaError = cause.args[0]
+        return error
 
     def _meant(self, error: KafkaError) -> SpecError | UnreachableError:
         if error.code() in _FENCED:

@@ -110,6 +110,27 @@ def test_who_is_overtaken_while_writing_says_so(kafka: str, topic: KafkaDeadTopi
     assert len(read_topic(kafka, topic.name)) == 5
 
 
+def test_who_is_overtaken_says_so_where_the_client_lost_why(topic: KafkaDeadTopic) -> None:
+    """A call of the client's may fail without a reason: then it is asked for what ended it. Where nothing did, the failure stays."""
+    lost = SystemError("<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception")
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield letters(1)
+        with topic.turn(window(0), "a1") as other:
+            other.write([letters(1)])
+            other.commit(1)
+        raise lost
+
+    def fine() -> Iterator[pa.RecordBatch]:
+        yield letters(1)
+        raise lost
+
+    with pytest.raises(UnreachableError, match="another run, which began later"), topic.turn(window(0), "a1") as turn:
+        turn.write(overtaken())
+    with pytest.raises(SystemError, match="returned NULL"), topic.turn(window(1), "a1") as turn:
+        turn.write(fine())
+
+
 def test_a_message_larger_than_the_clients_default(kafka: str) -> None:
     """How large a letter may be the topic alone says."""
     name = create_topic(kafka, config={"max.message.bytes": "4000000"})
