@@ -25,6 +25,10 @@ _NUMPY = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.dat
 _SPARE = 8
 """Bytes behind the last string, so that strings are copied in words."""
 
+_APART = 72
+"""Values between the stretches of two nodes. A batch often has a power of two of messages: without a gap, the values of one message would
+all lie in lines of memory that share the same few places of a processor's caches, and push each other out."""
+
 CopyTexts = Callable[[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]], None]
 """Brings the strings of (values, present) to their (offsets) in (letters), which has room for eight bytes more."""
 
@@ -58,7 +62,7 @@ class Gathered:
     ) -> Gathered:
         """The entries of a tape, each at its node's place. `defaults`: nodes that have a value where the tape has none, with this value."""
         behind = np.array([int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes])
-        bases = np.cumsum([0, *(int(counts[node.space]) + int(more) for node, more in zip(nodes, behind, strict=True))])
+        bases = np.cumsum([0, *(int(counts[node.space]) + int(more) + _APART for node, more in zip(nodes, behind, strict=True))])
         values, present = np.zeros(bases[-1], np.int64), np.zeros(bases[-1], np.uint8)
         for number, value in defaults:
             values[bases[number] : bases[number + 1]], present[bases[number] : bases[number + 1]] = value, 1
