@@ -2,7 +2,7 @@
 
     small, wide, large            comparisons with peers, or one of them: small.raw, small.decoded, small.table, ...
     growth                        growth.partitions, growth.windows, growth.rows
-    planning, windows, reading, decode, startup     windrow's single steps, without peers
+    planning, windows, reading, decode, startup, formats, letters     single steps, formats beside Spark's
     page                          docs/benchmark.md and its pictures from what is kept, without measuring
 
 A part's result is kept in .windrow/bench/results, and replaces that of an earlier run.
@@ -34,7 +34,7 @@ from tests.bench.parts.compare import compare
 from tests.bench.parts.growth import KINDS, grow
 from tests.bench.parts.sides import COMPARISONS
 
-STEPS = ("planning", "windows", "reading", "decode", "startup", "avro")
+STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters")
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
 PARTS = (*COMPARED, *GROWN, *STEPS)

@@ -80,14 +80,15 @@ def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
 
 
 def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
-    """Rows that all of the job's windows have committed."""
+    """Messages that all of the job's windows have committed, as rows and as dead letters."""
     span = timedelta(seconds=job["window_seconds"])
     windows = [Window("bench", first + i * span, first + (i + 1) * span) for i in range(job["windows"])]
-    return sum(result.committed.receipt.counts.rows for result in run_windows(pipeline, windows, Request("bench")))
+    counts = [result.committed.receipt.counts for result in run_windows(pipeline, windows, Request("bench"))]
+    return sum(c.rows + c.dead for c in counts)
 
 
 def ran(job: dict[str, Any], bootstrap: str, session: SparkSession) -> int:
-    """Do a job; its rows."""
+    """Do a job; the messages that it was done with."""
     first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
     out.mkdir(parents=True)
     attributes = {

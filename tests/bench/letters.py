@@ -1,0 +1,65 @@
+"""What dead letters cost a window: orders as JSON, and the same with one of a hundred cut short, from Kafka to the committed table.
+
+python -m tests.bench.letters [--messages 4000000] [--rounds 5]
+
+Two topics of one broker, and one process of windrow's with two tasks, which takes them in turns; the first turn of each warms up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from tests.bench.harness.figures import Run, Spread
+from tests.bench.harness.shapes import SMALL, fill
+from tests.bench.harness.side import Program
+from tests.bench.parts.sides import Job, windrow
+
+EVERY = 100
+"""One of so many is broken."""
+
+
+def some_broken(values: list[bytes]) -> list[bytes]:
+    """The same, some of them without their last byte."""
+    return [value[:-1] if i % EVERY == 0 else value for i, value in enumerate(values)]
+
+
+def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
+    """The runs of both topics, after the first."""
+    side = windrow("table", "")
+    with EmbeddedBroker(scratch / "kafka", find_jars()) as broker, Program(side.command(broker.bootstrap), scratch / "side", {}) as program:
+        topics = {"whole": SMALL.values(), "broken": some_broken(SMALL.values())}
+        runs: dict[str, list[Run]] = {name: [] for name in topics}
+        for name, values in topics.items():
+            fill(broker.bootstrap, name, values, messages)
+        for number in range(rounds + 1):
+            for name in topics:
+                job = Job(broker.bootstrap, name, SMALL, messages, program.out)
+                run = program.run(side.told(job), messages, table=True)
+                if number:
+                    runs[name].append(run)
+    return runs
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=SMALL.messages)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
+        runs = measure(options.messages, options.rounds, Path(scratch))
+    for name, words in (("whole", "whole"), ("broken", f"one of {EVERY} broken")):
+        rate = Spread.of([run.rows / run.seconds / 1e3 for run in runs[name]])
+        cpu = Spread.of([run.cpu_seconds / run.rows * 1e6 for run in runs[name]])
+        print(
+            f"{words:22} {rate.median:7,.0f} thousand messages/s ({rate.least:,.0f} to {rate.most:,.0f}), {cpu.median:.2f} CPU s per million"
+        )
+    more = Spread.of([(b.seconds / a.seconds - 1) * 100 for a, b in zip(runs["whole"], runs["broken"], strict=True)])
+    print(f"broken ones cost {more.median:.0f}% more time ({more.least:.0f} to {more.most:.0f})")
+
+
+if __name__ == "__main__":
+    main()
