@@ -84,15 +84,18 @@ def refuse_without_compiler(name: str) -> None:
 
 
 def _by_protoc(folder: Path, name: str, place: str) -> bytes:
-    """By the compiler of the package grpcio-tools, in a process of its own: it ends the process where it fails."""
+    """By the compiler of the package grpcio-tools, in a process of its own: it ends the process where it fails.
+
+    That is a Python, which must not look for its modules among the files: they may be a stranger's, and named like modules.
+    """
     known = importlib.resources.files("grpc_tools") / "_proto"
     with tempfile.TemporaryDirectory() as made:
         out = Path(made) / "set"
         places = ["-I", str(folder), "-I", str(known)]
-        command = [sys.executable, "-m", "grpc_tools.protoc", *places, "--include_imports", "--include_source_info"]
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *places, "--include_imports", "--include_source_info"]
         command += [f"--descriptor_set_out={out}", name]
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+            done = subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             what = f"{place} can't be compiled: that took more than {LIMIT_SECONDS} seconds"
             raise UnreachableError(what, "setup", "Try again when the machine has less to do, or give a descriptor set.") from None

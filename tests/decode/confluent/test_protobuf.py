@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -105,6 +106,18 @@ def test_columns_that_the_type_does_not_have() -> None:
     assert found.dead_detail.to_pylist() == [
         "Schema id 1: The columns can't come from the message type M: id: M has no such field",
     ]
+
+
+@pytest.mark.parametrize("path", [None, ".", ""])
+def test_nothing_that_a_registry_names_is_run(path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schema may refer to files that are named like Python's modules, however PYTHONPATH is set: they are text for the compiler alone."""
+    if path is not None:
+        monkeypatch.setenv("PYTHONPATH", path + ":" + ":".join(sys.path))
+    descriptors.compiled_text.cache_clear()
+    ran = f"open({str(tmp_path / 'ran')!r}, 'w')"
+    files = tuple((name, ran) for name in ("grpc_tools/__init__.py", "grpc_tools/protoc.py", "sitecustomize.py", "runpy.py", "google.py"))
+    assert descriptors.compiled_text(NEWER, files, "the schema")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
