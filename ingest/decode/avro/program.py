@@ -82,6 +82,7 @@ def program_of(schema: AvroSchema, columns: Columns) -> Program:
     nodes = nodes_of(columns)
     writer = _ProgramWriter(schema, nodes)
     begin = writer.record(schema.root, {child.name: child for child in nodes[0].children}, writer.add(OP=END))
+    writer.write_called()
     return Program(
         writer.numbers(), begin, bytes(writer.symbols), nodes, 1 + max(node.inner for node in nodes),
         any(node.kind == MAP for node in nodes), _nested(pa.struct(list(columns.arrow_schema))),
@@ -103,6 +104,8 @@ class _ProgramWriter:
         self._tables: list[int] = []
         self._of_tables: list[int] = []  # instructions whose FIRST is a place in the tables
         self._called: dict[str, int] = {}
+        self._unwritten: list[str] = []
+        self._enums: dict[str, int] = {}
         self.symbols = bytearray()
 
     def add(self, **places: int) -> int:
@@ -193,28 +196,43 @@ class _ProgramWriter:
         return self.add(OP=ops[kind.name], NEXT=after)
 
     def _subroutine(self, name: str) -> int:
-        """Once for each record, so that one may hold itself: calls go to an instruction that is written first, and leads to the fields."""
+        """Once for each record, so that one may hold itself: calls go to an instruction that is written first, and leads to the fields.
+
+        These are written later, so records in one another don't nest here, however many they are.
+        """
         if name not in self._called:
-            self._called[name] = entry = self.add(OP=PRESENT)
-            first = self.record(name, {}, self.add(OP=RETURN))
-            self._rows[entry][NEXT] = first
+            self._called[name] = self.add(OP=PRESENT)
+            self._unwritten.append(name)
         return self._called[name]
 
+    def write_called(self) -> None:
+        """The fields of all records that are called."""
+        while self._unwritten:
+            name = self._unwritten.pop()
+            first = self.record(name, {}, self.add(OP=RETURN))
+            self._rows[self._called[name]][NEXT] = first
+
     def _union(self, firsts: list[int]) -> int:
-        return self._with_table(self.add(OP=UNION, COUNT=len(firsts)), firsts)
+        return self._with_table(self.add(OP=UNION, COUNT=len(firsts)), self._table(firsts))
 
     def _enum(self, kind: EnumType, node: int, after: int) -> int:
-        """Each symbol's place and length, as a text's value has it."""
-        places = []
-        for symbol in kind.symbols:
-            places.append(len(self.symbols) << 32 | len(symbol) << 1 | 1)
-            self.symbols += symbol.encode()
-        return self._with_table(self.add(OP=ENUM, NODE=node, NEXT=after, COUNT=len(kind.symbols)), places)
+        """Each symbol's place and length, as a text's value has it; once for each enum, however many fields are of it."""
+        if kind.name not in self._enums:
+            places = []
+            for symbol in kind.symbols:
+                places.append(len(self.symbols) << 32 | len(symbol) << 1 | 1)
+                self.symbols += symbol.encode()
+            self._enums[kind.name] = self._table(places)
+        return self._with_table(self.add(OP=ENUM, NODE=node, NEXT=after, COUNT=len(kind.symbols)), self._enums[kind.name])
 
-    def _with_table(self, number: int, table: list[int]) -> int:
-        self._rows[number][FIRST] = len(self._tables)
+    def _table(self, numbers: list[int]) -> int:
+        """One more table; its place."""
+        self._tables += numbers
+        return len(self._tables) - len(numbers)
+
+    def _with_table(self, number: int, table: int) -> int:
+        self._rows[number][FIRST] = table
         self._of_tables.append(number)
-        self._tables += table
         return number
 
     def _items(self, kind: AvroType, item: Node | None, after: int, node: Node | None, cost: int, keyed: int) -> int:

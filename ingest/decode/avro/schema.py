@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,12 +158,25 @@ def parse_schema(text: str, place: str, references: Sequence[str] = (), only: st
 
 def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
     """The records of nothing but empty types, in one another; one that holds itself has no value without end, and isn't among them."""
-    empty: frozenset[str] = frozenset()
-    while True:
-        more = frozenset(name for name, record in records.items() if all(_is_empty(kind, empty) for _, kind in record.fields))
-        if more == empty:
-            return empty
-        empty = more
+    lacking = {
+        name: {kind.name for _, kind in record.fields if isinstance(kind, NamedReference)}
+        for name, record in records.items()
+        if all(isinstance(kind, NamedReference) or _is_empty(kind, frozenset()) for _, kind in record.fields)
+    }
+    holders: dict[str, list[str]] = {}
+    for name, others in lacking.items():
+        for other in others:
+            holders.setdefault(other, []).append(name)
+    ready = [name for name, others in lacking.items() if not others]
+    empty: set[str] = set()
+    while ready:
+        name = ready.pop()
+        empty.add(name)
+        for holder in holders.get(name, ()):
+            lacking[holder].discard(name)
+            if not lacking[holder]:
+                ready.append(holder)
+    return frozenset(empty)
 
 
 def _is_empty(kind: AvroType, empty: frozenset[str]) -> bool:
@@ -231,7 +246,7 @@ class _Parser:
         if any(isinstance(branch, UnionType) for branch in branches):
             raise _SchemaError("a union can't hold a union", path)
         names = [branch.name if hasattr(branch, "name") else type(branch).__name__ for branch in branches]
-        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
             raise _SchemaError(f"a union can't hold {twice[0].removesuffix('Type').lower()} twice", path)
         return UnionType(branches)
@@ -305,7 +320,7 @@ def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | 
         precision, scale = written.get("precision"), written.get("scale", 0)
         if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
             return None
-        most = len(str((1 << 8 * size - 1) - 1)) - 1 if size else precision
+        most = math.floor((8 * size - 1) * math.log10(2)) if size else precision
         return Logical("decimal", precision, scale) if precision <= most else None
     if (name == "uuid" and (kind == "string" or size == 16)) or (name == "duration" and size == 12):
         return Logical(str(name))

@@ -110,9 +110,14 @@ class StrictAvro:
         check(schema, columns)
         self._schema = schema
         self._skipped: dict[str, list[tuple[str, Read]]] = {}
+        self._unread: list[str] = []
         by_name = {column.name: column for column in columns.columns}
         self._order = list(by_name)
         self._fields = [(name, f".{name}", self._field(kind, by_name.get(name))) for name, kind in schema.records[schema.root].fields]
+        while self._unread:
+            name = self._unread.pop()
+            kept = [(field, kind) for field, kind in schema.records[name].fields if not schema.is_empty(kind)]
+            self._skipped[name] += [(f".{field}", self._skip(kind)) for field, kind in kept]
 
     def decode(self, message: bytes) -> list[Any]:
         """The values of the columns, in order, as pyarrow takes them.
@@ -164,6 +169,7 @@ class StrictAvro:
         fields = [
             (name, f".{name}", name in wanted, self._value(of, *wanted[name]) if name in wanted else self._skip(of))
             for name, of in self._schema.records[kind.name].fields
+            if name in wanted or not self._schema.is_empty(of)
         ]
 
         def read(cursor: _Cursor, path: Path) -> dict[str, Any]:
@@ -197,10 +203,10 @@ class StrictAvro:
         return _primitive(kind, natural.get(kind.name, pa.binary() if kind.name == "bytes" else pa.string()), None)
 
     def _skip_record(self, name: str) -> Read:
-        """By the name, so that a record may hold itself."""
+        """By the name, so that a record may hold itself; what its fields are is found later, so records in one another don't nest here."""
         if name not in self._skipped:
-            fields = self._skipped[name] = []
-            fields += [(f".{field}", self._skip(kind)) for field, kind in self._schema.records[name].fields]
+            self._skipped[name] = []
+            self._unread.append(name)
         fields = self._skipped[name]
 
         def read(cursor: _Cursor, path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from ingest.decode.avro.fit import MOST_TYPES
 from ingest.decode.avro.machine import avro_machine
 from ingest.decode.avro.onepass import AvroPass
+from ingest.decode.avro.program import program_of
 from ingest.decode.avro.resolve import resolved
 from ingest.decode.avro.schema import parse_schema
 from ingest.decode.avro.strict import StrictAvro
@@ -162,3 +163,35 @@ def test_what_unions_of_records_cost() -> None:
     deep = type("Deep", (pp.DataFrameModel,), {"__annotations__": {"zip": kind}, "zip": pp.Field(nullable=True)})
     with pytest.raises(SpecError, match=f"more than {MOST_TYPES} types"):
         read(record("Root", zip=level), b"", columns=Columns.of(deep))
+
+
+def test_many_fields_of_one_enum() -> None:
+    """Its symbols are kept once, not for each field: a page of both would be millions of them."""
+    symbols = [f"s{n}" for n in range(1_000)]
+    fields = {f"f{n}": "E" for n in range(1_000)}
+    writer = record("Old", id="long", name={"type": "enum", "name": "E", "symbols": symbols}, **fields)
+    assert read(writer, varint(1) + varint(7) * 1_001, varint(1) + varint(7) * 1_000 + varint(1_000)) == [
+        {**NONE, "id": 1, "name": "s7"}, "not_avro",
+    ]  # fmt: skip
+    made = resolved(parse_schema(json.dumps(writer), "a test"), COLUMNS)
+    assert len(program_of(made, COLUMNS).numbers) < 20 * 2_000
+
+
+def test_a_page_of_records_in_one_another() -> None:
+    """However many there are, the messages decide which are too deep."""
+    kinds = [record("r0", a="long"), *(record(f"r{n}", a=f"r{n - 1}") for n in range(1, 3_000))]
+    writer = record("Old", id="long", **{f"f{n}": {"type": "array", "items": kind} for n, kind in enumerate(kinds)})
+
+    def message(field: int) -> bytes:
+        return varint(1) + varint(0) * field + varint(1) + varint(5) + varint(0) * (len(kinds) - field)
+
+    row = {**NONE, "id": 1}
+    assert read(writer, message(0), message(90), message(2_000), message(2_999)) == [row, row, "too_deep", "too_deep"]
+
+
+def test_what_fields_without_bytes_cost() -> None:
+    """Nothing, however many each item has: a message is judged in no more steps than it has bytes."""
+    item = record("Item", a="boolean", **{f"n{n}": "null" for n in range(10_000)})
+    writer = record("Old", id="long", more={"type": "array", "items": item})
+    whole = varint(1) + items(*[b"\1"] * 200_000)
+    assert read(writer, whole, whole + b"\0") == [{**NONE, "id": 1}, "not_avro"]

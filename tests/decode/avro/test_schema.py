@@ -78,6 +78,32 @@ def test_logical_types(written: dict[str, Any], logical: Logical | None) -> None
     assert kind.logical == logical
 
 
+def test_the_digits_of_a_fixed() -> None:
+    """As many as fit into its bytes, however many these are said to be."""
+    for size in range(1, 200):
+        most = len(str((1 << 8 * size - 1) - 1)) - 1
+        decimal = {"type": "fixed", "size": size, "logicalType": "decimal"}
+        fits, not_ = types_of({**decimal, "name": "F", "precision": most}, {**decimal, "name": "G", "precision": most + 1})
+        assert (fits.logical, not_.logical) == (Logical("decimal", most, 0), None)
+    (giant,) = types_of({"type": "fixed", "name": "F", "size": (1 << 31) - 1, "logicalType": "decimal", "precision": 4})
+    assert giant.logical == Logical("decimal", 4, 0)
+
+
+@pytest.mark.parametrize("inner", [[], ["long"]])
+def test_many_records_in_one_another(inner: list[Any]) -> None:
+    """A page of records, each of which holds the one before, is read in no more steps than it has letters."""
+    types: list[Any] = [{"type": "record", "name": "r0", "fields": [{"name": "a", "type": kind} for kind in inner]}]
+    types += [{"type": "record", "name": f"r{n}", "fields": [{"name": "a", "type": f"r{n - 1}"}]} for n in range(1, 9_500)]
+    parsed = parse_schema(json.dumps(record(*types)), "here")
+    assert len(parsed.empty) == (0 if inner else len(parsed.records))
+
+
+def test_many_types_in_a_union() -> None:
+    """As above."""
+    (union,) = types_of([{"type": "fixed", "name": f"f{n}", "size": 1} for n in range(20_000)])
+    assert len(union.branches) == 20_000
+
+
 DEEP: Any = "int"
 for _ in range(MOST_NESTED):
     DEEP = {"type": "array", "items": DEEP}
