@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
@@ -26,8 +28,13 @@ MOST_REFERENCES = 200
 _NO_SUBJECT, _NO_SCHEMA = 40401, 40403
 """What a registry says with 404 if it has no such subject, or no such schema; else there is something else at the address."""
 _SAID_MAX = 200
+_NAME_MAX = 300
+_ID_MAX = (1 << 32) - 1
+"""Of an id: messages name it by four bytes."""
 _BETWEEN_SECONDS = 2.0
 """At most, between two tries."""
+_PATIENCE = 10
+"""All the questions that one schema, or subject, leads to take at most so many times as long as one of them may."""
 _KINDS = ("AVRO", "PROTOBUF", "JSON")
 _DO = "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed; run the window again."
 
@@ -58,6 +65,17 @@ class Registry:
         """See `ports.schemas.SchemaRegistry`."""
         return _Questions(self).schema(id_)
 
+    @property
+    def seconds(self) -> float:
+        """What all tries of one question take at most."""
+        return (self.timeout + _BETWEEN_SECONDS) * (self.retries + 1)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no error may say: also what a password is sent as, which servers like to repeat."""
+        sent = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        return [sent, *filter(None, (self.password, self.key_password))]
+
     def client(self) -> Any:
         """The process's client: a connection doesn't outlive a fork."""
         return _client(self, os.getpid())
@@ -84,7 +102,7 @@ def _client(registry: Registry, _process: int) -> Any:
         raise SpecError(what, "spec", "See that the files of ca, certificate and key can be read and belong together.") from None
     session = client._rest_client.session  # noqa: SLF001  # it offers no other way to bound an answer
     session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})  # kept open, a connection would be nobody's to close
-    session.event_hooks = {"response": [_bound]}
+    session.event_hooks = {"response": [partial(_bound, registry.seconds)]}
     return client
 
 
@@ -92,11 +110,11 @@ class _TooLargeError(Exception):
     """An answer that no schema needs."""
 
 
-def _bound(response: Any) -> None:
-    """Bound an answer's size, before anything of its body is read."""
+def _bound(seconds: float, response: Any) -> None:
+    """Bound an answer's size, before anything of its body is read, and its time, for its thread may be all that still waits for it."""
     from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415  # the one that the client uses
 
-    stream = response.stream
+    stream, until = response.stream, time.monotonic() + seconds
 
     class Bounded(httpx.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
@@ -105,6 +123,8 @@ def _bound(response: Any) -> None:
                 size += len(chunk)
                 if size > MOST_BYTES:
                     raise _TooLargeError
+                if time.monotonic() > until:
+                    raise _TimeUpError
                 yield chunk
 
         def close(self) -> None:
@@ -146,6 +166,8 @@ class _Questions:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._client = registry.client()
+        self._characters = 0
+        self._until = time.monotonic() + _PATIENCE * registry.seconds
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
         versions = self._asked(lambda: self._client.get_versions(subject), f"the versions of subject {subject}", _NO_SUBJECT)
@@ -168,21 +190,20 @@ class _Questions:
         found = self._asked(lambda: self._client.get_version(subject, version), what, 40402)
         if found is None:
             return None
-        if type(found.schema_id) is not int:
+        if type(found.schema_id) is not int or not 0 <= found.schema_id <= _ID_MAX:
             raise self._no_answer(what, "an answer without an id")
         return self._whole(str(found.schema_id), found.schema, what)
 
     def _whole(self, id_: str, schema: Any, what: str) -> WriterSchema:
         """A schema with all that it refers to."""
         kind = schema.schema_type or "AVRO"
-        if not isinstance(schema.schema_str, str) or kind not in _KINDS:
+        if kind not in _KINDS:
             raise self._no_answer(what, "an answer without a schema")
+        self._characters = 0
+        written = self._text(schema.schema_str, what, what)
         references: dict[tuple[str, int], tuple[str, str]] = {}
         self._refer(schema, what, references, 0)
-        made = WriterSchema(id_, kind, schema.schema_str, tuple(references.values()))
-        if made.size > MOST_CHARACTERS:
-            raise self._too_large(what)
-        return made
+        return WriterSchema(id_, kind, written, tuple(references.values()))
 
     def _refer(self, schema: Any, what: str, found: dict[tuple[str, int], tuple[str, str]], depth: int) -> None:
         """The schemas that one refers to, each behind its own; those in a circle never end, and are too many."""
@@ -194,21 +215,28 @@ class _Questions:
                 raise self._too_large(what)
             if key in found:
                 continue
-            of = f"version {key[1]} of subject {key[0]}, to which {what} refers"
+            of = f"version {_shown(key[1])} of subject {_shown(key[0])}, to which {what} refers"
             other = self._asked(lambda key=key: self._client.get_version(*key, deleted=True), of, None).schema
-            if not isinstance(other.schema_str, str):
-                raise self._no_answer(of, "an answer without a schema")
+            name, written = self._text(reference.name, of, what), self._text(other.schema_str, of, what)
             self._refer(other, what, found, depth + 1)
-            found[key] = reference.name, other.schema_str
+            found[key] = name, written
+
+    def _text(self, text: object, of: str, what: str) -> str:
+        """A text of a schema, where it is one and there is room for it: more than is taken isn't asked for."""
+        if not isinstance(text, str) or not _is_unicode(text):
+            raise self._no_answer(of, "an answer without a schema")
+        self._characters += len(text)
+        if self._characters > MOST_CHARACTERS:
+            raise self._too_large(what)
+        return text
 
     def _asked(self, ask: Any, what: str, missing: int | None) -> Any:
         """An answer; None where the registry says by this code that it has none."""
         from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415  # as above
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415  # as above
 
-        registry = self._registry
         try:
-            return _within((registry.timeout + _BETWEEN_SECONDS) * (registry.retries + 1), ask)
+            return _within(min(self._registry.seconds, self._until - time.monotonic()), ask)
         except SchemaRegistryError as error:
             if missing is not None and (error.http_status_code, error.error_code) == (404, missing):
                 return None
@@ -228,19 +256,34 @@ class _Questions:
         if status in {401, 403}:
             do = "Mend username and password, or the certificate, of the registry, and what they may see there."
             return SpecError(f"The schema registry {self._registry.url} doesn't let windrow see {what}: it answered {status}", "spec", do)
-        said = "".join(c for c in str(message) if c.isprintable())[:_SAID_MAX] if type(code) is int and code > 0 else ""
-        for secret in filter(None, (self._registry.password, self._registry.key_password)):
+        said = "".join(c for c in str(message) if c.isprintable()) if type(code) is int and code > 0 else ""
+        for secret in self._registry.secrets:
             said = said.replace(secret, "***")
         moved = " and points elsewhere, which windrow doesn't follow" if 300 <= status < 400 else ""
-        return self._no_answer(what, f"{status}{moved}" + (f": {said}" if said else ""))
+        return self._no_answer(what, f"{status}{moved}" + (f": {said[:_SAID_MAX]}" if said else ""))
 
     def _no_answer(self, what: str, why: str) -> UnreachableError:
         self._client.clear_caches()  # it keeps whatever it could read, however little of a schema that was
         return UnreachableError(f"The schema registry {self._registry.url} was asked for {what}: {why}", "decode", _DO)
 
     def _too_large(self, what: str) -> RefusedError:
+        self._client.clear_caches()  # as above
         return RefusedError(
             f"The schema registry {self._registry.url} gives for {what} what windrow doesn't take: more than {MOST_CHARACTERS:,} "
             f"characters, more than {MOST_REFERENCES} references, or references in a circle", "decode",
             "See who registered it. Nothing was committed.",
         )  # fmt: skip
+
+
+def _shown(name: object) -> str:
+    """What a stranger calls something, for people."""
+    return "".join(c for c in str(name) if c.isprintable())[:_NAME_MAX]
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written: JSON's escapes can make halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
