@@ -63,10 +63,14 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> 
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, content in ((_MAIN, text), *files):
+            refused = SpecError(f"{place} can't be compiled: it refers to a file called {name[:100]!a}", "spec", _DO)
             if not _NAME.fullmatch(name) or ".." in name.split("/") or (name == _MAIN and content is not text):
-                raise SpecError(f"{place} can't be compiled: it refers to a file called {name[:100]!r}", "spec", _DO)
-            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
-            (Path(folder) / name).write_text(content, encoding="utf-8")
+                raise refused
+            try:
+                (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(folder) / name).write_text(content, encoding="utf-8")
+            except (FileExistsError, NotADirectoryError, IsADirectoryError):  # it is another one's folder
+                raise refused from None
         try:
             return _by_protoc(Path(folder), _MAIN, place)
         except SpecError as error:

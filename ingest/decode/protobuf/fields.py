@@ -38,9 +38,12 @@ TYPES = {
     11: "message", 12: "bytes", 13: "uint32", 14: "enum", 15: "sfixed32", 16: "sfixed64", 17: "sint32", 18: "sint64",
 }  # fmt: skip
 """Protobuf's numbers of types."""
-_WRAPPERS = {
-    f"google.protobuf.{name}Value" for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+_TIMESTAMP = "google.protobuf.Timestamp"
+_WRAPPERS: dict[str, list[tuple[int, str, str]]] = {
+    f"google.protobuf.{kind.capitalize().replace('Ui', 'UI')}Value": [(1, "value", kind)]
+    for kind in ("double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes")
 }
+"""The fields of those types of Google's that stand for a value: number, name and type."""
 
 
 Absent = Literal["refused", "null"]
@@ -110,7 +113,7 @@ def _misfits_of_value(field: Any, column: pa.DataType, epoch: str | None, path: 
 def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
     kind = TYPES[field.type]
     if field.message_type is not None:
-        return bool(field.message_type.full_name == "google.protobuf.Timestamp" and column == TIMESTAMP and epoch is None)
+        return bool(is_timestamp(field.message_type) and column == TIMESTAMP and epoch is None)
     if kind in INTEGERS:
         return bool(pa.types.is_integer(column) or pa.types.is_floating(column) or (column == TIMESTAMP and epoch is not None))
     if kind == "enum":
@@ -129,7 +132,18 @@ def is_map(field: Any) -> bool:
 
 def is_wrapper(kind: Any) -> bool:
     """Whether a type is one of those that stand for a value that may not be there."""
-    return kind.full_name in _WRAPPERS
+    return kind.full_name in _WRAPPERS and _has(kind, _WRAPPERS[kind.full_name])
+
+
+def is_timestamp(kind: Any) -> bool:
+    """Whether a type is Google's instant."""
+    return kind.full_name == _TIMESTAMP and _has(kind, [(1, "seconds", "int64"), (2, "nanos", "int32")])
+
+
+def _has(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
+    """Whether a type has these fields alone, as Google's own have them: a stranger's may only be called so."""
+    plain = not kind.is_extendable and not any(field.is_repeated or field.has_presence for field in kind.fields)
+    return plain and sorted((field.number, field.name, TYPES[field.type]) for field in kind.fields) == fields
 
 
 def _words(field: Any) -> str:

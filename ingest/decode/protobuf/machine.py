@@ -9,6 +9,7 @@ from ingest.decode.protobuf.onepass import ProtobufPass
 from ingest.decode.protobuf.weight import SMALL, is_too_heavy
 from ingest.decode.shared.machine import Machine
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.errors import SpecError
 from ingest.schema.columns import Columns
 
 _MOST_NAMES = 80
@@ -24,7 +25,11 @@ class StrictProtobuf:
 
         self._kind = kind
         self._readers = readers(kind, columns, absent)
-        self._parse = message_factory.GetMessageClass(kind).FromString
+        try:
+            self._parse = message_factory.GetMessageClass(kind).FromString
+        except RecursionError:  # it makes the classes of all types that a type leads to, each from within the one before
+            what = f"The message type {kind.full_name} leads through too many others, one in another"
+            raise SpecError(what, "spec", "Take a type that leads through some hundreds at most; nothing was read.") from None
         self._error = DecodeError
 
     def decode(self, message: bytes) -> list[Any]:

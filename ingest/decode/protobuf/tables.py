@@ -92,6 +92,7 @@ def field_tables(kind: Any, columns: Columns) -> FieldTables:
     nodes = nodes_of(columns)
     writer = _TableWriter(nodes)
     root, kids = writer.type_of(kind, nodes[0]), writer.kids(0)
+    writer.fill()
     return FieldTables(
         np.array(writer.numbers, np.int64), root, kids, bytes(writer.symbols), nodes, 1 + max(node.inner for node in nodes),
         any(node.kind == MAP for node in nodes), writer.defaults,
@@ -124,7 +125,9 @@ class _TableWriter:
     def __init__(self, nodes: list[Node]) -> None:
         self._nodes = nodes
         self._places: dict[tuple[str, int], int] = {}
+        self._empty: list[tuple[int, Any, Node | None]] = []
         self._kids: dict[int, int] = {}
+        self._named: dict[str, int] = {}
         self.numbers: list[int] = []
         self.symbols = bytearray()
         self.defaults: list[tuple[int, int]] = []
@@ -140,11 +143,17 @@ class _TableWriter:
         """The table of a type, for the fields of a struct, of an entry of a map, or for nobody."""
         key = kind.full_name, NOBODY if node is None else node.number
         if key not in self._places:
-            place = self._places[key] = self._put([0] * TYPE)
+            self._places[key] = self._put([0] * TYPE)
+            self._empty.append((self._places[key], kind, node))
+        return self._places[key]
+
+    def fill(self) -> None:
+        """All tables that have a place: one behind the other, so that types in one another don't nest here, however many they are."""
+        while self._empty:
+            place, kind, node = self._empty.pop()
             self._fill(place, kind, self._opened(node))
             if node is not None and node.kind == MAP:
                 self.numbers[place + KEYED] = node.children[0].number
-        return self._places[key]
 
     @staticmethod
     def _opened(node: Node | None) -> _Type:
@@ -260,7 +269,10 @@ class _TableWriter:
         table = [NO_VALUE] * (numbers[-1] - numbers[0] + 1)
         for number in numbers:
             table[number - numbers[0]] = self._enum_value(kind, number, node)
-        yield from ((OP, TABLE), (LOW, numbers[0]), (HIGH, numbers[-1]), (FACTOR, self._put(table)))
+        place = self._put(table) if node is not None else self._named.get(kind.full_name)
+        if place is None:  # nobody's is the same for all fields of the enum
+            place = self._named[kind.full_name] = self._put(table)
+        yield from ((OP, TABLE), (LOW, numbers[0]), (HIGH, numbers[-1]), (FACTOR, place))
 
     def _enum_value(self, kind: Any, number: int, node: Node | None) -> int:
         """What a column has of an enum's number; `NO_VALUE` if it can't hold it, or it has no name there."""

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.decode.protobuf.descriptors import comments_at, compiled_text, message_type, name_at
-from ingest.decode.protobuf.fields import TYPES, is_map, is_wrapper
+from ingest.decode.protobuf.fields import TYPES, is_map, is_timestamp, is_wrapper
 from ingest.model.writer_schema import WriterSchema
 from ingest.operate.infer.offer import Guess, Offer, Room, list_of, map_of, struct_of
 from ingest.schema.dtypes import TIMESTAMP
@@ -77,7 +77,7 @@ class _ProtobufTypes:
         inner = field.message_type
         if inner is None:
             return _named(field) if TYPES[field.type] == "enum" else _PLAIN[TYPES[field.type]]
-        if inner.full_name == "google.protobuf.Timestamp":
+        if is_timestamp(inner):
             return Guess(TIMESTAMP)
         if is_wrapper(inner):
             return self._one(inner.fields_by_name["value"], around)

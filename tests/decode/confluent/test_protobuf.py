@@ -34,6 +34,14 @@ message Order {
 NAME = 'syntax = "proto3"; package parts; import "google/protobuf/timestamp.proto"; message Name { google.protobuf.Timestamp at = 1; }'
 OLD = 'syntax = "proto2"; message Old { required int32 id = 1; }'
 NEWER = 'syntax = "proto3"; message Flat { int32 id = 7; string name = 8; bytes more = 9; }'
+
+
+def chain(count: int) -> str:
+    """Messages in one another."""
+    inner = "".join(f"message R{n} {{ R{n + 1} x = 1; }} " for n in range(count))
+    return f'syntax = "proto3"; message Flat {{ int32 id = 7; string name = 8; R0 x = 9; }} {inner} message R{count} {{}}'
+
+
 SCHEMAS = (
     WriterSchema("1", "PROTOBUF", SCHEMA, (("parts/name.proto", NAME),)), WriterSchema("2", "PROTOBUF", NEWER),
     WriterSchema("3", "PROTOBUF", OLD),
@@ -42,6 +50,8 @@ SCHEMAS = (
     WriterSchema("8", "PROTOBUF", NEWER, (("/tmp/evil.proto", NEWER),)),
     WriterSchema("9", "PROTOBUF", NEWER, (("windrow-schema.proto", OLD),)),
     WriterSchema("10", "PROTOBUF", NEWER, (("a/../../../evil.proto", NEWER),)),
+    WriterSchema("11", "PROTOBUF", NEWER, (("a", NEWER), ("a/b", NEWER))),
+    WriterSchema("12", "PROTOBUF", chain(300)), WriterSchema("13", "PROTOBUF", chain(10_000)),
 )  # fmt: skip
 DECODER = ConfluentDecoder("models.py:Flat", AVRO, ProtobufPayloads(), Subjects(), unknown_id="dead", registry=FixedRegistry(SCHEMAS))
 FLAT = number(7, 5) + text(8, "a")
@@ -84,6 +94,8 @@ class TestProtobuf(DecoderContract):
     (framed(7, b""), "file called '../../evil.proto'"),
     (framed(8, b""), "file called '/tmp/evil.proto'"), (framed(9, b""), "file called 'windrow-schema.proto'"),
     (framed(10, b""), "file called 'a/../../../evil.proto'"),
+    (framed(11, b""), "file called 'a/b'"),
+    (framed(13, b""), "message type Flat leads through too many others"),
     (framed(1, b"", b"\x04\x02\x02"), "name: message parts.Name can't become string"),
 ])  # fmt: skip
 def test_a_schema_that_will_not_do(message: bytes, said: str) -> None:
@@ -93,6 +105,12 @@ def test_a_schema_that_will_not_do(message: bytes, said: str) -> None:
     assert said in found.dead_detail[0].as_py()
     assert found.dead_detail[0].as_py().startswith(f"Schema id {message[4]}: ")
     assert not Path("/tmp/evil.proto").exists()
+
+
+def test_types_in_one_another() -> None:
+    """Hundreds of them are no trouble: how deep a message goes is its own."""
+    found = DECODER.open()(valued([framed(12, FLAT), framed(12, FLAT + text(9, text(1, b"\x0a\x00")))]))
+    assert found.rows.to_pylist() == [{"id": 5, "name": "a"}] * 2
 
 
 def test_columns_that_the_type_does_not_have() -> None:

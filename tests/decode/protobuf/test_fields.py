@@ -11,8 +11,9 @@ import pytest
 
 from ingest.decode.protobuf import descriptors
 from ingest.decode.protobuf.decoder import ProtobufDecoder
-from ingest.decode.protobuf.descriptors import descriptor_set, message_type
+from ingest.decode.protobuf.descriptors import compiled_text, descriptor_set, message_type
 from ingest.decode.protobuf.fields import readers
+from ingest.decode.protobuf.tables import field_tables
 from ingest.errors import SpecError
 from ingest.schema.columns import Column, Columns
 from ingest.schema.dtypes import TIMESTAMP
@@ -122,3 +123,46 @@ def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
     before = descriptor_set(tmp_path / "flat.proto")
     (tmp_path / "inner.proto").write_text('syntax = "proto3"; package shop; message Id { string id = 1; }')
     assert descriptor_set(tmp_path / "flat.proto") != before
+
+
+@pytest.mark.parametrize("fields", [
+    "int64 nanos = 1; int32 seconds = 2;", "string seconds = 1; int32 nanos = 2;", "int64 seconds = 1; int32 nanos = 2; Order more = 3;",
+    "", "repeated int64 seconds = 1; int32 nanos = 2;", "optional int64 seconds = 1; int32 nanos = 2;",
+])  # fmt: skip
+def test_a_type_that_is_only_called_an_instant(fields: str) -> None:
+    """Anybody can write a type by the name of Google's; what its fields mean nobody knows."""
+    kind = called("Timestamp", fields)
+    with pytest.raises(SpecError, match=r"it: message google.protobuf.Timestamp can't become timestamp"):
+        readers(kind, one("it", TIMESTAMP))
+
+
+@pytest.mark.parametrize("fields", ["", "int64 value = 2;", "string value = 1;", "repeated int64 value = 1;", "optional int64 value = 1;"])
+def test_a_type_that_is_only_called_a_wrapper(fields: str) -> None:
+    """As above."""
+    with pytest.raises(SpecError, match=r"it: message google.protobuf.Int64Value can't become int64"):
+        readers(called("Int64Value", fields), one("it", pa.int64()))
+
+
+@pytest.mark.parametrize(("name", "fields", "kind"), [
+    ("Timestamp", "int64 seconds = 1; int32 nanos = 2;", TIMESTAMP), ("UInt32Value", "uint32 value = 1;", pa.int64()),
+    ("BytesValue", "bytes value = 1;", pa.binary()),
+])  # fmt: skip
+def test_a_type_like_googles_is_googles(name: str, fields: str, kind: pa.DataType) -> None:
+    """Registries keep copies of their files."""
+    assert len(readers(called(name, fields), one("it", kind))) == 1
+
+
+def called(name: str, fields: str) -> Any:
+    """A message with a field of a type by the name of one of Google's."""
+    text = f'syntax = "proto3"; package google.protobuf; message {name} {{ {fields} }} message Order {{ {name} it = 1; }}'
+    return message_type(compiled_text(text, (), "a test"), "google.protobuf.Order", "a test")
+
+
+def test_many_fields_of_one_enum() -> None:
+    """Its table is kept once where no column is for them: a page of fields would be millions of numbers."""
+    values = " ".join(f"S{n} = {n};" for n in range(4_000))
+    types = [f"message Q{n} {{ {' '.join(f'required E f{m} = {m};' for m in range(1, 60))} }}" for n in range(20)]
+    fields = " ".join(f"optional Q{n} q{n} = {n + 2};" for n in range(20))
+    text = f'syntax = "proto2"; enum E {{ {values} }} {" ".join(types)} message M {{ optional int64 id = 1; {fields} }}'
+    kind = message_type(compiled_text(text, (), "a test"), "M", "a test")
+    assert len(field_tables(kind, one("id", pa.int64())).numbers) < 50_000
