@@ -17,8 +17,11 @@ from ingest.decode.cdc.inner import nested
 from ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
 from ingest.schema.columns import Column, Columns, field_of
 
-FREE, SHARE = 1 << 20, 32
-"""How many bytes may stand beside the rows of any message of several, and how many more for each byte of its value."""
+FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
+"""How many bytes may stand beside the rows of any message but its first one, how many more for each of its bytes, and how many at most.
+
+A batch is 16 MB and a message: of messages that are made for it, of some 900 bytes, that is 1.7 GB. An array of texts holds 2 GB.
+"""
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,11 @@ class RowImage:
         """Without the messages that would take much more memory than they have bytes: what stands beside rows is there once for each."""
         rows, index = pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False), found.row_index.to_numpy()
         whole, beside = _sizes(messages.column("value"))[index], _sizes_beside(messages)[index]
+        room = np.minimum(FREE + SHARE * (whole + beside), MOST)
         for _, path in self.beside:
             values = picked(found.rows, path)
             beside = beside + (whole if pa.types.is_nested(values.type) else _sizes(values))
-        large = np.flatnonzero(rows * beside > FREE + SHARE * whole)
+        large = np.flatnonzero((rows - 1) * beside > room)
         return found.refused(VALUE, [Refusal(large, "too_large", "Expected fewer rows beside so long a key, headers or envelope")])
 
     def _values(self, own: pa.StructArray, of_envelope: Sequence[pa.Array]) -> tuple[list[pa.Array], list[Refusal]]:

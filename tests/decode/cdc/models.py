@@ -77,3 +77,10 @@ class Dated(pa.DataFrameModel):
     """What has a day for its key."""
 
     day: pl.Date
+
+
+class Loose(pa.DataFrameModel):
+    """What needn't be there, and a text beside it."""
+
+    id: pl.Int64 = pa.Field(nullable=True)
+    name: pl.String = pa.Field(nullable=True)

@@ -168,3 +168,13 @@ def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, hea
     found = decoder.open()(valued(values, keys, [[("h", header)], [("h", header)], []]))
     assert dead(found) == [(0, "value", "too_large")]
     assert found.row_index.to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("rows", [20, 70, 100, 130, 200, 600, 2_000, 20_000])
+def test_a_batch_of_messages_made_for_it_is_bounded(rows: int) -> None:
+    """However large each is: a batch of 16 MB must not become more than an array of texts can hold."""
+    decoder = made("canal-json", "Loose", envelope={"name": "sql"})
+    value = b'{"type":"INSERT","data":[%s],"sql":"%s"}' % (b",".join([b"{}"] * rows), b"x" * 3 * rows)
+    found = decoder.open()(valued([value] * 3 + [of_many(1)]))
+    assert found.rows.nbytes < 120 * 3 * len(value)
+    assert found.row_index.to_pylist()[-1] == 3
