@@ -23,7 +23,7 @@ from ingest.decode.avro.schema import (
     parse_schema,
 )
 from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.offer import Guess, Offer, Room, list_of, map_of, struct_of
+from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
 from ingest.schema.dtypes import TIMESTAMP
 
 MOST_DIGITS = 38
@@ -103,7 +103,8 @@ class _AvroTypes:
         guesses = [self.of(branch, around) for branch in branches]
         if len(guesses) == 1:
             return guesses[0]
-        fitting = [one.type for one in guesses if one.type is not None and self._takes_all(one.type, branches)]
+        types = dict.fromkeys(one.type for one in guesses if one.type is not None)
+        fitting = [kind for kind in types if self._takes_all(kind, branches)]
         return Guess(max(fitting, key=_width)) if fitting else Guess(None, "no type takes all types of the union")
 
     def _takes_all(self, column: pa.DataType, branches: Sequence[AvroType]) -> bool:
@@ -117,7 +118,7 @@ def _width(kind: pa.DataType) -> int:
 
 def _scalar(kind: AvroType) -> Guess:
     if isinstance(kind, EnumType):
-        return Guess(pa.string(), f"one of {', '.join(kind.symbols)}")
+        return Guess(pa.string(), f"one of {', '.join(kind.symbols[:LONGEST])}")
     if not isinstance(kind, PrimitiveType | FixedType):
         return Guess(None, "it is always null")
     if kind.logical is not None and kind.logical.name == "decimal":

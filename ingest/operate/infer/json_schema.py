@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ingest.errors import SpecError
 from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.offer import Guess, Offer, Room, list_of, map_of, struct_of
+from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
 from ingest.schema.dtypes import TIMESTAMP
 
 _PLAIN = {"integer": Guess(pa.int64()), "number": Guess(pa.float64()), "boolean": Guess(pa.bool_())}
@@ -40,9 +40,9 @@ def json_offers(written: WriterSchema) -> list[Offer]:
     ]  # fmt: skip
 
 
-def _texts(value: Any) -> dict[str, None]:
-    """Those in a list, each once and in order; none, where it is no list."""
-    return {text: None for text in value if isinstance(text, str)} if isinstance(value, list) else {}
+def _texts(value: Any, most: int | None = None) -> dict[str, None]:
+    """Those in a list, or among so many at its beginning, each once and in order; none, where it is no list."""
+    return {text: None for text in value[:most] if isinstance(text, str)} if isinstance(value, list) else {}
 
 
 def _doc(part: Any) -> str:
@@ -112,7 +112,7 @@ class _Schema:
         if kind == "array":
             return list_of(self.type_of(part.get("items"), around, base))
         if kind == "string":
-            words = _texts(part.get("enum"))
+            words = _texts(part.get("enum"), LONGEST)
             plain = Guess(pa.string(), f"one of {', '.join(f'{word!a}' for word in words)}" if words else "")
             return _FORMATS.get(str(part.get("format")), plain)
         return _PLAIN.get(kind) or Guess(None, f"{kind!a} is no type")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ingest.decode.protobuf.descriptors import comments_at, compiled_text, message_type, name_at
 from ingest.decode.protobuf.fields import TYPES, is_map, is_timestamp, is_wrapper
 from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.offer import Guess, Offer, Room, list_of, map_of, struct_of
+from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
 from ingest.schema.dtypes import TIMESTAMP
 
 _BEYOND = "unsigned, of 64 bits: a message with 2**63 and more is refused"
@@ -96,4 +96,4 @@ class _ProtobufTypes:
 
 
 def _named(field: Any) -> Guess:
-    return Guess(pa.string(), f"one of {', '.join(value.name for value in field.enum_type.values)}")
+    return Guess(pa.string(), f"one of {', '.join(value.name for value in list(field.enum_type.values)[:LONGEST])}")

@@ -117,6 +117,20 @@ def test_a_page_of_text_is_no_million_types() -> None:
     assert offer.guess.type is None or "more than 5,000 types" in offer.guess.note
 
 
+def test_a_page_of_types_in_a_union() -> None:
+    """What all of them can become is looked for once for each type that columns can have."""
+    kinds = [{"type": "record", "name": f"r{n}", "fields": [{"name": "x", "type": "long"}]} for n in range(4_900)]
+    (offer,) = avro_offers(written({"type": "record", "name": "R", "fields": [{"name": "u", "type": kinds}]}), "value")
+    assert str(offer.guess.type) == "struct<x: int64>"
+
+
+def test_a_page_of_fields_of_one_enum() -> None:
+    """Of its symbols each field has those alone that a comment can hold."""
+    enum = {"type": "enum", "name": "E", "symbols": [f"s{n}" for n in range(20_000)]}
+    offers = avro_offers(written(record(e=enum, **{f"f{n}": "E" for n in range(4_000)})), "value")
+    assert sum(len(offer.guess.note) for offer in offers) < 4_001 * 3_000
+
+
 @pytest.mark.parametrize("part", range(25))
 def test_any_column_can_come_from_its_schema(part: int, tmp_path: Path, dice: random.Random) -> None:
     """Whatever the schema: the file that is written loads, and what judges columns before messages are read has nothing against it."""
