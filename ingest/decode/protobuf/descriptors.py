@@ -116,9 +116,7 @@ def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
     Raises:
         SpecError: there is none.
     """
-    from google.protobuf import descriptor_pb2  # noqa: PLC0415  # an extra, loaded where it is asked for
-
-    file = descriptor_pb2.FileDescriptorSet.FromString(octets).file[-1]
+    file = _last_file(octets)
     names, messages = [file.package] if file.package else [], file.message_type
     for step in path:
         if step >= len(messages):
@@ -130,9 +128,7 @@ def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
 
 def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
     """What the last file of a descriptor set that was compiled here says before, or behind, the fields of a message, by their names."""
-    from google.protobuf import descriptor_pb2  # noqa: PLC0415  # as above
-
-    file = descriptor_pb2.FileDescriptorSet.FromString(octets).file[-1]
+    file = _last_file(octets)
     said = {tuple(one.path): one.leading_comments or one.trailing_comments for one in file.source_code_info.location}
     messages = file.message_type
     place: tuple[int, ...] = ()
@@ -149,16 +145,35 @@ def message_type(octets: bytes, name: str, place: str) -> Any:
         SpecError: the bytes are no descriptor set, it isn't whole, or has no such type.
     """
     try:
-        from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: PLC0415  # an extra, loaded where it is asked for
-        from google.protobuf.message import DecodeError  # noqa: PLC0415  # as above
+        from google.protobuf.message import DecodeError  # noqa: PLC0415  # an extra, loaded where it is asked for
     except ModuleNotFoundError as missing:
         raise SpecError("Protobuf's own library isn't installed", "spec", _INSTALL) from missing
-    pool = descriptor_pool.DescriptorPool()
     try:
-        for file in descriptor_pb2.FileDescriptorSet.FromString(octets).file:
-            pool.Add(file)
-        return pool.FindMessageTypeByName(name)
+        return _pool(octets).FindMessageTypeByName(name)
     except KeyError:
         raise SpecError(f"There is no message type {name} in {place}", "spec", "Name it with its package: shop.Order.") from None
     except (DecodeError, TypeError) as error:
         raise SpecError(f"{place} can't be used: {type(error).__name__}: {error}", "spec", _DO) from None
+
+
+def forget_types() -> None:
+    """Read all types anew: of some of them the library's classes are half made."""
+    _pool.cache_clear()
+
+
+@lru_cache(maxsize=8)
+def _last_file(octets: bytes) -> Any:
+    from google.protobuf import descriptor_pb2  # noqa: PLC0415  # as above
+
+    return descriptor_pb2.FileDescriptorSet.FromString(octets).file[-1]
+
+
+@lru_cache(maxsize=8)
+def _pool(octets: bytes) -> Any:
+    """All types of a descriptor set. Of a large one that takes a while, and messages may name any number of its types."""
+    from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: PLC0415  # as above
+
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(octets).file:
+        pool.Add(file)
+    return pool

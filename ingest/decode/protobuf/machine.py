@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ingest.decode.protobuf.descriptors import forget_types
 from ingest.decode.protobuf.fields import Absent, readers
 from ingest.decode.protobuf.onepass import ProtobufPass
 from ingest.decode.protobuf.weight import SMALL, is_too_heavy
@@ -28,6 +29,7 @@ class StrictProtobuf:
         try:
             self._parse = message_factory.GetMessageClass(kind).FromString
         except RecursionError:  # it makes the classes of all types that a type leads to, each from within the one before
+            forget_types()
             what = f"The message type {kind.full_name} leads through too many others, one in another"
             raise SpecError(what, "spec", "Take a type that leads through some hundreds at most; nothing was read.") from None
         self._error = DecodeError

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from google.protobuf import descriptor_pool
 
 from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+from ingest.decode.confluent.frame import Frame
 from ingest.decode.confluent.payloads import ProtobufPayloads
 from ingest.decode.protobuf import descriptors
 from ingest.errors import SpecError, UnreachableError
@@ -16,7 +18,7 @@ from ingest.model.writer_schema import WriterSchema
 from tests.contracts.decoder_contract import DecoderContract
 from tests.contracts.values import dead, valued
 from tests.decode.confluent.registries import FixedRegistry
-from tests.decode.protobuf.wire import number, text
+from tests.decode.protobuf.wire import number, text, varint
 
 AVRO = Path(__file__).parents[1] / "avro"
 SCHEMA = """\
@@ -148,6 +150,28 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
         decoder = ConfluentDecoder(f"models.py:{model}", AVRO, ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS[1:2]))
         decoder.open()(valued([framed(2, FLAT)]))
     assert len(calls) == 1
+
+
+def test_many_types_of_one_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schema is read once, however many of its types messages name, and whether these will do."""
+    calls: list[object] = []
+    real = descriptor_pool.DescriptorPool
+    monkeypatch.setattr(descriptor_pool, "DescriptorPool", lambda: calls.append(1) or real())
+    texts = "".join(f"message M{n} {{ string id = 1; }} " for n in range(60))
+    registry = FixedRegistry((WriterSchema("1", "PROTOBUF", f'syntax = "proto3"; {texts}'),))
+    decoder = ConfluentDecoder("models.py:Flat", AVRO, ProtobufPayloads(), Subjects(), registry=registry)
+    messages = [framed(1, b"", b"\x02" + varint(2 * n)) for n in range(120)]
+    assert dead(decoder.open()(valued(messages))) == [(n, "schema", "incompatible_schema") for n in range(120)]
+    assert len(calls) == 1
+
+
+def test_a_schema_that_nests_too_deep_never_does() -> None:
+    """Whoever asks, and however often."""
+    for model in ("Flat", "Loose", "Flat"):
+        decoder = ConfluentDecoder(f"models.py:{model}", AVRO, ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS))
+        assert dead(decoder.open()(valued([framed(13, FLAT), framed(2, FLAT)]))) == [(0, "schema", "incompatible_schema")]
+    with pytest.raises(SpecError, match="leads through too many"):
+        ProtobufPayloads().machine(SCHEMAS[-1], Frame("13", 6, (0,)), decoder.columns)
 
 
 def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
