@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -246,9 +247,7 @@ class _Questions:
         except _TimeUpError:
             raise self._no_answer(what, "no answer in all the time that its tries have") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            cause = error.__cause__ or error.__context__
-            why = type(error).__name__ if cause is None else f"{type(error).__name__}, {type(cause).__name__}"
-            raise self._no_answer(what, f"no answer ({why})") from None
+            raise self._no_answer(what, f"no answer ({_why(error)})") from None
         except Exception as error:  # noqa: BLE001  # whatever it stumbled over in what came: its text may quote that
             raise self._no_answer(what, f"an answer that is none ({type(error).__name__})") from None
 
@@ -273,6 +272,16 @@ class _Questions:
             f"characters, more than {MOST_REFERENCES} references, or references in a circle", "decode",
             "See who registered it. Nothing was committed.",
         )  # fmt: skip
+
+
+def _why(error: BaseException) -> str:
+    """What lies under an error, by its type; of a certificate that isn't trusted also what the library says, in words of its own."""
+    root = error
+    while (cause := root.__cause__ or root.__context__) is not None:
+        root = cause
+    if isinstance(root, ssl.SSLCertVerificationError):
+        return f"its certificate isn't trusted: {_shown(root.verify_message)}"
+    return ", ".join(dict.fromkeys((type(error).__name__, type(root).__name__)))
 
 
 def _shown(name: object) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from ingest.registry.embedded import Fault, RegistryServer
 from tests.contracts.registry_contract import SchemaRegistryContract, named, refers_to
 
 SECRET = "hunter2"
+TLS = Path(__file__).parents[1] / "kafka" / "tls"
 
 
 @pytest.fixture
@@ -193,6 +196,17 @@ def test_files_that_make_no_tls(registry: Registry, settings: dict[str, Any]) ->
     """They are the spec's to mend."""
     with pytest.raises(SpecError, match="settings of the schema registry"):
         replace(registry, **settings).schema("1")
+
+
+def test_a_certificate_that_is_not_trusted(registry: Registry) -> None:
+    """Nothing is sent to whoever has it, and the error says what is wrong."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
+    with RegistryServer() as server:
+        server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+        with pytest.raises(UnreachableError, match="no answer \\(its certificate isn't trusted: .*certificate"):
+            replace(registry, url=server.url.replace("http:", "https:"), retries=0).schema("1")
+        assert server.asked == []
 
 
 def test_every_error_is_one_of_windrows(server: RegistryServer, registry: Registry) -> None:
