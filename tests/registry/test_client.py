@@ -204,7 +204,7 @@ def test_a_certificate_that_is_not_trusted(registry: Registry) -> None:
     context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
     with RegistryServer() as server:
         server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
-        with pytest.raises(UnreachableError, match="no answer \\(its certificate isn't trusted: .*certificate"):
+        with pytest.raises(UnreachableError, match=r"no answer \(its certificate isn't trusted: .*certificate"):
             replace(registry, url=server.url.replace("http:", "https:"), retries=0).schema("1")
         assert server.asked == []
 
