@@ -74,6 +74,8 @@ UNTOLD: dict[str, tuple[list[Any], Told, str, str]] = {
     "rows of several tables": ([MAXWELL, {**MAXWELL, "table": "u"}], Told(), "2 tables: 'd.t' (1), 'd.u' (1)", "--table DATABASE.TABLE"),
     "another table": ([MAXWELL], Told(table="d.x"), "no rows of 'd.x'", "--table DATABASE.TABLE"),
     "events without a row": ([{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(), "hold no row", "--sample"),
+    "nothing but a truncation": ([{**DEBEZIUM, "op": "t", "after": None}], Told(), "Debezium events hold no row", "windrow init"),
+    "changes of rows that are not there": ([{**CANAL, "data": None}, {**CANAL, "data": []}], Told(), "hold no row", "--sample"),
     "csv without names": ([b"1,2"], Told("csv"), "stand in no message", "--columns id,name"),
     "csv with too few names": ([b"1,2", b"3,4"], Told("csv", ("a", "b", "c")), "into 3 fields", "--columns"),
     "csv by two delimiters": ([b"1,2;3"], Told("csv", ("a", "b")), "2 fields by ',' and ';'", "by hand"),
