@@ -129,6 +129,22 @@ def test_a_few_messages_of_unknown_schemas() -> None:
     assert settings(proposed(framed(3, b"\x02"), registry=registry)) == {"format": "avro-confluent"}
 
 
+def test_a_few_keys_of_unknown_schemas() -> None:
+    """The same holds of keys: what is written fits all messages but these, whose keys are dead letters."""
+    key = '{"type": "record", "name": "K", "fields": [{"name": "shop", "type": "string"}]}'
+
+    class BySubject(FixedRegistry):
+        def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+            return [schema for schema in self.schemas if (schema.text == key) == subject.endswith("-key")][:most]
+
+    registry = BySubject((WriterSchema("3", "AVRO", AVRO), WriterSchema("4", "AVRO", key)))
+    known, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
+    found = propose("t", messages([known, known, unknown]), Told(), registry)
+    assert settings(found)["key"] == {"format": "avro-confluent", "fields": ["shop"], "unknown_id": "dead"}
+    assert "unknown_id" not in settings(found)
+    assert settings(propose("t", messages([known]), Told(), registry))["key"] == {"format": "avro-confluent", "fields": ["shop"]}
+
+
 def test_a_json_schema_is_held_against_what_was_sampled() -> None:
     """A format is a remark: an instant without its offset is a text, whatever the schema calls it."""
     stated = {"type": "object", "properties": {name: {"type": "string", "format": "date-time"} for name in ("at", "local", "later")}}
