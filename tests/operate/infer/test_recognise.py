@@ -11,7 +11,7 @@ import pytest
 
 from ingest.errors import SpecError
 from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.proposal import Proposal
+from ingest.operate.infer.proposal import KEEP_KEY, Proposal
 from ingest.operate.infer.recognise import propose
 from ingest.operate.infer.told import SampledFormat, Told
 from ingest.schema.messages import MESSAGES
@@ -177,6 +177,13 @@ def test_keys(name: str) -> None:
     found = propose("t", messages(pairs), Told(), None)
     assert (settings(found).get("key", {}), [offer.name for offer in found.offers]) == (key, columns)
     assert ("fields_include" in settings(found)) == bool(key)
+
+
+@pytest.mark.parametrize("told", [Told("csv", ("a", "b")), Told("string"), Told("raw")], ids=lambda told: told.format)
+def test_keys_that_are_left_out_are_told(told: Told) -> None:
+    """Of whatever format the values are, nobody loses the keys without a word; where there are none, there is nothing to say."""
+    assert propose("t", messages([(b"k", b"1,2")]), told, None).hints == (KEEP_KEY,)
+    assert propose("t", messages([(None, b"1,2"), (b"", b"1,2")]), told, None).hints == ()
 
 
 PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
