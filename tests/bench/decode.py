@@ -2,7 +2,8 @@
 
 python -m tests.bench.decode
 
-Each kind is one batch of 32,768 messages, decoded again and again by one thread; the best of the runs counts, in CPU seconds.
+Each kind is one batch of 32,768 messages, decoded again and again by one thread; the best of the runs counts, in CPU seconds. The second
+table has twenty values of one type: as so many columns, in a list, and in structs of four. Bytes of names count, and cost little.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pandera.polars as pp
@@ -122,18 +123,55 @@ def machines() -> Iterator[tuple[str, Machine, list[bytes]]]:
     yield "orders as CSV, 1% with quotes", orders, [line.replace(b"EUR", b'"EUR"') if i % 33 == 0 else line for i, line in enumerate(lines)]
 
 
+VALUES = 20
+"""Of a message of the second table."""
+
+MAKERS: Mapping[str, tuple[Any, Callable[[random.Random], Any]]] = {
+    "doubles": (pl.Float64, lambda r: round(r.random() * 100, 2)), "integers": (pl.Int64, lambda r: r.randrange(100_000)),
+    "strings": (pl.String, _word), "booleans": (pl.Boolean, lambda r: r.random() < 0.5),
+}  # fmt: skip
+
+
+def shapes(dtype: Any, make: Callable[[random.Random], Any]) -> Iterator[tuple[Machine, list[bytes]]]:
+    """Values of a type as columns, in a list, and in structs: what decodes each, and messages."""
+    r = random.Random(1)
+    fields = {f"field_{i}": dtype for i in range(VALUES // 5)}
+    columns = {f"column_{i:02}": dtype for i in range(VALUES)}
+    for model_columns in (columns, {"values": pl.List(dtype)}, {f"struct_{i}": pl.Struct(fields) for i in range(5)}):
+        model = type("Model", (pp.DataFrameModel,), {"__annotations__": model_columns, "__module__": __name__})
+        made = []
+        for _ in range(2_000):
+            values = iter([make(r) for _ in range(VALUES)])
+            whole: dict[type, Callable[[], Any]] = {
+                pl.List: lambda values=values: list(values), pl.Struct: lambda values=values: {f: next(values) for f in fields},
+            }  # fmt: skip
+            row = {name: whole.get(type(kind), lambda values=values: next(values))() for name, kind in model_columns.items()}
+            made.append(json.dumps(row, separators=(",", ":")).encode())
+        yield json_machine(Columns.of(model), "ignore"), made
+
+
+def measured(machine: Machine, made: list[bytes]) -> tuple[float, float]:
+    """Mean bytes of a message, and seconds that a batch takes at best. The messages are repeated until there are enough."""
+    messages = pa.array((made * (MESSAGES // len(made) + 1))[:MESSAGES], pa.binary())
+    best = float("inf")
+    for _ in range(RUNS):
+        began = time.process_time()
+        decoded = machine.decode(messages, "dead")
+        best = min(best, time.process_time() - began)
+    assert decoded.rows.num_rows == MESSAGES
+    return sum(map(len, messages.to_pylist())) / MESSAGES, best
+
+
 def main() -> None:
     """One line a kind."""
     print(f"{'':30}{'bytes':>7}{'M messages/s':>14}{'ns/byte':>9}")
     for name, machine, made in machines():
-        messages = pa.array((made * (MESSAGES // len(made) + 1))[:MESSAGES], pa.binary())
-        size, best = sum(map(len, messages.to_pylist())), float("inf")
-        for _ in range(RUNS):
-            began = time.process_time()
-            decoded = machine.decode(messages, "dead")
-            best = min(best, time.process_time() - began)
-        assert decoded.rows.num_rows == MESSAGES
-        print(f"{name:30}{size / MESSAGES:7.0f}{MESSAGES / best / 1e6:14.2f}{best / size * 1e9:9.2f}")
+        size, best = measured(machine, made)
+        print(f"{name:30}{size:7.0f}{MESSAGES / best / 1e6:14.2f}{best / MESSAGES / size * 1e9:9.2f}")
+    print(f"\n{'ns/value, ns/byte':20}{'columns':>14}{'a list':>14}{'structs':>14}")
+    for name, (dtype, make) in MAKERS.items():
+        costs = [(size, best / MESSAGES * 1e9) for size, best in (measured(*shape) for shape in shapes(dtype, make))]
+        print(f"{name:20}" + "".join(f"{cost / VALUES:9.1f}{cost / size:5.1f}" for size, cost in costs))
 
 
 if __name__ == "__main__":

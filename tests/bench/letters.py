@@ -54,9 +54,8 @@ def main() -> None:
     for name, words in (("whole", "whole"), ("broken", f"one of {EVERY} broken")):
         rate = Spread.of([run.rows / run.seconds / 1e3 for run in runs[name]])
         cpu = Spread.of([run.cpu_seconds / run.rows * 1e6 for run in runs[name]])
-        print(
-            f"{words:22} {rate.median:7,.0f} thousand messages/s ({rate.least:,.0f} to {rate.most:,.0f}), {cpu.median:.2f} CPU s per million"
-        )
+        rates = f"{rate.median:7,.0f} thousand messages/s ({rate.least:,.0f} to {rate.most:,.0f})"
+        print(f"{words:22} {rates}, {cpu.median:.2f} CPU s per million")
     more = Spread.of([(b.seconds / a.seconds - 1) * 100 for a, b in zip(runs["whole"], runs["broken"], strict=True)])
     print(f"broken ones cost {more.median:.0f}% more time ({more.least:.0f} to {more.most:.0f})")
 

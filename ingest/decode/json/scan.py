@@ -103,6 +103,10 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
             if frame == _LAST_FRAME or not opened(c, child, state[frame + ITEM], frame + FRAME, tables, state, tape):
                 return False
             at, frame = at + 1, frame + FRAME
+            if c == _OPEN_ARRAY and child != UNKNOWN:
+                item = tables[child * WIDTH + FIRST]
+                if tables[item * WIDTH + KIND] < STRUCT:
+                    at, empty = items(data, at, end, item, ITEMS + tables[child * WIDTH + INNER], tables, state, tape)
         elif child == UNKNOWN:
             at = skipped(data, at, end)
         else:
@@ -129,6 +133,25 @@ def opened(bracket, node, index, frame, tables, state, tape):
     state[frame + ITEM] = index
     state[frame + FIELD] = node * WIDTH + START
     return True
+
+
+@inlined
+def items(data, at, end, node, space, tables, state, tape):
+    """Behind a list's items, which are neither objects nor arrays, or -1; and whether there are none."""
+    at = blank(data, at, end)
+    if at < end and byte(data, at) == _CLOSE_ARRAY:
+        return at, True
+    while at < end:
+        index = state[space]
+        state[space] += 1
+        at = scalar(data, at, end, tables, tape, state, node, index)
+        if at < 0:
+            break
+        at = blank(data, at, end)
+        if at >= end or byte(data, at) != _COMMA:
+            return at, False
+        at = blank(data, at + 1, end)
+    return -1, False
 
 
 @inlined

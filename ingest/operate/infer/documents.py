@@ -110,7 +110,7 @@ def _rare(guess: Guess, others: int, every: int) -> Guess:
 def _scalar(values: Sequence[Any], tried: Scalars) -> Guess:
     best, most = None, 0
     for kind, convert in tried:
-        fitting = sum(_takes(convert, v) for v in values)
+        fitting = sum(takes(convert, v) for v in values)
         if fitting == len(values):
             return Guess(kind)
         if fitting > most:
@@ -120,7 +120,8 @@ def _scalar(values: Sequence[Any], tried: Scalars) -> Guess:
     return Guess(None, "no type takes all of its values")
 
 
-def _takes(convert: Convert, value: Any) -> bool:
+def takes(convert: Convert, value: Any) -> bool:
+    """Whether a strict conversion takes a value."""
     try:
         convert(value, "$")
     except RefusedValueError:

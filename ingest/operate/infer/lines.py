@@ -12,7 +12,7 @@ from ingest.decode.csv.strict import Read, read_as
 from ingest.decode.json.values import EXACT
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.errors import SpecError
-from ingest.operate.infer.documents import TYPES, enough
+from ingest.operate.infer.documents import TYPES, enough, takes
 from ingest.operate.infer.offer import Guess, Offer, unusable
 from ingest.operate.infer.proposal import KeyAndValue, Proposal, Setting, counted
 
@@ -69,12 +69,4 @@ def _offer(name: str, pieces: Sequence[Piece]) -> Offer:
     nullable = len(there) < len(pieces)
     if not there:
         return Offer(name, Guess(pa.string(), "only empty fields were seen: say what they will hold"), nullable)
-    return Offer(name, Guess(next(kind for kind, read in _READS if all(_takes(read, text) for text in there))), nullable)
-
-
-def _takes(read: Read, text: str) -> bool:
-    try:
-        read(text, "$")
-    except RefusedValueError:
-        return False
-    return True
+    return Offer(name, Guess(next(kind for kind, read in _READS if all(takes(read, text) for text in there))), nullable)
