@@ -107,8 +107,8 @@ def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
     dead = spec.dead_letters
     if dead is None:
         return None
-    if dead.cluster is not None:
-        return dead_topic(dead.cluster, dead.topic)
+    if spec.dead_cluster is not None:
+        return dead_topic(spec.dead_cluster, dead.topic)
     source: HasDeadTopic = _under(kafka_key(spec), resources, "dead_topic")
     return source.dead_topic(dead.topic)
 

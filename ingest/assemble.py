@@ -166,7 +166,7 @@ def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
         open_ledger(spec.state_url()),
         lambda rows: make_table(spec.sink, rows, spec.metadata, spec.folder),
         engine or SparkEngine(local_session),
-        None if spec.dead_letters is None else dead_topic(spec.dead_letters.cluster or spec.cluster, spec.dead_letters.topic),
+        None if spec.dead_letters is None else dead_topic(spec.dead_cluster or spec.cluster, spec.dead_letters.topic),
     )
 
 

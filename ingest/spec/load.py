@@ -22,8 +22,11 @@ from ingest.spec.shared import named_cluster
 
 _GIVEN = {
     "folder": "relative paths are relative to the spec's own folder",
-    "named_cluster": "a cluster of windrow.yaml is named as source.cluster",
+    "named_clusters": "a cluster of windrow.yaml is named as source.cluster or dead_letters.cluster",
 }
+
+_NAMING: Mapping[str, tuple[str, ...]] = {"source": ("client", "tuning"), "dead_letters": ("client",)}
+"""The sections that may name a cluster of windrow.yaml, and what each of them may say over it."""
 
 
 def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
@@ -72,26 +75,29 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     """The spec, or everything that is wrong with it."""
     if not isinstance(attributes, Mapping):
         return None, [Mistake((), "a spec is a mapping with id, source, window, decode and sink")]
-    source = section_of(attributes, "source")
-    named = _named(source, folder)
-    wrong = [] if isinstance(named, Mistake) else client_mistakes(source, ("source",), named)
-    wrong += client_mistakes({"client": section_of(attributes, "dead_letters").get("client")}, ("dead_letters",))
+    clusters, wrong = dict[str, ClusterSpec](), list[Mistake]()
+    for place, over in _NAMING.items():
+        section = section_of(attributes, place)
+        named = _named(section, place, folder)
+        if isinstance(named, Mistake):
+            wrong.append(named)
+            continue
+        if named is not None:
+            clusters[str(section["cluster"])] = named
+        wrong += client_mistakes({name: section.get(name) for name in over}, (place,), named)
     wrong += _file_mistakes(attributes, folder)
     wrong += [Mistake((name,), f"unknown key; {_GIVEN[name]}") for name in NOT_WRITTEN if name in attributes]
-    if isinstance(named, Mistake):
-        wrong.append(named)
-    cluster = named if isinstance(named, ClusterSpec) else None
-    spec, found = validated(PipelineSpec, {**attributes, "folder": folder, "named_cluster": cluster}, NOT_WRITTEN)
-    told = {("named_cluster",), *(mistake.place for mistake in wrong)}
+    spec, found = validated(PipelineSpec, {**attributes, "folder": folder, "named_clusters": clusters}, NOT_WRITTEN)
+    told = {("named_clusters",), *(mistake.place for mistake in wrong)}
     wrong += [mistake for mistake in found if mistake.place not in told]
     return (None if wrong else spec), wrong
 
 
-def _named(source: Mapping[str, Any], folder: Path) -> ClusterSpec | Mistake | None:
-    """The cluster that the source names; None if it names none, or none that can be a name, which its setting tells."""
-    name = source.get("cluster")
+def _named(section: Mapping[str, Any], place: str, folder: Path) -> ClusterSpec | Mistake | None:
+    """The cluster that a section names; None if it names none, or none that can be a name, which its setting tells."""
+    name = section.get("cluster")
     try:
-        return named_cluster(cluster_name(str(name)), folder) if isinstance(name, str | int) and not isinstance(name, bool) else None
+        return named_cluster(cluster_name(str(name)), folder, place) if isinstance(name, str | int) and not isinstance(name, bool) else None
     except ValueError:
         return None
 

@@ -20,6 +20,7 @@ from ingest.config.values import (
     Section,
     Servers,
     Share,
+    Text,
     TopicName,
     Values,
     Written,
@@ -34,14 +35,14 @@ from ingest.decode.formats import ASKING, DecodeSection, asks_registry
 from ingest.errors import GridError, SpecError
 from ingest.registry.client import Registry
 from ingest.sinks.kinds import SinkOfItsKind
-from ingest.spec.cluster import ClusterSpec
+from ingest.spec.cluster import ClusterSpec, TuningSpec, cluster_name
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.registry import registry_of
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
 
-NOT_WRITTEN = ("folder", "named_cluster")
+NOT_WRITTEN = ("folder", "named_clusters")
 """What whoever loads a spec puts in; written in one, these are unknown keys."""
 
 
@@ -93,6 +94,9 @@ class DeadLettersSpec(Section):
     topic: Annotated[TopicName, Values("a name")] = Field(
         description="Committed windows' dead letters are written there too, each once, with Kafka Connect's headers. It must be there."
     )
+    cluster: Annotated[Annotated[Text, AfterValidator(cluster_name)] | None, Values("a name"), LeftOut("the source's cluster")] = Field(
+        default=None, description="The topic's cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
+    )
     bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
         default=None, description="The first addresses of the topic's cluster."
     )
@@ -102,21 +106,19 @@ class DeadLettersSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """The source's cluster has its own properties."""
-        if "client" in written and written.get("bootstrap_servers") is None:
-            yield ("client",), "goes with bootstrap_servers: to the source's cluster it is source.client that says how"
-
-    @property
-    def cluster(self) -> ClusterSpec | None:
-        """Its own cluster; None: it is the source's."""
-        return None if self.bootstrap_servers is None else ClusterSpec(bootstrap_servers=self.bootstrap_servers, client=self.client)
+        """At most one way to say which cluster; the source's has its own properties."""
+        told = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
+        if len(told) > 1:
+            yield ("bootstrap_servers",), "'cluster' and 'bootstrap_servers' must not be set together: one says which cluster has the topic"
+        if "client" in written and not told:
+            yield ("client",), "goes with cluster or bootstrap_servers: to the source's cluster it is source.client that says how"
 
 
 class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
     `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. Two are not written in a spec: `folder` is where
-    it lies, `named_cluster` what a windrow.yaml says of the cluster that the source names.
+    it lies, `named_clusters` what a windrow.yaml says of the clusters that it names.
     """
 
     id: Annotated[Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")] = Field(
@@ -150,14 +152,16 @@ class PipelineSpec(Section):
         LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL.")  # may hold a password
     folder: Path
-    named_cluster: SkipJsonSchema[ClusterSpec | None] = Field(default=None, repr=False, validate_default=True)
+    named_clusters: SkipJsonSchema[Mapping[str, ClusterSpec]] = Field(default_factory=dict, repr=False, validate_default=True)
 
-    @field_validator("named_cluster")
+    @field_validator("named_clusters")
     @classmethod
-    def _names_it(cls, found: ClusterSpec | None, info: ValidationInfo) -> ClusterSpec | None:
-        """There exactly if the source names one. `info.data` has no source if that is wrong itself."""
-        if "source" in info.data and (info.data["source"].cluster is None) != (found is None):
-            raise sentence("goes with source.cluster: ingest.spec.load looks it up")
+    def _names_them(cls, found: Mapping[str, ClusterSpec], info: ValidationInfo) -> Mapping[str, ClusterSpec]:
+        """Exactly those that are named. `info.data` has no section that is wrong itself."""
+        if {"source", "dead_letters"} <= info.data.keys():
+            sections = (info.data["source"], info.data["dead_letters"])
+            if found.keys() != {section.cluster for section in sections if section is not None} - {None}:
+                raise sentence("goes with source.cluster and dead_letters.cluster: ingest.spec.load looks them up")
         return found
 
     @classmethod
@@ -168,8 +172,8 @@ class PipelineSpec(Section):
             yield ("source", "start"), "label is for windows in time: a micro-batch's label is a number, which cuts no log"
         if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
             yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
-        yield from _dead_topic_mistakes(source, section_of(written, "dead_letters"), written.get("named_cluster"))
-        yield from _registry_mistakes(source, section_of(written, "decode"), written.get("named_cluster"))
+        yield from _dead_topic_mistakes(source, section_of(written, "dead_letters"), section_of(written, "named_clusters"))
+        yield from _registry_mistakes(source, section_of(written, "decode"), section_of(written, "named_clusters"))
         yield from _start_mistakes(str(written.get("id")), window)
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
 
@@ -177,10 +181,21 @@ class PipelineSpec(Section):
     def cluster(self) -> ClusterSpec:
         """The cluster as the pipeline reaches it: the source's own, or the named one under what the source says besides."""
         source = self.source
-        if self.named_cluster is not None:
-            return self.named_cluster.under(source.client, source.tuning)
+        if source.cluster is not None:
+            return self.named_clusters[source.cluster].under(source.client, source.tuning)
         assert source.bootstrap_servers is not None, "SourceSpec refuses a source that says neither"
         return ClusterSpec(bootstrap_servers=source.bootstrap_servers, client=source.client, tuning=source.tuning)
+
+    @property
+    def dead_cluster(self) -> ClusterSpec | None:
+        """The cluster that is told for the topic of dead letters; None: it is the source's."""
+        dead_letters = self.dead_letters
+        if dead_letters is None:
+            return None
+        if dead_letters.cluster is not None:
+            return self.named_clusters[dead_letters.cluster].under(dead_letters.client, TuningSpec())
+        address = dead_letters.bootstrap_servers
+        return None if address is None else ClusterSpec(bootstrap_servers=address, client=dead_letters.client)
 
     @property
     def registry(self) -> Registry | None:
@@ -190,7 +205,8 @@ class PipelineSpec(Section):
     @property
     def stated_registry(self) -> Registry | None:
         """That of its topics' schemas, whether its formats ask it or not: the source's own, or the named cluster's."""
-        found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
+        named = None if self.source.cluster is None else self.named_clusters[self.source.cluster]
+        found = self.source.registry or (None if named is None else named.registry)
         return None if found is None else registry_of(found, self.folder)
 
     def sink_path(self) -> str:
@@ -223,19 +239,22 @@ def _delete_mistakes(sink: Mapping[str, Any], decode: Mapping[str, Any]) -> Iter
         yield ("decode", "on_null"), "can't be said where decode.key has all of sink.primary_key: a message without a value deletes its row"
 
 
-def _dead_topic_mistakes(source: Mapping[str, Any], dead: Mapping[str, Any], named_cluster: object) -> Iterator[tuple[Place, str]]:
+def _dead_topic_mistakes(
+    source: Mapping[str, Any], dead: Mapping[str, Any], named_clusters: Mapping[str, Any]
+) -> Iterator[tuple[Place, str]]:  # fmt: skip
     """A topic that the pipeline itself reads would refuse its own dead letters again, and again."""
     topic, named, pattern = dead.get("topic"), source.get("topic"), source.get("topic_pattern")
     names = [named] if isinstance(named, str) else [*names_in(named), *section_of(source, "partitions")]
-    read_at = named_cluster.bootstrap_servers if isinstance(named_cluster, ClusterSpec) else source.get("bootstrap_servers")
-    written_at = dead.get("bootstrap_servers")
-    here = written_at is None or not _addresses(written_at).isdisjoint(_addresses(read_at))
+    read_at, written_at = _addresses(source, named_clusters), _addresses(dead, named_clusters)
+    here = not written_at or not written_at.isdisjoint(read_at)
     if here and isinstance(topic, str) and (topic in names or _matches(pattern, topic)):
         yield ("dead_letters", "topic"), f"{topic} is read by this pipeline: its dead letters would come back"
 
 
-def _addresses(servers: object) -> set[str]:
-    """One address of two clusters is enough to know that they are one."""
+def _addresses(section: Mapping[str, Any], named_clusters: Mapping[str, Any]) -> set[str]:
+    """Of the cluster that a section tells, none if it tells none. One address of two clusters is enough to know that they are one."""
+    named = named_clusters.get(str(section.get("cluster")))
+    servers = named.bootstrap_servers if isinstance(named, ClusterSpec) else section.get("bootstrap_servers")
     return {address.strip() for address in servers.split(",")} if isinstance(servers, str) else set()
 
 
@@ -246,9 +265,12 @@ def _matches(pattern: object, topic: str) -> bool:
         return False
 
 
-def _registry_mistakes(source: Mapping[str, Any], decode: Mapping[str, Any], cluster: object) -> Iterator[tuple[Place, str]]:
+def _registry_mistakes(
+    source: Mapping[str, Any], decode: Mapping[str, Any], named_clusters: Mapping[str, Any]
+) -> Iterator[tuple[Place, str]]:  # fmt: skip
     """A format that asks a registry has one, and one that is told for this pipeline alone is asked."""
     asking = [place for place, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key"))) if asks_registry(part)]
+    cluster = named_clusters.get(str(source.get("cluster")))
     known = cluster.registry if isinstance(cluster, ClusterSpec) else None
     if asking and known is None and source.get("registry") is None:
         yield (*asking[0], "format"), "asks a schema registry: say which one as source.registry, or beside the cluster in windrow.yaml"

@@ -44,15 +44,15 @@ def _anybodys(folder: Path) -> bool:
     return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
-def named_cluster(name: str, folder: Path) -> ClusterSpec | Mistake:
-    """The cluster of a name, as the windrow.yaml of a spec's folder has it; or, of the spec, that there is none.
+def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSpec | Mistake:
+    """The cluster of a name, as the windrow.yaml of a spec's folder has it; or, of the spec's section that has it, that there is none.
 
     Of the file's other clusters nothing is asked: what their templates want may be in another machine's environment.
 
     Raises:
         SpecError: the file can't be read, or with all mistakes that stand in it, each with its line.
     """
-    place, (file, last) = ("source", "cluster"), find_shared(folder)
+    place, (file, last) = (section, "cluster"), find_shared(folder)
     if file is None:
         where = f"{folder}" if last == folder else f"{folder} and in the folders above it, up to {last}"
         return Mistake(place, f"there is no {FILE}, which would say what cluster {name} is: it was looked for in {where}")

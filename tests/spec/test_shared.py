@@ -81,8 +81,22 @@ def test_a_spec_names_its_cluster(folder: Path) -> None:
 def test_a_spec_with_its_own_address_needs_no_file(tmp_path: Path) -> None:
     """Settings in the spec itself stay possible; they are its cluster then."""
     found = load(tmp_path, "bootstrap_servers: 'a:1'\n  client: {client.id: me}\n  tuning: {rack: b}")
-    assert found.named_cluster is None
+    assert found.named_clusters == {}
     assert (found.cluster.bootstrap_servers, dict(found.cluster.client), found.cluster.tuning.rack) == ("a:1", {"client.id": "me"}, "b")
+
+
+def test_dead_letters_name_their_cluster(folder: Path) -> None:
+    """One of their own, with its security, and properties that win over its; the source keeps the one that it names."""
+    source = "bootstrap_servers: 'a:1'\ndead_letters: {topic: dead, cluster: prod, client: {sasl.username: you}}"
+    found = load(folder, source)
+    assert found.dead_cluster is not None
+    assert (found.cluster.bootstrap_servers, found.dead_cluster.bootstrap_servers) == ("a:1", "one:9092,two:9092")
+    assert (found.dead_cluster.client["sasl.username"], found.dead_cluster.client["sasl.password"]) == ("you", SECRET)
+    both = load(folder, "cluster: staging\ndead_letters: {topic: dead, cluster: prod}")
+    assert both.dead_cluster is not None
+    assert (both.cluster.bootstrap_servers, both.dead_cluster.bootstrap_servers) == ("127.0.0.1:1", "one:9092,two:9092")
+    message = refused(folder, "cluster: staging\ndead_letters: {topic: dead, cluster: prod, client: {acks: '0'}}")
+    assert "dead_letters.client.acks: is not among the properties" in message
 
 
 def test_what_the_spec_says_wins(folder: Path) -> None:
@@ -228,6 +242,6 @@ def test_where_the_search_ends(folder: Path, root: str, monkeypatch: pytest.Monk
 def test_a_key_of_the_loader_is_unknown(folder: Path) -> None:
     """What the loader puts in can't be written."""
     file = folder / "defs.yaml"
-    file.write_text(SPEC.replace("SOURCE", "cluster: prod") + "named_cluster: {bootstrap_servers: 'a:1'}\n")
-    with pytest.raises(SpecError, match="line 8: named_cluster: unknown key; a cluster of windrow"):
+    file.write_text(SPEC.replace("SOURCE", "cluster: prod") + "named_clusters: {prod: {bootstrap_servers: 'a:1'}}\n")
+    with pytest.raises(SpecError, match="line 8: named_clusters: unknown key; a cluster of windrow"):
         load_spec(file)

@@ -472,8 +472,10 @@ def test_a_key_beside_the_value(folder: Path) -> None:
     ({}, "dead_letters.topic: is missing"),
     ({"topic": "a b"}, "dead_letters.topic: must be a topic name"),
     ({"topic": "shop.orders"}, "dead_letters.topic: shop.orders is read by this pipeline"),
-    ({"topic": "d", "client": {"security.protocol": "SSL"}}, "dead_letters.client: goes with bootstrap_servers"),
+    ({"topic": "d", "client": {"security.protocol": "SSL"}}, "dead_letters.client: goes with cluster or bootstrap_servers"),
     ({"topic": "d", "bootstrap_servers": "b:1", "client": {"acks": "0"}}, "dead_letters.client.acks: is not among the properties"),
+    ({"topic": "d", "cluster": "no"}, "dead_letters.cluster: there is no windrow.yaml, which would say what cluster no is"),
+    ({"topic": "d", "cluster": "no", "bootstrap_servers": "b:1"}, "dead_letters.bootstrap_servers: 'cluster' and 'bootstrap_servers'"),
     ({"topic": "d", "bootstrap_servers": "me:hunter2@b:1"}, "dead_letters.bootstrap_servers: must not hold a user or a password"),
 ])  # fmt: skip
 def test_a_topic_for_dead_letters_in_conflict(folder: Path, dead: dict[str, object], said: str) -> None:
@@ -491,19 +493,20 @@ def test_which_topics_would_come_back(folder: Path) -> None:
         with pytest.raises(SpecError, match="its dead letters would come back"):
             parse_spec({**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": dead}, folder)
         other = {**dead, "bootstrap_servers": "b:1", "client": {"security.protocol": "SSL"}}
-        found = parse_spec({**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": other}, folder).dead_letters
-        assert found is not None
-        assert found.cluster == ClusterSpec(bootstrap_servers="b:1", client={"security.protocol": "SSL"})
-    assert parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder).dead_letters is not None
+        found = parse_spec({**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": other}, folder)
+        assert found.dead_cluster == ClusterSpec(bootstrap_servers="b:1", client={"security.protocol": "SSL"})
+    assert parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder).dead_cluster is None
 
 
 def test_a_cluster_that_is_told_again_is_the_same(folder: Path) -> None:
-    """One address that both have is enough, however the source names its cluster."""
-    (folder / "windrow.yaml").write_text("clusters: {main: {bootstrap_servers: 'a:1, b:1'}}")
-    dead = {"topic": "shop.a", "bootstrap_servers": "b:1,c:1"}
+    """One address that both have is enough, however source and dead letters name their cluster."""
+    (folder / "windrow.yaml").write_text("clusters: {main: {bootstrap_servers: 'a:1, b:1'}, also: {bootstrap_servers: 'b:1,c:1'}}")
     for cluster in ({"bootstrap_servers": "a:1,b:1"}, {"cluster": "main"}):
-        with pytest.raises(SpecError, match="its dead letters would come back"):
-            parse_spec({**GOOD_ATTRIBUTES, "source": {**cluster, "topic": "shop.a"}, "dead_letters": dead}, folder)
+        for dead in ({"bootstrap_servers": "b:1,c:1"}, {"cluster": "also"}, {"cluster": "main"}):
+            with pytest.raises(SpecError, match="its dead letters would come back"):
+                parse_spec(
+                    {**GOOD_ATTRIBUTES, "source": {**cluster, "topic": "shop.a"}, "dead_letters": {**dead, "topic": "shop.a"}}, folder
+                )
 
 
 def test_every_stage_has_limits(folder: Path) -> None:
