@@ -51,14 +51,15 @@ class WindrowError(Exception):
 
     def __str__(self) -> str:
         """One clear paragraph: what happened, where, what to do. Of a spec the stage goes without saying."""
-        place = "" if self.topic is None else self.topic
-        if self.partition is not None:
-            place += f"[{self.partition}]"
-        if self.offset is not None:
-            place += f"@{self.offset}"
         stage = "" if self.stage == "spec" else self.stage
-        where = ", ".join(part for part in (stage, place) if part)
+        where = ", ".join(part for part in (stage, self.place) if part)
         return f"{self.what} ({where}). {self.do}" if where else f"{self.what}. {self.do}"
+
+    @property
+    def place(self) -> str:
+        """Where in the log, as far as that is known: `topic[0]@7`, or nothing."""
+        partition = "" if self.partition is None else f"[{self.partition}]"
+        return f"{self.topic or ''}{partition}{'' if self.offset is None else f'@{self.offset}'}"
 
 
 class SpecError(WindrowError):

@@ -56,7 +56,7 @@ def exit_code(checks: Iterable[Check]) -> int:
 def check_line(check: Check) -> Text:
     """`ok    java    ...`."""
     style = {"ok": "green", "warn": "yellow", "fail": "red"}[check.level]
-    text = Text(f"{check.level:5}", style=style).append(f"{check.name:12}", style="bold")
+    text = Text(f"{check.level:5}", style=style).append(f"{check.name:13}", style="bold")
     return text.append(f"{check.what}{f'. {check.fix}' if check.fix else ''}", style="default")
 
 

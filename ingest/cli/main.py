@@ -15,7 +15,7 @@ import typer
 
 from ingest.cli.arguments import Connect, Debug, Json, NextOrWindow, RequestText, Spec, TokenFile, WindowText, refuse_absent
 from ingest.cli.dead_commands import dead_app
-from ingest.cli.infer_command import Bootstrap, Grid, PipelineId, infer
+from ingest.cli.infer_command import Bootstrap, PipelineId, infer
 from ingest.cli.output import telling
 from ingest.model.source import Isolation
 
@@ -61,7 +61,7 @@ def init(
     bootstrap: Bootstrap = None,
     topic: Annotated[str | None, typer.Option(help="The topic; nobody looks at it.", show_default=False)] = None,
     pipeline: PipelineId = None,
-    grid: Grid = None,
+    grid: Annotated[str, typer.Option(help="hourly, daily, a cron expression or batch.")] = "hourly",
     json: Json = False,
     debug: Debug = False,
 ) -> None:

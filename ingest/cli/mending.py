@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 
 import msgspec
+from rich.console import RenderableType
 from rich.text import Text
 
 from ingest.assemble import assemble
@@ -40,7 +41,11 @@ def replay_dead(output: Output, path: Path, asked: DeadRequest, script: Path | N
     try:
         for window in windows:
             document.windows.append(mend(pipeline, window, request))
-    finally:
-        table = render.mended_table(document.windows) if document.windows else Text(no_dead(asked))
-        notes = [Text("Nothing was written (--dry-run).")] if dry_run else []
-        output.show(document, table, *render.still_refused(document.windows), *notes)
+    finally:  # what was done before a failure, too
+        output.show(document, *_told(document))
+    none = [] if document.windows else [Text(no_dead(asked))]
+    output.show(document, *none, *([Text("Nothing was written (--dry-run).")] if dry_run else []))
+
+
+def _told(document: MendedDead) -> list[RenderableType]:
+    return [render.mended_table(document.windows), *render.still_refused(document.windows)] if document.windows else []

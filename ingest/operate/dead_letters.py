@@ -11,10 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.errors import SpecError
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
 from ingest.operate.files import iso_instant, text_or_base64
 from ingest.ports.dead_letters import DeadLetters
+from ingest.ports.decoder import STAGES
 from ingest.ports.sink import Sink
 from ingest.run.letters import letters_of_attempt
 from ingest.schema.messages import MESSAGES
@@ -41,10 +43,19 @@ PAYLOAD = ("key", "value", "headers")
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Some of a window's dead letters: those of a stage, those with a reason, or both; None: any."""
+    """Some of a window's dead letters: those of a stage, those with a reason, or both; None: any.
+
+    Raises:
+        SpecError: there is no such stage. Reasons are the formats' and the rules' own, so any may be asked for.
+    """
 
     stage: str | None = None
     reason: str | None = None
+
+    def __post_init__(self) -> None:
+        """No dead letter is of a stage that there isn't, so who names one means another."""
+        if self.stage is not None and self.stage not in STAGES:
+            raise SpecError(f"There is no stage {self.stage!a} of dead letters", "spec", f"Name one of {', '.join(STAGES)}.")
 
     def may_be_in(self, receipt: Receipt) -> bool:
         """Whether a window has any, as far as its receipt tells, which knows reasons alone."""

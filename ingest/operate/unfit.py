@@ -104,7 +104,8 @@ def check(pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | N
 
 
 def _of_error(error: RefusedError | UnreachableError | SpecError, about: Literal["messages", "registry"]) -> Finding:
-    return Finding("unchecked" if isinstance(error, UnreachableError) else "wrong", about, error.what, error.do)
+    what = f"{error.what}; first {error.place}" if error.place else error.what
+    return Finding("unchecked" if isinstance(error, UnreachableError) else "wrong", about, what, error.do)
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ messages

@@ -125,7 +125,8 @@ def _filled(broker: Offsets, wanted: _Wanted) -> Positions:
     """The answers, with log starts or stable ends where there are none."""
     without = [tp for tp, answer in wanted.answers.items() if answer is None]
     if without and wanted.reset == "fail":
-        do = f"Set {wanted.option} in source.start to earliest or latest, or begin elsewhere."
+        do = f"Set {wanted.option} in source.start to earliest or latest, or write ?earliest or ?latest behind a command's position; "
+        do += "or begin elsewhere."
         raise SpecError(wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition)
     filled = positions(broker, Earliest() if wanted.reset == "earliest" else Latest(), without)
     return {tp: filled[tp] if answer is None else answer for tp, answer in wanted.answers.items()}

@@ -54,6 +54,15 @@ def test_none_of_a_kind(refused: Stage) -> None:
     assert f"There are no dead letters of stage key with reason x in {hour(1)}." in text
 
 
+@pytest.mark.parametrize("command", [("show",), ("export", "--out", "dead.jsonl"), ("replay",)])
+def test_a_stage_that_there_is_not(refused: Stage, command: tuple[str, ...]) -> None:
+    """Who mistypes one hears which there are, and not that there are no such dead letters."""
+    verb, *more = command
+    error = refused.json("dead", verb, refused.spec, *more, "--stage", "vlaue", code=2)["error"]["message"]
+    assert "There is no stage 'vlaue' of dead letters" in error
+    assert "Name one of key, header, value, schema, rules." in error
+
+
 def test_a_limit_counts_what_is_asked_for(refused: Stage) -> None:
     """The limit is for those of the stage, not for those that were passed over."""
     shown = refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "2")
@@ -198,6 +207,8 @@ def test_a_script_that_fails(refused: Stage) -> None:
     assert f"edit failed: AssertionError at {script}:5 (decode, shop.things[0]@5)" in document["error"]["message"]
     assert "secret" not in str(document)
     assert (hour(0), 0, 2) in rows(refused)
+    again = refused.call("dead", "replay", refused.spec, "--window", hour(1), "--edit", str(script))
+    assert (again.exit_code, again.stdout) == (2, "")
 
 
 def test_what_cannot_be_mended(refused: Stage) -> None:

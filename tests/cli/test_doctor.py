@@ -90,6 +90,7 @@ def test_a_topic_for_dead_letters(stage: Stage) -> None:
     spec = Path(stage.spec)
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
     assert levels(stage.json("doctor", stage.spec))["dead letters"] == "ok"
+    assert "dead letters topic things.dead may be written" in stage.call("doctor", stage.spec).stdout
     stage.dead_topic.is_there = False
     assert levels(stage.json("doctor", stage.spec, code=2))["dead letters"] == "fail"
 

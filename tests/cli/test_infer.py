@@ -259,7 +259,7 @@ def test_schemas_that_can_not_be_had(of_avro: Stage, schema_registry: RegistrySe
     of_avro.broker.produce(LOG_OF_AVRO, framed(9, text("x")), timestamp=1_767_600_000_000)
     document = of_avro.json("infer", "--check", of_avro.spec, code=1)
     assert document["fitting"] is None
-    assert "doesn't know schema id 9" in document["findings"][0]["what"]
+    assert document["findings"][0]["what"].endswith("doesn't know schema id 9, which a value names; first shop.avro[0]@1")
     schema_registry.ill["/subjects/shop.avro-value/versions"] = Fault(404, b"no registry")
     schema_registry.register("other", '"string"')
     schema_registry.ill["/schemas/ids/9"] = Fault(404, b"no registry")

@@ -116,12 +116,18 @@ def test_what_is_not_answered_goes_where_it_was_told(broker: MemoryBroker) -> No
         assert positions(broker, GroupOffsets("none", reset), [A])[A].offset == expected  # type: ignore[arg-type]
 
 
+def no_answer(option: str) -> str:
+    """What to do where a position has no answer: in a spec, and in a command, whose position is no setting."""
+    command = "or write ?earliest or ?latest behind a command's position"
+    return f"Set {option} in source.start to earliest or latest, {command}; or begin elsewhere."
+
+
 @pytest.mark.parametrize(
     ("start", "place", "do"),
     [
-        (GroupOffsets("none"), ("t", 0, None), "Set reset in source.start to earliest or latest, or begin elsewhere."),
-        (AtTime(NOON, "fail"), ("t", 1, None), "Set no_match in source.start to earliest or latest, or begin elsewhere."),
-        (Given(((A, 5),)), ("t", 1, None), "Set others in source.start to earliest or latest, or begin elsewhere."),
+        (GroupOffsets("none"), ("t", 0, None), no_answer("reset")),
+        (AtTime(NOON, "fail"), ("t", 1, None), no_answer("no_match")),
+        (Given(((A, 5),)), ("t", 1, None), no_answer("others")),
         (Given(((A, 2),), "latest"), ("t", 0, 2), "Retention has removed what lay before: give 3, or start: earliest."),
         (Given(((A, 11),), "latest"), ("t", 0, 11), "Give an offset that is there, or start: latest."),
     ],

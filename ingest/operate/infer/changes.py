@@ -80,10 +80,14 @@ def of_changes(format_: str, events: Sequence[Event], table: str | None) -> Prop
     """
     envelope = ENVELOPES[format_]
     events, included = (events, []) if not envelope.named else _of_one_table(events, table)
-    events = [event for event in events if event.change(envelope) in {ChangeKind.WRITTEN, ChangeKind.REMOVED}]
+    events = [event for event in events if any(rows_of(envelope, event))]
     if not events:
-        what = f"The sampled {envelope.tool} events hold no row"
-        raise SpecError(what, "spec", "Nothing was written. Sample more of the topic: --sample 100000.")
+        what = f"The sampled {envelope.tool} events hold no row, so nothing tells its columns"
+        do = (
+            "Nothing was written. Sample more of the topic (--sample 100000), or come back when a row was changed; "
+            "or begin with a template: windrow init --topic TOPIC."
+        )
+        raise SpecError(what, "spec", do)
     written = [event for event in events if event.change(envelope) is ChangeKind.WRITTEN]
     key = _primary_key(format_, written)
     counting = written if key else events

@@ -104,8 +104,11 @@ def same_key(names: Sequence[str]) -> str:
     return f"the keys say the same as the value's {', '.join(map(ascii, names))}"
 
 
-def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str) -> Proposal:
-    """The fields of the key as columns beside those of the value; with a prefix where some have one name."""
+def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str, strays: Sequence[Setting] = ()) -> Proposal:
+    """The fields of the key as columns beside those of the value; with a prefix where some have one name.
+
+    `strays`: what the key's section says of keys that name schemas which the registry doesn't know.
+    """
     names = {offer.name.casefold() for offer in offers}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
     prefix = next(prefix for prefix in prefixes if names.isdisjoint((prefix + offer.name).casefold() for offer in of_key))
@@ -113,8 +116,10 @@ def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str
     usable = [offer.name for offer in columns if offer.usable]
     if not usable:
         return Proposal((*columns, *offers), "")
-    key = {"format": key_format, "fields": usable, **({"fields_prefix": prefix} if prefix else {})}
-    settings = (Setting("key", key, "the columns that come from the key"), Setting("fields_include", "except_key"))
+    told = {setting.name: setting.value for setting in strays}
+    key = {"format": key_format, "fields": usable, **({"fields_prefix": prefix} if prefix else {}), **told}
+    comment = "; ".join(["the columns that come from the key", *(setting.comment for setting in strays)])
+    settings = (Setting("key", key, comment), Setting("fields_include", "except_key"))
     return Proposal((*columns, *offers), "", settings)
 
 

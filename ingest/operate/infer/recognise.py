@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from ingest.errors import SpecError
 from ingest.operate.infer.changes import ENVELOPES, events_of, of_changes
 from ingest.operate.infer.documents import document
 from ingest.operate.infer.lines import of_lines
-from ingest.operate.infer.proposal import KeyAndValue, Proposal, Setting, counted, of_documents, of_one_column
+from ingest.operate.infer.proposal import KEEP_KEY, KeyAndValue, Proposal, Setting, counted, of_documents, of_one_column
 from ingest.operate.infer.registered import Framed, behind_frames, framed, of_registry
 from ingest.operate.infer.told import SampledFormat, Told
 from ingest.ports.schemas import SchemaRegistry
@@ -77,9 +78,9 @@ def _by_format(topic: str, format_: SampledFormat, messages: Sequence[KeyAndValu
             raise SpecError(
                 "The names of CSV's fields stand in no message", "spec", "Nothing was written. Give them in order: --columns id,name."
             )
-        return of_lines(messages, stated.columns)
+        return _beside_keys(messages, of_lines(messages, stated.columns))
     if format_ in {"string", "raw"}:
-        return of_one_column(format_, valued)
+        return _beside_keys(messages, of_one_column(format_, valued))
     if format_ in ENVELOPES:
         events = events_of(format_, messages)
         if not events:
@@ -88,6 +89,11 @@ def _by_format(topic: str, format_: SampledFormat, messages: Sequence[KeyAndValu
     if not any(message.value is not None and document(message.value) is not None for message in messages):
         raise _none(topic, valued, "JSON objects")
     return of_documents(messages, Setting("format", format_))
+
+
+def _beside_keys(messages: Sequence[KeyAndValue], proposal: Proposal) -> Proposal:
+    """The same; where there are keys, it says that they are left out."""
+    return replace(proposal, hints=(*proposal.hints, KEEP_KEY)) if any(message.key for message in messages) else proposal
 
 
 def _none(topic: str, valued: int, what: str) -> SpecError:

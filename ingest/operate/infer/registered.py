@@ -101,7 +101,7 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
         offers = as_seen(offers, [seen for value in behind_frames(messages) if value is not None and (seen := document(value)) is not None])
     format_ = Setting("format", FORMATS[found.kind])
     keyed = _with_key(registry, topic, messages, offers)
-    strays = _strays(registry, messages, {schema.id for schema in (found, *versions)}) if found.kind != "JSON" else []
+    strays = _strays(registry, messages, "value", [found, *versions])
     hints = list(keyed.hints)
     if {"before", "after", "op"} <= {offer.name for offer in offers}:
         hints.append("these look like Debezium's events: each message becomes a row of its envelope")
@@ -122,9 +122,14 @@ def as_seen(offers: Sequence[Offer], documents: Sequence[Document]) -> list[Offe
     return [replace(offer, guess=guess(offer)) for offer in offers]
 
 
-def _strays(registry: SchemaRegistry, messages: pa.Table, known: set[str]) -> list[Setting]:
-    """What a spec says where some messages name schemas that the registry doesn't know, and others ones that it does."""
-    ids = sorted({frame.id for frame in framed(messages, "value").frames} - known)
+def _strays(registry: SchemaRegistry, messages: pa.Table, part: Part, known: Sequence[WriterSchema]) -> list[Setting]:
+    """What a spec says where some messages name schemas that the registry doesn't know, and others ones that it does.
+
+    `known`: the schema that counts, and others. Of JSON the registry is asked for none.
+    """
+    if known[0].kind == "JSON":
+        return []
+    ids = sorted({frame.id for frame in framed(messages, part).frames} - {schema.id for schema in known})
     unknown = [id_ for id_ in ids[:_ASKED] if registry.schema(id_) is None]
     return [Setting("unknown_id", "dead", f"the registry doesn't know {', '.join(unknown[:5])}; or fail")] if unknown else []
 
@@ -196,16 +201,18 @@ def _with_key(registry: SchemaRegistry, topic: str, messages: pa.Table, offers: 
         found = [key for key in documents if key]
         return _beside(offers, offers_of(found) if len(found) == len(documents) else [], "json")
     try:
-        schema, of_key, _ = _offers(registry, topic, messages, "key")
+        schema, of_key, versions = _offers(registry, topic, messages, "key")
     except SpecError:  # of no fields, as a JSON Schema of texts
         return Proposal(tuple(offers), "", hints=(KEEP_KEY,))
-    return Proposal(tuple(offers), "") if schema is None else _beside(offers, of_key, FORMATS[schema.kind])
+    if schema is None:
+        return Proposal(tuple(offers), "")
+    return _beside(offers, of_key, FORMATS[schema.kind], _strays(registry, messages, "key", [schema, *versions]))
 
 
-def _beside(offers: list[Offer], of_key: list[Offer], key_format: str) -> Proposal:
+def _beside(offers: list[Offer], of_key: list[Offer], key_format: str, strays: Sequence[Setting] = ()) -> Proposal:
     if not of_key:
         return Proposal(tuple(offers), "", hints=(KEEP_KEY,))
     names = {offer.name for offer in offers}
     if all(offer.name in names for offer in of_key):
         return Proposal(tuple(offers), "", hints=(same_key([offer.name for offer in of_key]),))
-    return beside_key(offers, of_key, key_format)
+    return beside_key(offers, of_key, key_format, strays)

@@ -62,9 +62,8 @@ def columns_to_come(uri: str, table: DeltaTable, wanted: Wanted) -> Sequence[str
     Raises:
         SchemaChangedError: as `ensure`.
     """
-    there = table.schema()
-    _refuse_other_columns(uri, there, wanted)
-    return evolution(there, wanted.schema, wanted.evolve).changes
+    _refuse_other_columns(uri, table, wanted)
+    return evolution(table.schema(), wanted.schema, wanted.evolve).changes
 
 
 def ensure(uri: str, wanted: Wanted, mine: Binding) -> None:
@@ -106,7 +105,7 @@ def _missing(uri: str, table: DeltaTable | None, wanted: Wanted, mine: Binding) 
     if table is None:
         return lambda: _create(uri, wanted, mine)
     refuse_other_binding(uri, tables.binding(uri, table, wanted.laid), mine)
-    _refuse_other_columns(uri, table.schema(), wanted)
+    _refuse_other_columns(uri, table, wanted)
     added = evolution(table.schema(), wanted.schema, wanted.evolve).added
     if wanted.at_once and added:
         return lambda: _extend(table, added)
@@ -115,7 +114,8 @@ def _missing(uri: str, table: DeltaTable | None, wanted: Wanted, mine: Binding) 
     return None
 
 
-def _refuse_other_columns(uri: str, there: Schema, wanted: Wanted) -> None:
+def _refuse_other_columns(uri: str, table: DeltaTable, wanted: Wanted) -> None:
+    there = table.schema()
     problems = difference(there, wanted.schema, wanted.evolve)
     if problems:
         ways: tuple[Evolve, ...] = ("add_columns", "widen")
@@ -124,6 +124,10 @@ def _refuse_other_columns(uri: str, there: Schema, wanted: Wanted) -> None:
         what = f"the schema and the table {uri} differ: " + "; ".join(problems)
         do = f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id and table.{more}"
         raise SchemaChangedError(what, "setup", do)
+    become = evolution(there, wanted.schema, wanted.evolve)
+    if become.widened and not tables.may_lose_files(table) and tables.data_files(table):
+        what = f"the table {uri} is append-only (delta.appendOnly), and is to be written anew in wider columns: {', '.join(become.changes)}"
+        raise SchemaChangedError(what, "setup", "Unset delta.appendOnly in the table, or set the schema back.")
 
 
 _ALLOWED: Mapping[Evolve, str] = {

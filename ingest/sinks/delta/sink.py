@@ -215,6 +215,7 @@ class DeltaSink:
         self._refuse_unfit(state, receipt, files)
         try:
             whole, writing = self._writing(state, receipt, files, wide)
+            tables.refuse_append_only(self.uri, state.table, state.version, writing)
         except CommitFailedError as error:  # it goes by the state that was looked at, which is over
             return _Unanswered(state.version, tables.conflict(error))
         refuse_gone(self._place, wide.files, state.version_of(SWEPT_APP))

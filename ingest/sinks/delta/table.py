@@ -179,6 +179,11 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
         raise SchemaChangedError(what, "commit", "Nothing was committed. Take them off the table, which is to be written by windrow alone.")
 
 
+def may_lose_files(table: DeltaTable) -> bool:
+    """Whether a commit may take files away: not from a table that says `delta.appendOnly`, whose commits Delta refuses then."""
+    return str(table.metadata().configuration.get("delta.appendOnly")).lower() != "true"
+
+
 def active(table: DeltaTable) -> list[str]:
     """The paths of the table's data files, relative where they lie under it."""
     return [str(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
@@ -230,6 +235,21 @@ class Writing:
     def appends(self) -> bool:
         """Whether no file goes but those that an action names, and no column comes."""
         return self.schema is None and self.parts is not None and not self.parts
+
+
+def refuse_append_only(uri: str, table: DeltaTable, version: int, writing: Writing) -> None:
+    """Before a commit on this version that takes files away, which an append-only table doesn't let go.
+
+    Raises:
+        RefusedError: the table is append-only.
+        CommitFailedError: as `brought_to`.
+    """
+    if may_lose_files(table):
+        return
+    gone = any(isinstance(action, RemoveAction) for action in writing.actions)
+    if gone or any(writing.parts is None or file.part in writing.parts for file in data_files(brought_to(table, version))):
+        what = f"the table {uri} is append-only (delta.appendOnly), and this commit would take rows' files away to write them anew"
+        raise RefusedError(what, "commit", "Nothing was committed. Unset delta.appendOnly in the table, then run the window again.")
 
 
 def append(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties, tip: Tip | None = None) -> None:

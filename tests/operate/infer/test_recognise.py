@@ -11,7 +11,7 @@ import pytest
 
 from ingest.errors import SpecError
 from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.proposal import Proposal
+from ingest.operate.infer.proposal import KEEP_KEY, Proposal
 from ingest.operate.infer.recognise import propose
 from ingest.operate.infer.told import SampledFormat, Told
 from ingest.schema.messages import MESSAGES
@@ -74,6 +74,8 @@ UNTOLD: dict[str, tuple[list[Any], Told, str, str]] = {
     "rows of several tables": ([MAXWELL, {**MAXWELL, "table": "u"}], Told(), "2 tables: 'd.t' (1), 'd.u' (1)", "--table DATABASE.TABLE"),
     "another table": ([MAXWELL], Told(table="d.x"), "no rows of 'd.x'", "--table DATABASE.TABLE"),
     "events without a row": ([{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(), "hold no row", "--sample"),
+    "nothing but a truncation": ([{**DEBEZIUM, "op": "t", "after": None}], Told(), "Debezium events hold no row", "windrow init"),
+    "changes of rows that are not there": ([{**CANAL, "data": None}, {**CANAL, "data": []}], Told(), "hold no row", "--sample"),
     "csv without names": ([b"1,2"], Told("csv"), "stand in no message", "--columns id,name"),
     "csv with too few names": ([b"1,2", b"3,4"], Told("csv", ("a", "b", "c")), "into 3 fields", "--columns"),
     "csv by two delimiters": ([b"1,2;3"], Told("csv", ("a", "b")), "2 fields by ',' and ';'", "by hand"),
@@ -127,6 +129,22 @@ def test_a_few_messages_of_unknown_schemas() -> None:
     assert settings(proposed(framed(3, b"\x02"), registry=registry)) == {"format": "avro-confluent"}
 
 
+def test_a_few_keys_of_unknown_schemas() -> None:
+    """The same holds of keys: what is written fits all messages but these, whose keys are dead letters."""
+    key = '{"type": "record", "name": "K", "fields": [{"name": "shop", "type": "string"}]}'
+
+    class BySubject(FixedRegistry):
+        def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+            return [schema for schema in self.schemas if (schema.text == key) == subject.endswith("-key")][:most]
+
+    registry = BySubject((WriterSchema("3", "AVRO", AVRO), WriterSchema("4", "AVRO", key)))
+    known, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
+    found = propose("t", messages([known, known, unknown]), Told(), registry)
+    assert settings(found)["key"] == {"format": "avro-confluent", "fields": ["shop"], "unknown_id": "dead"}
+    assert "unknown_id" not in settings(found)
+    assert settings(propose("t", messages([known]), Told(), registry))["key"] == {"format": "avro-confluent", "fields": ["shop"]}
+
+
 def test_a_json_schema_is_held_against_what_was_sampled() -> None:
     """A format is a remark: an instant without its offset is a text, whatever the schema calls it."""
     stated = {"type": "object", "properties": {name: {"type": "string", "format": "date-time"} for name in ("at", "local", "later")}}
@@ -159,6 +177,13 @@ def test_keys(name: str) -> None:
     found = propose("t", messages(pairs), Told(), None)
     assert (settings(found).get("key", {}), [offer.name for offer in found.offers]) == (key, columns)
     assert ("fields_include" in settings(found)) == bool(key)
+
+
+@pytest.mark.parametrize("told", [Told("csv", ("a", "b")), Told("string"), Told("raw")], ids=lambda told: told.format)
+def test_keys_that_are_left_out_are_told(told: Told) -> None:
+    """Of whatever format the values are, nobody loses the keys without a word; where there are none, there is nothing to say."""
+    assert propose("t", messages([(b"k", b"1,2")]), told, None).hints == (KEEP_KEY,)
+    assert propose("t", messages([(None, b"1,2"), (b"", b"1,2")]), told, None).hints == ()
 
 
 PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {

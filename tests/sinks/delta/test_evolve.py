@@ -313,6 +313,29 @@ def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) 
         sink.commit(*staged)
 
 
+def test_a_table_that_is_append_only(table: Evolving) -> None:
+    """Where Delta lets no file go, wider columns are refused before anything is read, and with a reason; new ones come all the same."""
+    DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(SchemaChangedError, match=r"append-only \(delta.appendOnly\).* n \(integer to long\)") as refused:
+        table.sink(WIDE, "widen")
+    assert refused.value.stage == "setup"
+    if not table.keyed:
+        table.commit(table.sink(MORE), 2)
+    assert table.wrong() == []
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["a replay", "a window"])
+def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, number: int) -> None:
+    """A replay, a merge, and a table that became append-only after a run had looked: refused, and not of unknown outcome."""
+    sink = table.sink(WIDE, "widen")
+    staged = table.staged(sink, number, generation=2 - number)
+    DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(RefusedError, match="is append-only") as refused:
+        sink.commit(*staged)
+    assert "Nothing was committed" in refused.value.do
+    assert table.wrong() == []
+
+
 def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
     """A vacuum without its grace period, between two tries of a commit: refused, for a commit that names them would lose their rows."""
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
