@@ -118,6 +118,6 @@ class Program:
 
 
 def parquet_rows(folder: Path) -> int:
-    """Rows of all Parquet files below a folder, by their footers. Flink's files have no suffix."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix in {"", ".parquet"} and path.name[0] not in "._")
-    return sum(pq.read_metadata(path).num_rows for path in files)
+    """Rows of all Parquet files below a folder, by their footers, without those of a log. Flink's files have no suffix."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix in {"", ".parquet"})
+    return sum(pq.read_metadata(path).num_rows for path in files if all(part[0] not in "._" for part in path.relative_to(folder).parts))
