@@ -13,7 +13,6 @@ from assets.factory import kafka_table
 from assets.names import identifier, kafka_key
 from assets.yamlschema import as_written
 from ingest.errors import SpecError
-from ingest.spec.cluster import ClusterSpec
 from ingest.spec.load import fill_spec, load_spec
 from ingest.spec.pipeline import PipelineSpec
 
@@ -95,17 +94,13 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
     raise SpecError(f"{one} and {two} {what}", "spec", "Give one of them another id, or a code location of its own.")
 
 
-def _named(spec: PipelineSpec) -> ClusterSpec | None:
-    return None if spec.source.cluster is None else spec.named_clusters[spec.source.cluster]
-
-
 def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
     """Hold a pipeline's cluster against those that others of its code location call by the same name, in another windrow.yaml.
 
     Raises:
         SpecError: names the cluster and both files.
     """
-    other = next((o for o in others if kafka_key(o) == kafka_key(spec) and _named(o) != _named(spec)), None)
+    other = next((o for o in others if kafka_key(o) == kafka_key(spec) and o.named_cluster != spec.named_cluster), None)
     if other is not None:
         one, two = sorted(str(each.folder / FILE) for each in (spec, other))
         what = f"{one} and {two} name a cluster {spec.source.cluster} and mean two, which Dagster would have under one key"

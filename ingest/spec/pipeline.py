@@ -178,11 +178,16 @@ class PipelineSpec(Section):
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
 
     @property
+    def named_cluster(self) -> ClusterSpec | None:
+        """The cluster of windrow.yaml that the source names; None if it tells its own."""
+        return None if self.source.cluster is None else self.named_clusters[self.source.cluster]
+
+    @property
     def cluster(self) -> ClusterSpec:
         """The cluster as the pipeline reaches it: the source's own, or the named one under what the source says besides."""
         source = self.source
-        if source.cluster is not None:
-            return self.named_clusters[source.cluster].under(source.client, source.tuning)
+        if self.named_cluster is not None:
+            return self.named_cluster.under(source.client, source.tuning)
         assert source.bootstrap_servers is not None, "SourceSpec refuses a source that says neither"
         return ClusterSpec(bootstrap_servers=source.bootstrap_servers, client=source.client, tuning=source.tuning)
 
@@ -205,8 +210,7 @@ class PipelineSpec(Section):
     @property
     def stated_registry(self) -> Registry | None:
         """That of its topics' schemas, whether its formats ask it or not: the source's own, or the named cluster's."""
-        named = None if self.source.cluster is None else self.named_clusters[self.source.cluster]
-        found = self.source.registry or (None if named is None else named.registry)
+        found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
         return None if found is None else registry_of(found, self.folder)
 
     def sink_path(self) -> str:

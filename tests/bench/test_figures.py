@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bench.__main__ import PARTS, chosen
+from tests.bench.__main__ import PARTS, STEPS, chosen
 from tests.bench.harness.figures import Growth, Measured, Point, Result, Run, Said, Spread, exponent, ratios
 from tests.bench.harness.limits import broken
 from tests.bench.harness.page import number, page
@@ -154,6 +154,12 @@ def test_growing_windows_have_their_messages() -> None:
     rows = KINDS["rows"].of(200_000_000)
     assert rows.every_ms * rows.messages < 86_400_000
     assert replace(rows, messages=10).every_ms == 1.0
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_has_its_program(step: str) -> None:
+    """A part of the benchmark that a step's program stands for is run by its name."""
+    assert (Path(__file__).parent / f"{step}.py").is_file()
 
 
 def test_parts_are_chosen_by_name_or_kind() -> None:
