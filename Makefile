@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui stop test test-fast soak mutants lint bench bench-quick docs lock clean
+.PHONY: help setup demo ui stop test test-fast soak chaos mutants lint bench bench-quick docs lock clean
 
 # Each worker takes about a core and 1 GB; tests/README.md says what they share.
 WORKERS ?= 2
@@ -18,8 +18,8 @@ help: ## this list
 setup:
 	@.ci/setup
 
-demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked
-	@$(IN_ENV) python -m assets.demo run
+demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked: make demo [SINK=postgres]
+	@$(IN_ENV) python -m assets.demo run $(if $(SINK),--sink $(SINK))
 
 ui: setup ## Dagster on 127.0.0.1 with the demo's history
 	@$(IN_ENV) python -m assets.demo ui
@@ -38,6 +38,9 @@ test-fast: setup ## half a minute: what windrow's own steps promise, without Kaf
 
 soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=10
 	@$(IN_ENV) python -m tests.soak --minutes $(MINUTES) --workers $(WORKERS) $(if $(SEED),--seed $(SEED))
+
+chaos: setup ## windows of a real sink under kills, stops, doubled runs and more, counted into docs/chaos.md: make chaos SINK=delta SEED=1 MINUTES=10
+	@$(IN_ENV) python -m tests.chaos --record --sink $(or $(SINK),delta) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 mutants: setup ## small mistakes in the pure modules that the tests notice, in percent: make mutants [ONLY=windows/grid]
 	@$(IN_ENV) python -m tests.mutants.run $(ONLY)

@@ -87,7 +87,7 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
     @dg.asset(
         key=table_key(spec),
         deps=upstream_keys(spec),
-        kinds={"kafka", "spark", "delta"},
+        kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
         retry_policy=reporting.RETRY,
         output_required=False,

@@ -32,7 +32,7 @@ class Attributes(RootModel[dict[str, Any]]):
 
 
 class KafkaTable(dg.Component):
-    """A Kafka topic becomes a Delta table, one bounded window at a time, exactly once."""
+    """A Kafka topic becomes a table, one bounded window at a time, exactly once."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         """`spec`: the whole pipeline."""

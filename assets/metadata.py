@@ -64,7 +64,8 @@ MEANINGS: Mapping[str, str] = {
     "generation": "how often the window was replaced or mended",
     "recovered": "the window was committed before: the run wrote nothing",
     "published": "what came of telling the consumer group",
-    "delta_version": "the version of the Delta table that the window made",
+    "rows_by_table": "how many of the rows went into each other table",
+    "table_version": "the version of the table that the window made",
     "lag": "lag by topic-partition",
     "offset_ranges": "the offsets as JSON: `{topic: {partition: [start, stop]}}`",
     "receipt": "the table's own receipt of the window",
@@ -139,8 +140,10 @@ def _sometimes(result: Result) -> dict[str, Value]:
     found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
     if result.recovered:
         found["recovered"] = True
+    if receipt.routed:
+        found["rows_by_table"] = dg.MetadataValue.json({table.table: table.rows for table in receipt.routed})
     if version is not None:
-        found["delta_version"] = version
+        found["table_version"] = version
     if reasons:
         found["dead_reasons"] = dg.MetadataValue.json(dict(reasons.most_common()))
     for name, lines in (("warnings", receipt.warnings), ("partial", receipt.partial)):

@@ -73,7 +73,7 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         key=table_key(spec),
         partitions_def=partitions_of(spec.window),
         deps=upstream_keys(spec),
-        kinds={"kafka", "spark", "delta"},
+        kinds={"kafka", "spark", spec.sink.kind},
         required_resource_keys=keys_of(spec),
         backfill_policy=dg.BackfillPolicy.single_run(),
         retry_policy=reporting.RETRY,

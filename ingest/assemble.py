@@ -125,7 +125,7 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
     Raises:
         SpecError: no table can lie there.
     """
-    return make_table(spec.sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder)
+    return make_table(spec.reached_sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder)
 
 
 def make_table(section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> tuple[Sink, DeadLetters]:
@@ -164,7 +164,7 @@ def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
     return Foundations(
         connect(spec),
         open_ledger(spec.state_url()),
-        lambda rows: make_table(spec.sink, rows, spec.metadata, spec.folder),
+        lambda rows: make_table(spec.reached_sink, rows, spec.metadata, spec.folder),
         engine or SparkEngine(local_session),
         None if spec.dead_letters is None else dead_topic(spec.dead_cluster or spec.cluster, spec.dead_letters.topic),
     )

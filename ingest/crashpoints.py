@@ -26,13 +26,20 @@ LetterPoint = Literal[
     "letters.begun",  # it is noted that a committed window's dead letters are about to be published
     "letters.before", "letters.after",  # around the commit of their transaction
 ]  # fmt: skip
-CrashPoint = RunPoint | LetterPoint
+SplitPoint = Literal[
+    "split.before", "split.after",  # around the commit of a transaction that publishes splits of a window
+]  # fmt: skip
+RoutePoint = Literal["commit.between"]  # a window is in one of its tables, and not in the next
+CrashPoint = RunPoint | LetterPoint | SplitPoint | RoutePoint
 
 CRASH_POINTS: tuple[CrashPoint, ...] = get_args(RunPoint)
 """Those that every run comes by."""
 
 LETTER_POINTS: tuple[CrashPoint, ...] = get_args(LetterPoint)
 """Those of one that publishes dead letters."""
+
+SPLIT_POINTS: tuple[CrashPoint, ...] = get_args(SplitPoint)
+"""Those of one whose sink shows a window split by split."""
 
 
 class CrashError(BaseException):

@@ -23,13 +23,13 @@ from ingest.spec.reading import refusal, validated
 class Table(dg.ConfigurableResource[None]):
     """Where rows go, and receipts with them."""
 
-    settings: Mapping[str, Any] = Field(description="As under a spec's sink")
+    settings: Mapping[str, Any] = Field(repr=False, description="As under a spec's sink")
     folder: str = Field(description="What a relative path is relative to")
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Self:
         """The resource of a spec's table."""
-        return cls(settings=spec.sink.model_dump(mode="json", exclude_none=True), folder=str(spec.folder))
+        return cls(settings=spec.reached_sink.model_dump(mode="json", exclude_none=True), folder=str(spec.folder))
 
     def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
         """The table, and its dead letters; nothing is touched yet.

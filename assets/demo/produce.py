@@ -21,7 +21,7 @@ from assets.demo.orders import PARTITIONS, OrderMessage, Through, day
 
 ORDERS, CUSTOMERS = "shop.orders", "shop.customers"
 
-_TOPIC_CONFIG = {
+TOPIC_CONFIG = {
     "retention.ms": "-1",  # retention goes by the messages' own timestamps
     "message.timestamp.after.max.ms": str(2**63 - 1),  # one order comes from 2099
 }
@@ -67,7 +67,7 @@ def write_customers(manifest: Path, sent: Sequence[CustomerMessage], offsets: Se
 
 def _create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=_TOPIC_CONFIG)]).values():
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=TOPIC_CONFIG)]).values():
         future.result()
 
 

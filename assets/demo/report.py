@@ -48,13 +48,13 @@ def say_customers(console: Console, folded: Folded) -> None:
         )
 
 
-def say(console: Console, verdict: Verdict) -> None:
-    """The check's outcome."""
+def say(console: Console, verdict: Verdict, where: str = "table") -> None:
+    """The check's outcome; `where` the rows are."""
     for wrong in verdict.wrong:
         console.print(f"[red]WRONG[/red] {wrong}")
     if not verdict.wrong:
         console.print(
-            f"[green]Checked against what was produced:[/green] {verdict.orders:,} orders are in the table exactly once, "
+            f"[green]Checked against what was produced:[/green] {verdict.orders:,} orders are in the {where} exactly once, "
             f"{verdict.dead} poison messages and tombstones in the dead-letter table exactly once, "
             f"none of {verdict.aborted} aborted orders anywhere. Nothing lost, nothing twice.",
             soft_wrap=True,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 from deltalake import DeltaTable
 from rich.console import Console
 
 from assets.demo.backfill import aside, backfill, drain, failure
-from assets.demo.check import Verdict, check
+from assets.demo.check import Verdict, check, dead_of
 from assets.demo.fold import COLUMNS, Folded, check_customers
 from assets.demo.orders import HOURS
 from assets.demo.place import PROJECT, DemoHome, last_full_day
@@ -21,7 +20,6 @@ from ingest.assemble import open_table
 from ingest.errors import SpecError
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from ingest.model.receipt import Receipt
-from ingest.ports.dead_letters import DeadLetters
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import in_time
@@ -29,15 +27,17 @@ from ingest.spec.window import in_time
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 CUSTOMERS = PROJECT / "assets" / "defs" / "customers" / "defs.yaml"
 
-_NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array([], pa.int64())})
 
-
-def demo(place: DemoHome, orders: int, console: Console) -> bool:
-    """The whole demo; whether everything was as it should be. Stops the broker that it started."""
+def demo(place: DemoHome, orders: int, console: Console, sink: str | None = None) -> bool:
+    """The whole demo; whether everything was as it should be. Stops the broker that it started. `sink`: only the orders, into this kind."""
     broker = EmbeddedBroker(place.kafka, find_jars())
     was_running = broker.running()
     try:
         _set_up(place, broker, orders, console)
+        if sink is not None:
+            from assets.demo.sinks import sink_demo  # noqa: PLC0415  # brings every kind's library
+
+            return sink_demo(place, sink, broker.bootstrap, console)
         return _ingest(place, console) and _report(place, console)
     finally:
         if not was_running:
@@ -111,9 +111,8 @@ def verdict_on(place: DemoHome, spec: PipelineSpec) -> tuple[list[Receipt], Verd
         raise _nothing()
     sink, dead_letters = open_table(spec)
     receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
-    dead = pa.concat_tables([_NO_DEAD, *(_dead(dead_letters, r) for r in receipts)])
     rows = DeltaTable(spec.sink_path()).to_pyarrow_table(columns=["order_id", "_partition", "_offset"])
-    return receipts, check(place.manifest, rows, dead, receipts)
+    return receipts, check(place.manifest, rows, dead_of(dead_letters, receipts), receipts)
 
 
 def verdict_on_customers(place: DemoHome) -> Folded:
@@ -130,10 +129,6 @@ def verdict_on_customers(place: DemoHome) -> Folded:
 
 def _nothing() -> SpecError:
     return SpecError("There is nothing to check yet", "setup", "Run the demo first: make demo")
-
-
-def _dead(store: DeadLetters, receipt: Receipt) -> pa.Table:
-    return store.read(receipt.window, receipt.attempt).select(_NO_DEAD.column_names).cast(_NO_DEAD.schema)
 
 
 def _version(spec: PipelineSpec) -> int | None:

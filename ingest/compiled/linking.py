@@ -30,7 +30,7 @@ _FILLED_IN = ".data.rel.ro"
 _JUMP = b"\xff\x25"  # to the address that stands so far behind it
 
 
-class Unlinkable(Exception):  # noqa: N818  # a verdict, as `read.capi.Unusable`
+class Unlinkable(Exception):  # noqa: N818  # a verdict, as `kafka.capi.Unusable`
     """The object file asks for something that isn't done here; says what."""
 
 

@@ -40,6 +40,7 @@ _DURATION = re.compile(r"(\d{1,12})(ms|[smhd])")
 _SIZES = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SIZE = re.compile(r"(\d{1,18}) ?(KiB|MiB|GiB)?")
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):\d{1,5}")
+_CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -227,6 +228,17 @@ def place(value: str) -> str:
     return value
 
 
+def cluster_name(value: str) -> str:
+    """A name that a cluster may have in a windrow.yaml.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _CLUSTER.fullmatch(value):
+        raise ValueError("must be a cluster's name: 1 to 60 of a-z A-Z 0-9 _ -")
+    return value
+
+
 def topic_name(value: str) -> str:
     """A name that Kafka takes.
 
@@ -254,6 +266,7 @@ Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["st
 Text = Annotated[Written, Field(min_length=1)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 Servers = Annotated[Written, AfterValidator(_servers), Values("`host:port,...`")]
+ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]
 TopicName = Annotated[Written, AfterValidator(topic_name)]
 OrNone = BeforeValidator(_none)
 """`none` is written for None."""

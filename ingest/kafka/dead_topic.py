@@ -1,18 +1,16 @@
 """A Kafka topic that committed dead letters are published to (`ports.dead_topic.DeadTopic`).
 
-A turn is a transaction of a producer of its own, whose transactional id is the attempt's: `init_transactions` ends whatever an earlier turn
-left open, waits for what it had decided, and fences it. The mark that the attempt is published is an offset of a consumer group of the same
-name, sent in the transaction: so it is there exactly if the letters are. A producer has one transaction and goes: librdkafka keeps its
-epoch from one transaction to the next, so that a late answer to one could end another.
+A turn is a transaction (`ingest.kafka.transaction`) whose transactional id is the attempt's. The mark that the attempt is published is an
+offset of a consumer group of the same name, sent in the transaction: so it is there exactly if the letters are.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import confluent_kafka as ck
 import pyarrow as pa
@@ -20,15 +18,15 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType  # type: ignore[attr-defined]  # public, untyped
 
 from ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
-from ingest.kafka.client import admin_properties, scrubbed
+from ingest.kafka.client import admin_properties
 from ingest.kafka.clients import CLIENTS, made
-from ingest.kafka.codes import DENIED, UNKNOWN
+from ingest.kafka.codes import UNKNOWN
 from ingest.kafka.dead_headers import headers_of
 from ingest.kafka.properties import Tuning, Value
 from ingest.kafka.questions import Questions
+from ingest.kafka.transaction import CALL_SECONDS, NOT_TAKEN, Transaction, TransactionError, kind_of
 from ingest.model.window import Window
 
-T = TypeVar("T")
 Place = tuple[str, int, int]
 """A message's topic, partition and offset."""
 
@@ -40,35 +38,16 @@ _RIGHTS = f"Grant it Write and Describe on the topic and on transactional ids, a
 _TURN_SECONDS = 300
 """So long the broker keeps a transaction open whose producer is gone; until then readers of committed messages wait behind it."""
 
-_CALL_SECONDS = 30.0
 _AGAIN_SECONDS = 0.1
 _FORGETFUL = timedelta(days=1)
 """What a cluster's `offsets.retention.minutes` is taken for where it may not be asked: the least that any Kafka had by default."""
 
 _PRODUCER: Mapping[str, Value] = {
-    "acks": "all",
     "batch.size": 16 * 1024,  # a topic may take no more at once; and what is larger stands alone, so that a refusal names it
-    "enable.idempotence": True,
-    "compression.type": "lz4",
-    "linger.ms": 5,
-    "message.max.bytes": 1_000_000_000,  # how large a message may be, the topic says
-    "partitioner": "murmur2_random",  # as Java's clients place keys
     "queue.buffering.max.kbytes": 32 * 1024,  # what waits to be sent: with the next, the bound of memory
     "queue.buffering.max.messages": 10_000,
     "transaction.timeout.ms": _TURN_SECONDS * 1000,
 }
-
-_FENCED = frozenset({
-    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING,  # noqa: SLF001
-    KafkaError.INVALID_TXN_STATE, KafkaError._FATAL,  # noqa: SLF001  # what is said of a producer that was fenced before
-})  # fmt: skip
-"""What is said to a producer whose turn another one took."""
-
-_NOT_TAKEN = frozenset({
-    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP,
-    KafkaError.POLICY_VIOLATION,
-})  # fmt: skip
-"""What the topic's settings don't let in, whoever asks and how often."""
 
 
 class KafkaDeadTopic:
@@ -160,12 +139,13 @@ class KafkaTurn:
         """`name`: of the transactional id, and of the group."""
         self._questions, self._properties, self._topic, self._window, self._name = questions, properties, topic, window, name
         self._refused: tuple[KafkaError, Place] | None = None
-        self._open = False
-        self._producer = made(ck.Producer, {**properties, **_PRODUCER, "transactional.id": name}, _unheard)
+        self._transaction = Transaction({**properties, **_PRODUCER}, name, questions.patience)
+        self._producer = self._transaction.producer
 
     def begin(self) -> None:
         """Fence whoever had a turn before."""
-        self._called(lambda: self._producer.init_transactions(_CALL_SECONDS))
+        with self._explained():
+            self._transaction.fence()
 
     def is_published(self) -> bool:
         """See `ports.dead_topic.Turn.is_published`."""
@@ -174,12 +154,12 @@ class KafkaTurn:
 
     def write(self, letters: Iterable[pa.RecordBatch]) -> None:
         """See `ports.dead_topic.Turn.write`."""
-        self._called(self._producer.begin_transaction)
-        self._open = True
+        with self._explained():
+            self._transaction.begin()
         try:
             self._write(letters)
         except (KafkaException, SystemError) as why:  # any call may say that the producer was fenced
-            raise self._meant(self._said(why)) from None
+            raise self._meant(self._transaction.reason(why)) from None
 
     def _write(self, letters: Iterable[pa.RecordBatch]) -> None:
         for batch in letters:
@@ -200,17 +180,13 @@ class KafkaTurn:
             group = member.consumer_group_metadata()
         finally:
             member.close()
-        self._called(lambda: self._producer.send_offsets_to_transaction([mark], group, _CALL_SECONDS))
-        self._open = False  # what is sent now may not be taken back, whatever is answered
-        self._called(lambda: self._producer.commit_transaction(_CALL_SECONDS), OutcomeUnknownError)
+        with self._explained():
+            self._transaction.called(lambda: self._producer.send_offsets_to_transaction([mark], group, CALL_SECONDS))
+            self._transaction.commit()
 
     def leave(self) -> None:
-        """End a transaction that wasn't committed, so that no reader waits for it. What can't be ended the broker ends by itself."""
-        if self._open:
-            with suppress(KafkaException, SystemError):
-                self._producer.purge()
-                self._producer.abort_transaction(5.0)
-        self._open = False
+        """End it, if it wasn't committed."""
+        self._transaction.leave()
 
     def _marked(self) -> bool:
         asked = ck.ConsumerGroupTopicPartitions(self._name, [ck.TopicPartition(self._topic, 0)])
@@ -247,55 +223,34 @@ class KafkaTurn:
         if self._refused is None:
             return
         error, place = self._refused
-        if error.code() not in _NOT_TAKEN:
+        if error.code() not in NOT_TAKEN:
             raise self._meant(error)
         what = f"The topic {self._topic} doesn't take a dead letter of window {self._window.key}: {self._scrub(error)}"
         do = "The window is committed. Raise the topic's max.message.bytes above the source's, then run the window again."
         raise RefusedError(what, "commit", do, *place)
 
-    def _called(self, call: Callable[[], T], unanswered: type[UnreachableError] = UnreachableError) -> T:
-        """A step of the transaction, which librdkafka lets be repeated where it says so; `unanswered`: what that means in the end."""
-        deadline = time.monotonic() + self._questions.patience
-        while True:
-            try:
-                return call()
-            except (KafkaException, SystemError) as why:
-                error = self._said(why)
-                if not error.retriable():
-                    raise self._meant(error) from None
-                if time.monotonic() > deadline:
-                    raise self._failed(self._scrub(error), unanswered) from None
-                time.sleep(_AGAIN_SECONDS)
-
-    def _said(self, why: KafkaException | SystemError) -> KafkaError:
-        """What the client says, also where Python lost it.
-
-        A fatal error is raised within a callback, while it flushes. Callbacks that are called after it, for letters and for its log, wrap
-        that exception in another or end it, so that the call fails without a reason. Such a producer is of no more use, and says why when
-        it is asked again.
-        """
-        cause = why.__cause__ if isinstance(why, SystemError) else why
-        if not isinstance(cause, KafkaException):
-            try:
-                self._producer.abort_transaction(5.0)
-            except KafkaException as again:
-                cause = again
-            else:
-                raise why
-        error: KafkaError = cause.args[0]
-        return error
+    @contextmanager
+    def _explained(self) -> Generator[None, None, None]:
+        """What became of a step, in words."""
+        try:
+            yield
+        except TransactionError as error:
+            raise self._told(error) from None
 
     def _meant(self, error: KafkaError) -> SpecError | UnreachableError:
-        if error.code() in _FENCED:
+        return self._told(TransactionError(kind_of(error), self._scrub(error)))
+
+    def _told(self, error: TransactionError) -> SpecError | UnreachableError:
+        if error.kind == "fenced":
             return self._failed(f"another run, which began later, publishes them, or it took more than {_TURN_SECONDS} s")
-        if error.code() in DENIED | {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}:
-            what = f"The dead letters of window {self._window.key} may not be published to {self._topic}: {self._scrub(error)}"
+        if error.kind == "denied":
+            what = f"The dead letters of window {self._window.key} may not be published to {self._topic}: {error.text}"
             return SpecError(what, "commit", f"The window is committed. {_RIGHTS} Then run the window again: that publishes them.")
-        return self._failed(self._scrub(error))
+        return self._failed(error.text, OutcomeUnknownError if error.sent else UnreachableError)
 
     def _failed(self, why: str, kind: type[UnreachableError] = UnreachableError) -> UnreachableError:
         what = f"The dead letters of window {self._window.key} could not be published to {self._topic}: {why}"
         return kind(what, "commit", "The window is committed. Run it again: that publishes them.")
 
     def _scrub(self, error: KafkaError) -> str:
-        return scrubbed(error.str(), self._properties)
+        return self._transaction.scrub(error)

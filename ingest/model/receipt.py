@@ -182,12 +182,21 @@ class Mending(msgspec.Struct, frozen=True):
     edited: int = 0
 
 
+class Routed(msgspec.Struct, frozen=True):
+    """How many of a window's rows lie in another table than the one with the receipt, and the sum of their checksums."""
+
+    table: str
+    rows: int
+    checksum: Checksum
+
+
 class Receipt(msgspec.Struct, frozen=True):
     """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
 
     `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window. `version`: the receipt's form
     (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again. `merged` is filled
     in by the sink, which alone knows what its table held; unset where rows are only appended. `mending_`: only of a generation that mends.
+    `routed_`: filled in by a sink of several tables, one for each but this one.
     """
 
     plan: Plan
@@ -208,6 +217,7 @@ class Receipt(msgspec.Struct, frozen=True):
     version: int | msgspec.UnsetType = msgspec.UNSET
     merged: Merged | msgspec.UnsetType = msgspec.UNSET
     mending_: Mending | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="mending")
+    routed_: tuple[Routed, ...] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="routed")
 
     def __post_init__(self) -> None:
         """The digest is the plan's."""
@@ -224,6 +234,11 @@ class Receipt(msgspec.Struct, frozen=True):
     def mending(self) -> Mending | None:
         """What it mends; None of a generation that was read from the log."""
         return self.mending_ if isinstance(self.mending_, Mending) else None
+
+    @property
+    def routed(self) -> tuple[Routed, ...]:
+        """What other tables have of it; nothing where there is one table."""
+        return self.routed_ if isinstance(self.routed_, tuple) else ()
 
 
 class Committed(msgspec.Struct, frozen=True):

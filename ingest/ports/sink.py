@@ -22,12 +22,13 @@ from ingest.model.window import Window
 class Promises(msgspec.Struct, frozen=True):
     """What a kind of sink can hold; a run refuses what it can't, and the contract suite holds it to the rest.
 
-    `atomic`: a window becomes visible as a whole, or split by split, the receipt last. `replaces`: another generation can take a committed
-    window's place. `mode`: each row that is committed stays a row of the table (append), or rows of one key replace each other (upsert):
-    then changes are staged (`ingest.schema.changes`), and the receipt says what they did to the table (`Receipt.merged`).
+    `atomic`: a window becomes visible as a whole; or split by split, or table by table, the receipt last. `replaces`: another generation
+    can take a committed window's place. `mode`: each row that is committed stays a row of the table (append), or rows of one key replace
+    each other (upsert): then changes are staged (`ingest.schema.changes`), and the receipt says what they did to the table
+    (`Receipt.merged`).
     """
 
-    atomic: Literal["window", "split"] = "window"
+    atomic: Literal["window", "split", "table"] = "window"
     replaces: bool = True
     mode: Literal["append", "upsert"] = "append"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
-from ingest.read.capi import Unusable, load_api
+from ingest.kafka.capi import Unusable, load_api
 from ingest.read.confluent import ConfluentFetcher
 from ingest.read.fetching import Fetcher, Fetching, Hear, Start
 

@@ -18,11 +18,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ingest.compiled.calling import Compiled
 from ingest.errors import BugError
+from ingest.kafka.capi import CONSUMER, ERROR_CB, LOG_CB, TEXT_SIZE, Api, MessageHead
 from ingest.kafka.identity import LOG
 from ingest.model.boundary import TopicPartition
 from ingest.read import fields
 from ingest.read.arrow import UNREADABLE_HEADERS, HeaderList, columns_to_batch, headers_to_array
-from ingest.read.capi import CONSUMER, ERROR_CB, LOG_CB, TEXT_SIZE, Api, MessageHead
 from ingest.read.fetching import WAIT_SECONDS, Event, Fetched, Hear, Last, Start, goes_on
 from ingest.schema.messages import HEADERS
 

@@ -6,15 +6,14 @@ librdkafka are called by the addresses in `calls`, in the order of `CALLS`: they
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ingest.compiled.making import compiled, part
+from ingest.compiled.pointers import byte_at, call32_at, call_at, int32_at, int64_at
 from ingest.read.fields import (
     BYTES,
     DUE,
@@ -50,40 +49,6 @@ _BYTES = types.uint8[::1]
 _INT = types.int64
 
 
-def _call_to(result: types.Type) -> Callable[..., Any]:
-    def call(_typing: Any, address: Any, arguments: Any) -> Any:
-        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-            words = _utils.unpack_tuple(builder, given[1])
-            function = ir.FunctionType(context.get_value_type(result), [word.type for word in words])
-            return builder.call(builder.inttoptr(given[0], function.as_pointer()), words)
-
-        return result(address, arguments), build
-
-    return call
-
-
-_call = intrinsic(_call_to(types.int64))
-"""The C function at an address, with a tuple of words. Also for one that gives nothing: what is in the place of its answer is not used."""
-
-_call32 = intrinsic(_call_to(types.int32))
-"""For one that gives an int, of whose word only one half says something."""
-
-
-def _at(kind: types.Type) -> Callable[..., Any]:
-    def load(_typing: Any, address: Any) -> Any:
-        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-            return builder.load(builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()), align=1)
-
-        return kind(address), build
-
-    return load
-
-
-_int64_at = intrinsic(_at(types.int64))
-_int32_at = intrinsic(_at(types.int32))
-_byte_at = intrinsic(_at(types.uint8))
-
-
 def _copying(_typing: Any, target: Any, source: Any, size: Any) -> Any:
     def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
         to, of = (builder.inttoptr(address, _utils.voidptr_t) for address in given[:2])
@@ -100,7 +65,7 @@ _copy: Any = intrinsic(_copying)
 def _text_size(address: int) -> int:
     """Of a text that ends with a zero."""
     size = 0
-    while _byte_at(address + size) != 0:
+    while byte_at(address + size) != 0:
         size += 1
     return size
 
@@ -109,13 +74,13 @@ def _text_size(address: int) -> int:
 def _look_at_headers(calls: Ints, message: int, rows: Ints, n: int, scratch: int) -> None:
     """Headers that librdkafka can't read are none, as in confluent-kafka."""
     count = names = values = 0
-    if _call32(calls[2], (message, scratch)) == 0:
-        rows[HEADERS, n] = headers = _int64_at(scratch)
-        count = _call(calls[3], (headers,))
+    if call32_at(calls[2], (message, scratch)) == 0:
+        rows[HEADERS, n] = headers = int64_at(scratch)
+        count = call_at(calls[3], (headers,))
         for at in range(count):
-            _call32(calls[4], (headers, at, scratch, scratch + 8, scratch + 16))
-            names += _text_size(_int64_at(scratch))
-            values += _int64_at(scratch + 16)
+            call32_at(calls[4], (headers, at, scratch, scratch + 8, scratch + 16))
+            names += _text_size(int64_at(scratch))
+            values += int64_at(scratch + 16)
     rows[HEADER_COUNT, n], rows[HEADER_NAMES_SIZE, n], rows[HEADER_VALUES_SIZE, n] = count, names, values
 
 
@@ -142,27 +107,27 @@ def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scrat
     state[EVENTS:] = 0
     for n in range(count):
         message = messages[n]
-        if _int32_at(message) != state[ERR]:
+        if int32_at(message) != state[ERR]:
             state[EVENTS] += 1
             continue
-        topic, offset = _int64_at(message + 8), _int64_at(message + 56)
+        topic, offset = int64_at(message + 8), int64_at(message + 56)
         value, value_size, key, key_size = (
-            _int64_at(message + 24), _int64_at(message + 32), _int64_at(message + 40), _int64_at(message + 48)
+            int64_at(message + 24), int64_at(message + 32), int64_at(message + 40), int64_at(message + 48)
         )  # fmt: skip
         if state[TOPIC_SEEN] == 0:
             state[TOPIC_SEEN] = topic
         fits = 0 <= value_size <= LARGEST and 0 <= key_size <= LARGEST
         fits = fits and (value != 0 or value_size == 0) and (key != 0 or key_size == 0)
-        if not fits or topic != (state[TOPIC] or state[TOPIC_SEEN]) or _int32_at(message + 16) != state[PARTITION] or offset < state[DUE]:
+        if not fits or topic != (state[TOPIC] or state[TOPIC_SEEN]) or int32_at(message + 16) != state[PARTITION] or offset < state[DUE]:
             state[WRONG] = 1
             return 0
         state[DUE] = offset + 1
         if offset < state[STOP]:
             rows[NUMBER, taken], rows[OFFSET, taken] = n, offset
             rows[VALUE, taken], rows[VALUE_SIZE, taken], rows[KEY, taken], rows[KEY_SIZE, taken] = value, value_size, key, key_size
-            rows[TIMESTAMP, taken] = _call(calls[0], (message, answer))
-            rows[TIMESTAMP_TYPE, taken] = _int32_at(answer)
-            rows[LEADER_EPOCH, taken] = _call32(calls[1], (message,))
+            rows[TIMESTAMP, taken] = call_at(calls[0], (message, answer))
+            rows[TIMESTAMP_TYPE, taken] = int32_at(answer)
+            rows[LEADER_EPOCH, taken] = call32_at(calls[1], (message,))
             _look_at_headers(calls, message, rows, taken, answer)
             state[BYTES] += value_size + key_size + rows[HEADER_NAMES_SIZE, taken] + rows[HEADER_VALUES_SIZE, taken]
             taken += 1
@@ -183,7 +148,7 @@ def move(calls: Ints, messages: Ints, rows: Ints, first: int, behind: int, keys:
             _copy(values, rows[VALUE, n], rows[VALUE_SIZE, n])
             values += rows[VALUE_SIZE, n]
         if calls[5]:
-            _call(calls[5], (messages[rows[NUMBER, n]],))
+            call_at(calls[5], (messages[rows[NUMBER, n]],))
             messages[rows[NUMBER, n]] = 0
 
 
@@ -208,8 +173,8 @@ def copy_headers(
     answer, name_end, value_end, at = scratch.ctypes.data, 0, 0, 0
     for n in range(first, behind):
         for header in range(rows[HEADER_COUNT, n]):
-            _call32(calls[4], (rows[HEADERS, n], header, answer, answer + 8, answer + 16))
-            name, value, size = _int64_at(answer), _int64_at(answer + 8), _int64_at(answer + 16)
+            call32_at(calls[4], (rows[HEADERS, n], header, answer, answer + 8, answer + 16))
+            name, value, size = int64_at(answer), int64_at(answer + 8), int64_at(answer + 16)
             length = _text_size(name)
             _copy(names + name_end, name, length)
             if size:
@@ -225,5 +190,5 @@ def release(calls: Ints, messages: Ints, count: int) -> None:
     """Destroy what is left of the first `count` messages."""
     for n in range(count):
         if messages[n] != 0:
-            _call(calls[5], (messages[n],))
+            call_at(calls[5], (messages[n],))
             messages[n] = 0

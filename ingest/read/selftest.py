@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ingest.kafka.capi import PRODUCER, TEXT_SIZE, Api, MessageHead, Unusable
 from ingest.model.boundary import TopicPartition
 from ingest.read import fields
-from ingest.read.capi import PRODUCER, TEXT_SIZE, Api, MessageHead, Unusable
 from ingest.read.librdkafka import calls_of, passes, rows_to_batch
 
 _TOPIC = "selftest"

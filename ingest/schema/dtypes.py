@@ -62,7 +62,7 @@ def arrow_type(dtype: object) -> pa.DataType:
 
 def _way_out(kind: object) -> str:
     if isinstance(kind, pl.DataType) and kind.is_unsigned_integer():
-        return "Spark and Delta have no unsigned integers; take the next wider signed one with Field(ge=0)"
+        return "Spark has no unsigned integers; take the next wider signed one with Field(ge=0)"
     of = kind if isinstance(kind, type) else type(kind)
     return next((way for refused, way in _WAYS_OUT if issubclass(of, refused)), f"supported are {SUPPORTED}")
 

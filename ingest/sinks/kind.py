@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self, TypeAlias, TypeVar
 
-from ingest.config.values import Section
+from pydantic import Field
+
+from ingest.config.document import Place
+from ingest.config.values import ClusterName, LeftOut, Scalar, Section, Servers, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +35,33 @@ class SinkSection(Section):
     def place(self, folder: Path) -> str:
         """Where the table is, for people; `folder` is the spec's own."""
         raise NotImplementedError
+
+
+class OnClusterSection(SinkSection):
+    """That of a kind whose table lies on a Kafka cluster: the source's, unless it is told here."""
+
+    cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
+        default=None, description="The cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
+    )
+    bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
+        default=None, description="The cluster's first addresses."
+    )
+    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+        default_factory=dict, repr=False, description="Properties of librdkafka for it, as under `source.client`."
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """At most one way to say which cluster; the source's has its own properties."""
+        told = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
+        if len(told) > 1:
+            yield ("bootstrap_servers",), "'cluster' and 'bootstrap_servers' must not be set together: one says which cluster has the table"
+        if "client" in written and not told:
+            yield ("client",), "goes with cluster or bootstrap_servers: to the source's cluster it is source.client that says how"
+
+    def reached(self, servers: str, client: Mapping[str, Scalar]) -> Self:
+        """The same with its cluster told."""
+        return self.model_copy(update={"cluster": None, "bootstrap_servers": servers, "client": dict(client)})
 
 
 S_contra = TypeVar("S_contra", bound=SinkSection, contravariant=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import BugError
+from ingest.errors import BugError, UnreachableError
 from ingest.model.plan import Split
 from ingest.ports.dead_letters import REASONS
 from ingest.schema.metadata import DEFAULT
@@ -65,6 +66,21 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
 
 
 Layout = RowLayout | DeadLetterLayout
+
+
+@contextmanager
+def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[None]:
+    """A disk that is full or gone while a split is staged, in words. `done`: what surely didn't happen to it.
+
+    Raises:
+        UnreachableError: in the place of the system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        what = f"a staged file below {place} can't be written: {error.strerror or type(error).__name__}"
+        do = f"Nothing was {done}. Make room or mend the storage, then run the window again."
+        raise UnreachableError(what, "stage", do, split.topic, split.partition, split.start) from error
 
 
 def _refuse_unlike(rows: pa.RecordBatch, messages: pa.RecordBatch, wanted: pa.Schema, split: Split) -> None:

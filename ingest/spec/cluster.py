@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Annotated, Self, TypedDict
@@ -13,19 +12,6 @@ from pydantic import AfterValidator, Field
 from ingest.config.values import Count, Duration, LeftOut, Scalar, Section, Servers, Size, Text, Values
 from ingest.kafka.properties import TUNED, Tuning
 from ingest.spec.registry import RegistrySpec
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
-
-
-def cluster_name(value: str) -> str:
-    """A name that a cluster may have in a windrow.yaml.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not _NAME.fullmatch(value):
-        raise ValueError("must be a cluster's name: 1 to 60 of a-z A-Z 0-9 _ -")
-    return value
 
 
 def _not_zero(value: timedelta) -> timedelta:
@@ -55,7 +41,7 @@ class TuningSpec(Section):
     fetch_partition_bytes: Annotated[Size | None, LeftOut("`1MiB`")] = Field(
         default=None, description="The most of one topic-partition in one answer."
     )
-    fetch_wait: Annotated[Duration | None, LeftOut("`100ms`")] = Field(
+    fetch_wait: Annotated[Duration | None, LeftOut("`5ms`")] = Field(
         default=None, description="How long the broker waits for `fetch_min_bytes`."
     )
     queue_bytes: Annotated[Size | None, LeftOut("`16MiB`")] = Field(default=None, description="The most that is fetched ahead of decoding.")

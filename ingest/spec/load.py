@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config.document import Document, Mistake, read_document, read_values
-from ingest.config.values import section_of
+from ingest.config.kinds import OfItsKind
+from ingest.config.values import cluster_name, section_of
 from ingest.decode.kind import SCHEMA_REFERENCE
-from ingest.spec.cluster import ClusterSpec, cluster_name
+from ingest.sinks.kind import OnClusterSection
+from ingest.spec.cluster import ClusterSpec
 from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
 from ingest.spec.reading import client_mistakes, refusal, text_of, validated
 from ingest.spec.shared import named_cluster
 
 _GIVEN = {
     "folder": "relative paths are relative to the spec's own folder",
-    "named_clusters": "a cluster of windrow.yaml is named as source.cluster or dead_letters.cluster",
+    "named_clusters": "a cluster of windrow.yaml is named as the cluster of source, sink or dead_letters",
 }
 
-_NAMING: Mapping[str, tuple[str, ...]] = {"source": ("client", "tuning"), "dead_letters": ("client",)}
+_NAMING: Mapping[str, tuple[str, ...]] = {"source": ("client", "tuning"), "sink": ("client",), "dead_letters": ("client",)}
 """The sections that may name a cluster of windrow.yaml, and what each of them may say over it."""
 
 
@@ -78,6 +80,8 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     clusters, wrong = dict[str, ClusterSpec](), list[Mistake]()
     for place, over in _NAMING.items():
         section = section_of(attributes, place)
+        if place == "sink" and not _lies_on_a_cluster(section):
+            continue
         named = _named(section, place, folder)
         if isinstance(named, Mistake):
             wrong.append(named)
@@ -91,6 +95,12 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
     told = {("named_clusters",), *(mistake.place for mistake in wrong)}
     wrong += [mistake for mistake in found if mistake.place not in told]
     return (None if wrong else spec), wrong
+
+
+def _lies_on_a_cluster(sink: Mapping[str, Any]) -> bool:
+    """Whether the sink is of a kind that says which cluster it lies on."""
+    kinds = OfItsKind.of(PipelineSpec.model_fields["sink"])
+    return kinds is not None and issubclass(kinds.model(sink), OnClusterSection)
 
 
 def _named(section: Mapping[str, Any], place: str, folder: Path) -> ClusterSpec | Mistake | None:

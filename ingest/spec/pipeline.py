@@ -14,13 +14,13 @@ from pydantic.json_schema import SkipJsonSchema
 from ingest.config.document import Place
 from ingest.config.places import absolute
 from ingest.config.values import (
+    ClusterName,
     CountOrZero,
     LeftOut,
     Scalar,
     Section,
     Servers,
     Share,
-    Text,
     TopicName,
     Values,
     Written,
@@ -34,8 +34,9 @@ from ingest.config.values import (
 from ingest.decode.formats import ASKING, DecodeSection, asks_registry
 from ingest.errors import GridError, SpecError
 from ingest.registry.client import Registry
+from ingest.sinks.kind import OnClusterSection, SinkSection
 from ingest.sinks.kinds import SinkOfItsKind
-from ingest.spec.cluster import ClusterSpec, TuningSpec, cluster_name
+from ingest.spec.cluster import ClusterSpec, TuningSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.registry import registry_of
 from ingest.spec.source import SourceSpec
@@ -94,7 +95,7 @@ class DeadLettersSpec(Section):
     topic: Annotated[TopicName, Values("a name")] = Field(
         description="Committed windows' dead letters are written there too, each once, with Kafka Connect's headers. It must be there."
     )
-    cluster: Annotated[Annotated[Text, AfterValidator(cluster_name)] | None, Values("a name"), LeftOut("the source's cluster")] = Field(
+    cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
         default=None, description="The topic's cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
     )
     bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
@@ -158,10 +159,10 @@ class PipelineSpec(Section):
     @classmethod
     def _names_them(cls, found: Mapping[str, ClusterSpec], info: ValidationInfo) -> Mapping[str, ClusterSpec]:
         """Exactly those that are named. `info.data` has no section that is wrong itself."""
-        if {"source", "dead_letters"} <= info.data.keys():
-            sections = (info.data["source"], info.data["dead_letters"])
-            if found.keys() != {section.cluster for section in sections if section is not None} - {None}:
-                raise sentence("goes with source.cluster and dead_letters.cluster: ingest.spec.load looks them up")
+        if {"source", "sink", "dead_letters"} <= info.data.keys():
+            sections = (info.data["source"], info.data["sink"], info.data["dead_letters"])
+            if found.keys() != {getattr(section, "cluster", None) for section in sections} - {None}:
+                raise sentence("goes with the cluster of source, sink and dead_letters: ingest.spec.load looks them up")
         return found
 
     @classmethod
@@ -172,7 +173,9 @@ class PipelineSpec(Section):
             yield ("source", "start"), "label is for windows in time: a micro-batch's label is a number, which cuts no log"
         if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
             yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
-        yield from _dead_topic_mistakes(source, section_of(written, "dead_letters"), section_of(written, "named_clusters"))
+        clusters = section_of(written, "named_clusters")
+        yield from _loops(source, section_of(written, "dead_letters"), "dead_letters", clusters, "its dead letters would come back")
+        yield from _loops(source, section_of(written, "sink"), "sink", clusters, "what it writes would come back")
         yield from _registry_mistakes(source, section_of(written, "decode"), section_of(written, "named_clusters"))
         yield from _start_mistakes(str(written.get("id")), window)
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
@@ -201,6 +204,15 @@ class PipelineSpec(Section):
             return self.named_clusters[dead_letters.cluster].under(dead_letters.client, TuningSpec())
         address = dead_letters.bootstrap_servers
         return None if address is None else ClusterSpec(bootstrap_servers=address, client=dead_letters.client)
+
+    @property
+    def reached_sink(self) -> SinkSection:
+        """The sink's section; of one that lies on a cluster with that told: its own, the named one, or the source's."""
+        sink = self.sink
+        if not isinstance(sink, OnClusterSection) or sink.bootstrap_servers is not None:
+            return sink
+        cluster = self.cluster if sink.cluster is None else self.named_clusters[sink.cluster].under(sink.client, TuningSpec())
+        return sink.reached(cluster.bootstrap_servers, cluster.client)
 
     @property
     def registry(self) -> Registry | None:
@@ -243,16 +255,20 @@ def _delete_mistakes(sink: Mapping[str, Any], decode: Mapping[str, Any]) -> Iter
         yield ("decode", "on_null"), "can't be said where decode.key has all of sink.primary_key: a message without a value deletes its row"
 
 
-def _dead_topic_mistakes(
-    source: Mapping[str, Any], dead: Mapping[str, Any], named_clusters: Mapping[str, Any]
+def _loops(
+    source: Mapping[str, Any], written: Mapping[str, Any], section: str, named_clusters: Mapping[str, Any], what: str
 ) -> Iterator[tuple[Place, str]]:  # fmt: skip
-    """A topic that the pipeline itself reads would refuse its own dead letters again, and again."""
-    topic, named, pattern = dead.get("topic"), source.get("topic"), source.get("topic_pattern")
-    names = [named] if isinstance(named, str) else [*names_in(named), *section_of(source, "partitions")]
-    read_at, written_at = _addresses(source, named_clusters), _addresses(dead, named_clusters)
-    here = not written_at or not written_at.isdisjoint(read_at)
-    if here and isinstance(topic, str) and (topic in names or _matches(pattern, topic)):
-        yield ("dead_letters", "topic"), f"{topic} is read by this pipeline: its dead letters would come back"
+    """A topic that the pipeline itself reads would bring back what is written to it, again and again."""
+    named, pattern = source.get("topic"), source.get("topic_pattern")
+    read = [named] if isinstance(named, str) else [*names_in(named), *section_of(source, "partitions")]
+    read_at, written_at = _addresses(source, named_clusters), _addresses(written, named_clusters)
+    if written_at and written_at.isdisjoint(read_at):
+        return
+    topics = [(name, written.get(name)) for name in ("topic", "control_topic")]
+    topics += [("topics", name) for name in names_in(written.get("topics"))]
+    for setting, topic in topics:
+        if isinstance(topic, str) and (topic in read or _matches(pattern, topic)):
+            yield (section, setting), f"{topic} is read by this pipeline: {what}"
 
 
 def _addresses(section: Mapping[str, Any], named_clusters: Mapping[str, Any]) -> set[str]:

@@ -13,11 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from ingest.config.document import Mistake, nearest, read_document
-from ingest.config.values import Section, Written, section_of
-from ingest.spec.cluster import ClusterSpec, cluster_name
+from ingest.config.values import ClusterName, Section, section_of
+from ingest.spec.cluster import ClusterSpec
 from ingest.spec.reading import client_mistakes, refusal, text_of, validated
 
 FILE = "windrow.yaml"
@@ -26,7 +26,7 @@ FILE = "windrow.yaml"
 class SharedSpec(Section):
     """A windrow.yaml: clusters by the names that specs call them by."""
 
-    clusters: Annotated[Mapping[Annotated[Written, AfterValidator(cluster_name)], ClusterSpec], Field(min_length=1)]
+    clusters: Annotated[Mapping[ClusterName, ClusterSpec], Field(min_length=1)]
 
 
 def find_shared(folder: Path) -> tuple[Path | None, Path]:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Val
 from ingest.config.document import Place, nearest
 from ingest.config.values import (
     PARTITION_MAX,
+    ClusterName,
     CountOrNone,
     LeftOut,
     OrNone,
@@ -26,7 +27,7 @@ from ingest.config.values import (
 )
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
-from ingest.spec.cluster import TuningSpec, cluster_name
+from ingest.spec.cluster import TuningSpec
 from ingest.spec.registry import RegistrySpec
 from ingest.spec.start import WORDS, ByTopic, Start, StartSpec
 from ingest.windows.grid import BATCH
@@ -110,7 +111,7 @@ class SourceSpec(Section):
     one has: see `ingest.spec.cluster.ClusterSpec.under`.
     """
 
-    cluster: Annotated[Annotated[Text, AfterValidator(cluster_name)] | None, Values("a name")] = Field(
+    cluster: Annotated[ClusterName | None, Values("a name")] = Field(
         default=None, description="The cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
     )
     bootstrap_servers: Servers | None = Field(default=None, description="The cluster's first addresses.")

@@ -19,7 +19,9 @@ from assets.definitions import defs
 from assets.factory import kafka_table
 from assets.names import topic_key
 from assets.topic import topic_assets
+from ingest.config.kinds import kind_at
 from ingest.errors import SpecError
+from ingest.sinks.kinds import KINDS
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import MicroBatches
@@ -185,6 +187,22 @@ BESIDE: dict[str, dict[str, object]] = {
 """What a setting of one format needs beside it."""
 
 
+SINKS: dict[str, dict[str, object]] = {
+    "delta": {"path": "lake"}, "files": {"path": "lake"}, "iceberg": {"table": "a.b", "warehouse": "lake"},
+    "kafka": {"topic": "t", "staging": "lake"}, "postgres": {"url": "postgresql://h/d", "table": "t"},
+    "routes": {"by": "topic", "tables": [{"sink": {"path": "lake"}}], "other": {"path": "lake"}},
+}  # fmt: skip
+"""What each kind of sink needs."""
+
+
+def sink_with(setting: str) -> dict[str, object]:
+    """A section of the first kind that has a setting."""
+    kinds = {name: kind_at(place).section for name, place in KINDS.items()}
+    names = {kind: {field.alias or name for name, field in section.model_fields.items()} for kind, section in kinds.items()}
+    kind = next(kind for kind in SINKS if setting in names[kind])
+    return {"kind": kind, **SINKS[kind]}
+
+
 @pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
 def test_dg_takes_what_the_command_takes(name: str) -> None:
     """The schema that `dg check yaml` and editors go by allows each form of a setting, and a template in the place of its value."""
@@ -196,12 +214,17 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         *above, last = name.split(".")
         if above == ["window"] and last in MicroBatches.model_fields:
             attributes["window"] = {"grid": "batch"}
+        if above[:1] == ["sink"]:
+            attributes["sink"] = sink_with([*above, last][1])
         for part in above:
-            section = section.setdefault(part, {})
+            below = section.setdefault(part, {})
+            section = below[0] if isinstance(below, list) else below
         if above[:1] == ["decode"]:
             section.update(BESIDE.get(last, {}), **({"fields": ["id"]} if above[1:] == ["key"] else {}))
         if above[-1:] == ["registry"]:
             section["url"] = "http://127.0.0.1:8081"
+        if above == ["sink", "key"]:
+            section["columns"] = ["id"]
         if above == ["dead_letters"]:
             section["topic"] = "a.dead"
         section[last] = value

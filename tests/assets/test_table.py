@@ -72,7 +72,7 @@ def test_metadata_says_all_of_it(world: World) -> None:
     assert [r.data["read"] for r in shown["offsets"].records] == [s.read for s in receipt.splits]
     assert shown["dagster/partition_row_count"].value == 60
     assert "recovered" not in shown
-    assert shown["delta_version"].value == 1
+    assert shown["table_version"].value == 1
     assert sum(shown["dead_reasons"].value.values()) == 1
     assert all(shown[name].value > 0 for name in ("bytes_read", "rows_per_second"))
     assert shown["run_seconds"].value >= 0

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from ingest.ports.sink import AlreadyDone, Done
 from tests.sinks.beside import BINDING, DeltaBoth
-from tests.sinks.delta.things import ROWS, staged_receipt, window
+from tests.sinks.things import ROWS, staged_receipt, window
 
 COMMITS = 100
 """Later commits, and looks at windows that are there: one checkpoint is among them."""

@@ -32,7 +32,7 @@ from ingest.schema.changes import DELETED
 from ingest.schema.messages import MESSAGES
 from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.beside import DeltaKeyedBoth
-from tests.sinks.delta.things import plan_of, receipt, window
+from tests.sinks.things import plan_of, receipt, window
 
 ROWS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False), pa.field("credit", pa.float64())]

@@ -15,7 +15,7 @@ from ingest.errors import SpecError, UnreachableError, WindrowError
 from ingest.kafka.broker import KafkaBroker
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
-from ingest.sinks.delta.place import normal
+from ingest.sinks.place import normal
 from ingest.spec.load import fill_spec, load_spec
 from tests.cli.conftest import Stage, hour
 from tests.commands import with_spec

@@ -11,7 +11,7 @@ from ingest.errors import BindingError, GridError
 from ingest.model.binding import Binding
 from ingest.operate.dead_letters import refused_attempts
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks.delta.things import staged_receipt, window
+from tests.sinks.things import staged_receipt, window
 
 
 class DeadLettersContract(SinkUnderTest):

@@ -12,7 +12,7 @@ import pytest
 from ingest.errors import SpecError, UnreachableError
 from ingest.ports.dead_topic import DeadTopic
 from ingest.sinks.columns import DEAD_FILE
-from tests.sinks.delta.things import window
+from tests.sinks.things import window
 
 
 def letters(*offsets: int, attempt: str = "a1", **over: Any) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from ingest.operate.deep import summed
 from ingest.schema.metadata import DEFAULT
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks.delta.things import ROWS, plan, stage_split, window
+from tests.sinks.things import ROWS, plan, stage_split, window
 
 
 class SinkChecksumsContract(SinkUnderTest):
@@ -32,7 +32,7 @@ class SinkChecksumsContract(SinkUnderTest):
         """Rows and dead letters have, per split, the receipt's checksums, whatever the metadata columns are; so after replacing."""
         made = self.make(tmp_path, ROWS, metadata)
         made.prepare()
-        for generation in (0, 1):
+        for generation in self.generations(made):
             self.commit(made, 0, generation, f"a{generation}")
             held = self.reopen(made).look(window(0)).receipt
             assert [s.checksums for s in held.splits] == self.read_back(made, held)

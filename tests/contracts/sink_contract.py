@@ -17,9 +17,10 @@ from ingest.model.receipt import Committed, Mending, Receipt
 from ingest.model.staged import Staging
 from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks.delta.things import (
+from tests.sinks.things import (
     PER_WINDOW,
     ROWS,
+    as_proposed,
     plan,
     receipt,
     stage,
@@ -31,7 +32,7 @@ from tests.sinks.delta.things import (
 )
 
 
-class SinkContract(SinkUnderTest):
+class CommitContract(SinkUnderTest):
     """Runs unchanged on every sink."""
 
     def test_nothing_is_there_before(self, sink: Any) -> None:
@@ -58,7 +59,7 @@ class SinkContract(SinkUnderTest):
         outcome = sink.commit(made, staged)
         assert isinstance(outcome, Done)
         assert self.reopen(sink).look(window(0)) == outcome.committed
-        assert msgspec.structs.replace(outcome.committed.receipt, merged=msgspec.UNSET) == made
+        assert as_proposed(outcome.committed.receipt) == made
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_several_windows_are_looked_at_at_once(self, sink: Any, tmp_path: Path) -> None:
@@ -82,6 +83,174 @@ class SinkContract(SinkUnderTest):
         assert isinstance(sink.commit(made, staged), Done)
         assert isinstance(sink.commit(made, staged), AlreadyDone)
 
+    def test_a_window_without_rows(self, sink: Any) -> None:
+        """A window without any message is committed like any other, with a receipt and no files."""
+        planned = plan(sink, 0, offsets=(0, 0))
+        outcome = sink.commit(receipt(planned, [], 0, "a1"), [])
+        assert isinstance(outcome, Done)
+        assert sink.look(window(0)).receipt.counts.read == 0
+        assert self.pieces(sink) == []
+
+    @pytest.mark.parametrize(("number", "offsets"), [(1, (12, 20)), (1, (10, 18)), (1, (0, 0))])
+    def test_a_window_that_does_not_join_on_is_refused(self, sink: Any, number: int, offsets: tuple[int, int]) -> None:
+        """Planned by another ledger, it would leave offsets in no window, or in two: refused; the right one goes in."""
+        self.commit(sink, 0)
+        self.commit(sink, 2)
+        torn = plan(sink, number, offsets)
+        staged = stage(sink, torn, 0, "torn")
+        with pytest.raises(RefusedError, match="window"):
+            sink.commit(receipt(torn, staged, 0, "torn"), staged)
+        assert isinstance(self.commit(sink, 1), Done)
+        assert self.report(sink, [0, 1, 2]).ok
+
+    def test_an_overlap_is_refused(self, sink: Any) -> None:
+        """A range that another window holds is refused, naming that window, topic-partition and offset; nothing is written."""
+        self.commit(sink, 0)
+        planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
+        staged = stage(sink, planned, 0, "a1")
+        with pytest.raises(OverlapError, match=window(0).key) as refused:
+            sink.commit(receipt(planned, staged, 0, "a1"), staged)
+        assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 0, PER_WINDOW - 1)
+        assert sink.look(window(5)) is None
+        assert self.report(sink, [0]).ok
+
+    @pytest.mark.parametrize(
+        "asked", [["binding"], ["binding", "prepare"], ["binding", "prepare", "look"], ["look", "prepare"], ["look", "look"]]
+    )
+    def test_whatever_was_asked_before_an_overlap_is_refused(self, sink: Any, asked: list[str]) -> None:
+        """A process that asks other things of the table first, as a run does, still holds its commit against all windows that are there."""
+        self.commit(sink, 0)
+        self.commit(sink, 1)
+        fresh = self.reopen(sink)
+        ask = {"binding": fresh.binding, "prepare": lambda: fresh.prepare(fresh.binding()), "look": lambda: fresh.look(window(5))}
+        for word in asked:
+            ask[word]()
+        planned = plan(fresh, 5, offsets=(PER_WINDOW - 1, PER_WINDOW))
+        staged = stage(fresh, planned, 0, "a1")
+        with pytest.raises(OverlapError, match=window(0).key):
+            fresh.commit(receipt(planned, staged, 0, "a1"), staged)
+
+    @pytest.mark.parametrize(("there", "proposed"), [(None, 1), (0, 2)])
+    def test_no_generation_is_left_out(self, sink: Any, there: int | None, proposed: int) -> None:
+        """A generation needs the one before it."""
+        if there is not None:
+            self.commit(sink, 0)
+        made, staged = staged_receipt(sink, 0, proposed, "b1")
+        with pytest.raises(RefusedError):
+            sink.commit(made, staged)
+
+    @pytest.mark.parametrize("generation", [0, 1])
+    def test_another_plan_fails_closed(self, sink: Any, generation: int) -> None:
+        """A window that is there under another plan is refused, whatever the generation; both digests are named."""
+        self.commit(sink, 0)
+        made, staged = staged_receipt(sink, 0, generation, "a2")
+        other = with_digest(made, plan(sink, 0, offsets=(0, PER_WINDOW - 1)))
+        with pytest.raises(RefusedError, match=other.digest[:12]) as refused:
+            sink.commit(other, staged)
+        assert made.digest[:12] in str(refused.value)
+        assert self.report(sink, [0]).ok
+
+    def test_eight_racers_of_one_window(self, sink: Any) -> None:
+        """Of eight runs of one window one commits; the other seven report its receipt."""
+        racers = [(self.reopen(sink), f"racer {i}") for i in range(8)]
+        ready = [(s, *staged_receipt(s, 0, 0, name)) for s, name in racers]
+        for s, made, staged in ready:
+            s.commit_dead(made.plan, made.attempt, staged)
+        outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
+        assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 7 + ["Done"]
+        assert len({o.committed.receipt.attempt for o in outcomes}) == 1
+        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
+
+    def test_racers_of_different_windows_all_arrive(self, sink: Any) -> None:
+        """Runs of different windows never stop one another."""
+        ready = [(s, *staged_receipt(s, n)) for n, s in enumerate(self.reopen(sink) for _ in range(8))]
+        for s, made, staged in ready:
+            s.commit_dead(made.plan, made.attempt, staged)
+        outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
+        assert all(isinstance(o, Done) for o in outcomes)
+        assert self.report(sink, list(range(8))).ok
+
+    def test_receipts_are_the_newest_of_each_window(self, sink: Any) -> None:
+        """All windows, each with its newest generation, in order."""
+        for n in (2, 0, 1):
+            self.commit(sink, n)
+        newest = self.generations(sink)[-1]
+        if newest:
+            self.commit(sink, 1, generation=newest, attempt="b1")
+        found: list[Committed] = list(self.reopen(sink).receipts())
+        assert [(c.receipt.window, c.receipt.generation) for c in found] == [(window(0), 0), (window(1), newest), (window(2), 0)]
+        assert found == [sink.look(window(n)) for n in range(3)]
+
+    def test_an_inspection_finds_every_window(self, sink: Any) -> None:
+        """Of a whole table it is what the receipts are; each has its text, and restoring what is there changes nothing."""
+        for n in (1, 0):
+            self.commit(sink, n)
+        fresh = self.reopen(sink)
+        assert list(fresh.audit().receipts()) == list(sink.receipts())
+        for held in fresh.receipts():
+            assert from_json(fresh.receipt_text(held.receipt), Receipt) == held.receipt
+            fresh.audit().restore(held.receipt.window, fresh.receipt_text(held.receipt))
+        with pytest.raises(RefusedError):
+            fresh.audit().restore(window(0), sink.receipt_text(sink.look(window(1)).receipt))
+        with pytest.raises(RefusedError):
+            fresh.audit().restore(window(7), sink.receipt_text(sink.look(window(1)).receipt))
+        assert self.report(sink, [0, 1]).ok
+
+    def test_a_lost_answer_is_settled_by_looking(self, sink: Any) -> None:
+        """A commit that arrived unanswered is done or unknown, never refused; the next attempt finds it and writes nothing."""
+        made, staged = staged_receipt(sink, 0)
+        sink.commit_dead(made.plan, "a1", staged)
+        with self.no_answer(sink):
+            outcome = sink.commit(made, staged)
+        assert isinstance(outcome, Unknown | Done)
+        assert as_proposed(sink.look(window(0)).receipt) == made
+        assert isinstance(self.commit(self.reopen(sink), 0, attempt="a2"), AlreadyDone)
+        assert self.report(sink, [0]).ok
+
+    def test_prepare_again(self, sink: Any) -> None:
+        """Preparing a prepared table changes nothing."""
+        self.commit(sink, 0)
+        self.reopen(sink).prepare()
+        assert self.report(sink, [0]).ok
+
+    def test_the_grid_is_bound(self, sink: Any) -> None:
+        """Another grid is refused, naming both."""
+        with pytest.raises(GridError, match=r"hourly.*daily"):
+            self.reopen(sink).prepare(Binding("orders", "ledger-1", "daily"))
+
+    @pytest.mark.parametrize(("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")])
+    def test_ledger_and_pipeline_are_bound(self, sink: Any, ledger: str, pipeline: str) -> None:
+        """Another ledger, or another pipeline, is refused, naming both."""
+        with pytest.raises(IdentityError, match=ledger if pipeline == "orders" else pipeline):
+            self.reopen(sink).prepare(Binding(pipeline, ledger, "hourly"))
+
+    def test_a_commit_of_another_ledger_is_refused(self, sink: Any) -> None:
+        """What prepare refuses, commit refuses too: the table may have been made anew in between."""
+        made, staged = staged_receipt(sink, 0)
+        with pytest.raises(IdentityError):
+            sink.commit(receipt(made.plan, staged, 0, "a1", ledger="ledger-2"), staged)
+        with pytest.raises(GridError):
+            sink.commit(receipt(made.plan, staged, 0, "a1", grid="daily"), staged)
+
+    def test_racing_preparations_agree(self, tmp_path: Path) -> None:
+        """Of eight that make one table with ledgers of their own, one binds it; the others are told whose it is."""
+        fresh = self.make(tmp_path / "raced", ROWS)
+        outcomes = together([_preparing(self.reopen(fresh), f"ledger-{i}") for i in range(8)])
+        assert sorted(outcomes) == ["bound", *["refused"] * 7]
+
+    def test_the_stager_travels(self, sink: Any) -> None:
+        """The factory survives pickling, and an attempt that was given up leaves nothing visible."""
+        planned = plan(sink, 0)
+        factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))
+        given_up = factory(planned.splits[0])
+        given_up.discard()
+        assert factory(planned.splits[0]).finish() == Staging()
+        assert self.pieces(sink) == []
+
+
+class ReplaceContract(SinkUnderTest):
+    """Runs unchanged on every sink that can take back what it committed."""
+
     def test_a_replacement_takes_away_only_its_own_window(self, sink: Any) -> None:
         """The next generation stands in the place of the one before; neighbours stay as they are."""
         for n in range(3):
@@ -100,7 +269,7 @@ class SinkContract(SinkUnderTest):
         assert isinstance(outcome, Done)
         again = self.reopen(sink)
         assert again.look(window(1)) == outcome.committed
-        assert msgspec.structs.replace(again.look(window(1)).receipt, merged=msgspec.UNSET) == made
+        assert as_proposed(again.look(window(1)).receipt) == made
         assert self.report(again, [0, 1, 2]).ok, str(self.report(again, [0, 1, 2]))
         assert isinstance(again.commit(made, staged), AlreadyDone)
         assert self.report(again, [0, 1, 2]).ok, str(self.report(again, [0, 1, 2]))
@@ -144,14 +313,6 @@ class SinkContract(SinkUnderTest):
         assert isinstance(self.commit(sink, 0, generation=2, attempt="b1"), Done)
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
-    def test_a_window_without_rows(self, sink: Any) -> None:
-        """A window without any message is committed like any other, with a receipt and no files."""
-        planned = plan(sink, 0, offsets=(0, 0))
-        outcome = sink.commit(receipt(planned, [], 0, "a1"), [])
-        assert isinstance(outcome, Done)
-        assert sink.look(window(0)).receipt.counts.read == 0
-        assert self.pieces(sink) == []
-
     def test_replaced_by_nothing(self, sink: Any) -> None:
         """A replacement without rows empties its window, and only that."""
         self.commit(sink, 0)
@@ -160,45 +321,6 @@ class SinkContract(SinkUnderTest):
         sink.commit(receipt(planned, [], 1, "b1"), [])
         assert {w for piece in self.pieces(sink) for w in piece["_window"].to_pylist()} == {window(1).key}
         assert sink.look(window(0)).receipt.generation == 1
-
-    @pytest.mark.parametrize(("number", "offsets"), [(1, (12, 20)), (1, (10, 18)), (1, (0, 0))])
-    def test_a_window_that_does_not_join_on_is_refused(self, sink: Any, number: int, offsets: tuple[int, int]) -> None:
-        """Planned by another ledger, it would leave offsets in no window, or in two: refused; the right one goes in."""
-        self.commit(sink, 0)
-        self.commit(sink, 2)
-        torn = plan(sink, number, offsets)
-        staged = stage(sink, torn, 0, "torn")
-        with pytest.raises(RefusedError, match="window"):
-            sink.commit(receipt(torn, staged, 0, "torn"), staged)
-        assert isinstance(self.commit(sink, 1), Done)
-        assert self.report(sink, [0, 1, 2]).ok
-
-    def test_an_overlap_is_refused(self, sink: Any) -> None:
-        """A range that another window holds is refused, naming that window, topic-partition and offset; nothing is written."""
-        self.commit(sink, 0)
-        planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
-        staged = stage(sink, planned, 0, "a1")
-        with pytest.raises(OverlapError, match=window(0).key) as refused:
-            sink.commit(receipt(planned, staged, 0, "a1"), staged)
-        assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 0, PER_WINDOW - 1)
-        assert sink.look(window(5)) is None
-        assert self.report(sink, [0]).ok
-
-    @pytest.mark.parametrize(
-        "asked", [["binding"], ["binding", "prepare"], ["binding", "prepare", "look"], ["look", "prepare"], ["look", "look"]]
-    )
-    def test_whatever_was_asked_before_an_overlap_is_refused(self, sink: Any, asked: list[str]) -> None:
-        """A process that asks other things of the table first, as a run does, still holds its commit against all windows that are there."""
-        self.commit(sink, 0)
-        self.commit(sink, 1)
-        fresh = self.reopen(sink)
-        ask = {"binding": fresh.binding, "prepare": lambda: fresh.prepare(fresh.binding()), "look": lambda: fresh.look(window(5))}
-        for word in asked:
-            ask[word]()
-        planned = plan(fresh, 5, offsets=(PER_WINDOW - 1, PER_WINDOW))
-        staged = stage(fresh, planned, 0, "a1")
-        with pytest.raises(OverlapError, match=window(0).key):
-            fresh.commit(receipt(planned, staged, 0, "a1"), staged)
 
     def test_a_stale_generation_changes_nothing(self, sink: Any) -> None:
         """An attempt at an older generation that wakes late, hears of the newer one."""
@@ -209,46 +331,6 @@ class SinkContract(SinkUnderTest):
         assert isinstance(outcome, AlreadyDone)
         assert outcome.committed.receipt.attempt == "b1"
         assert self.report(sink, [0]).ok
-
-    @pytest.mark.parametrize(("there", "proposed"), [(None, 1), (0, 2)])
-    def test_no_generation_is_left_out(self, sink: Any, there: int | None, proposed: int) -> None:
-        """A generation needs the one before it."""
-        if there is not None:
-            self.commit(sink, 0)
-        made, staged = staged_receipt(sink, 0, proposed, "b1")
-        with pytest.raises(RefusedError):
-            sink.commit(made, staged)
-
-    @pytest.mark.parametrize("generation", [0, 1])
-    def test_another_plan_fails_closed(self, sink: Any, generation: int) -> None:
-        """A window that is there under another plan is refused, whatever the generation; both digests are named."""
-        self.commit(sink, 0)
-        made, staged = staged_receipt(sink, 0, generation, "a2")
-        other = with_digest(made, plan(sink, 0, offsets=(0, PER_WINDOW - 1)))
-        with pytest.raises(RefusedError, match=other.digest[:12]) as refused:
-            sink.commit(other, staged)
-        assert made.digest[:12] in str(refused.value)
-        assert self.report(sink, [0]).ok
-
-    def test_eight_racers_of_one_window(self, sink: Any) -> None:
-        """Of eight runs of one window one commits; the other seven report its receipt."""
-        racers = [(self.reopen(sink), f"racer {i}") for i in range(8)]
-        ready = [(s, *staged_receipt(s, 0, 0, name)) for s, name in racers]
-        for s, made, staged in ready:
-            s.commit_dead(made.plan, made.attempt, staged)
-        outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
-        assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 7 + ["Done"]
-        assert len({o.committed.receipt.attempt for o in outcomes}) == 1
-        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
-
-    def test_racers_of_different_windows_all_arrive(self, sink: Any) -> None:
-        """Runs of different windows never stop one another."""
-        ready = [(s, *staged_receipt(s, n)) for n, s in enumerate(self.reopen(sink) for _ in range(8))]
-        for s, made, staged in ready:
-            s.commit_dead(made.plan, made.attempt, staged)
-        outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
-        assert all(isinstance(o, Done) for o in outcomes)
-        assert self.report(sink, list(range(8))).ok
 
     def test_two_stale_replacements_both_arrive(self, sink: Any) -> None:
         """Replacements of two windows that both looked before either wrote, both arrive."""
@@ -261,80 +343,22 @@ class SinkContract(SinkUnderTest):
         assert [c.receipt.generation for c in sink.receipts()] == [1, 1]
         assert self.report(sink, [0, 1]).ok, str(self.report(sink, [0, 1]))
 
-    def test_receipts_are_the_newest_of_each_window(self, sink: Any) -> None:
-        """All windows, each with its newest generation, in order."""
-        for n in (2, 0, 1):
-            self.commit(sink, n)
-        self.commit(sink, 1, generation=1, attempt="b1")
-        found: list[Committed] = list(self.reopen(sink).receipts())
-        assert [(c.receipt.window, c.receipt.generation) for c in found] == [(window(0), 0), (window(1), 1), (window(2), 0)]
-        assert found == [sink.look(window(n)) for n in range(3)]
 
-    def test_an_inspection_finds_every_window(self, sink: Any) -> None:
-        """Of a whole table it is what the receipts are; each has its text, and restoring what is there changes nothing."""
-        for n in (1, 0):
-            self.commit(sink, n)
-        fresh = self.reopen(sink)
-        assert list(fresh.audit().receipts()) == list(sink.receipts())
-        for held in fresh.receipts():
-            assert from_json(fresh.receipt_text(held.receipt), Receipt) == held.receipt
-            fresh.audit().restore(held.receipt.window, fresh.receipt_text(held.receipt))
-        with pytest.raises(RefusedError):
-            fresh.audit().restore(window(0), sink.receipt_text(sink.look(window(1)).receipt))
-        with pytest.raises(RefusedError):
-            fresh.audit().restore(window(7), sink.receipt_text(sink.look(window(1)).receipt))
-        assert self.report(sink, [0, 1]).ok
+class KeepContract(SinkUnderTest):
+    """Runs unchanged on every sink that can't take back what it committed."""
 
-    def test_a_lost_answer_is_settled_by_looking(self, sink: Any) -> None:
-        """A commit that arrived unanswered is done or unknown, never refused; the next attempt finds it and writes nothing."""
-        made, staged = staged_receipt(sink, 0)
-        sink.commit_dead(made.plan, "a1", staged)
-        with self.no_answer(sink):
-            outcome = sink.commit(made, staged)
-        assert isinstance(outcome, Unknown | Done)
-        assert msgspec.structs.replace(sink.look(window(0)).receipt, merged=msgspec.UNSET) == made
-        assert isinstance(self.commit(self.reopen(sink), 0, attempt="a2"), AlreadyDone)
-        assert self.report(sink, [0]).ok
+    def test_what_is_committed_is_not_replaced(self, sink: Any) -> None:
+        """A later generation is refused, whether it replaces or mends, and changes nothing; the window can be reported as before."""
+        first = self.commit(sink, 0)
+        for made, staged in (staged_receipt(sink, 0, 1, "b1"), staged_mending(sink, first.committed.receipt, "m1")):
+            with pytest.raises(RefusedError, match=window(0).key):
+                sink.commit(made, staged)
+        assert self.commit(self.reopen(sink), 0, attempt="a2") == AlreadyDone(first.committed)
+        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
-    def test_prepare_again(self, sink: Any) -> None:
-        """Preparing a prepared table changes nothing."""
-        self.commit(sink, 0)
-        self.reopen(sink).prepare()
-        assert self.report(sink, [0]).ok
 
-    def test_the_grid_is_bound(self, sink: Any) -> None:
-        """Another grid is refused, naming both."""
-        with pytest.raises(GridError, match=r"hourly.*daily"):
-            self.reopen(sink).prepare(Binding("orders", "ledger-1", "daily"))
-
-    @pytest.mark.parametrize(("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")])
-    def test_ledger_and_pipeline_are_bound(self, sink: Any, ledger: str, pipeline: str) -> None:
-        """Another ledger, or another pipeline, is refused, naming both."""
-        with pytest.raises(IdentityError, match=ledger if pipeline == "orders" else pipeline):
-            self.reopen(sink).prepare(Binding(pipeline, ledger, "hourly"))
-
-    def test_a_commit_of_another_ledger_is_refused(self, sink: Any) -> None:
-        """What prepare refuses, commit refuses too: the table may have been made anew in between."""
-        made, staged = staged_receipt(sink, 0)
-        with pytest.raises(IdentityError):
-            sink.commit(receipt(made.plan, staged, 0, "a1", ledger="ledger-2"), staged)
-        with pytest.raises(GridError):
-            sink.commit(receipt(made.plan, staged, 0, "a1", grid="daily"), staged)
-
-    def test_racing_preparations_agree(self, tmp_path: Path) -> None:
-        """Of eight that make one table with ledgers of their own, one binds it; the others are told whose it is."""
-        fresh = self.make(tmp_path / "raced", ROWS)
-        outcomes = together([_preparing(self.reopen(fresh), f"ledger-{i}") for i in range(8)])
-        assert sorted(outcomes) == ["bound", *["refused"] * 7]
-
-    def test_the_stager_travels(self, sink: Any) -> None:
-        """The factory survives pickling, and an attempt that was given up leaves nothing visible."""
-        planned = plan(sink, 0)
-        factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))
-        given_up = factory(planned.splits[0])
-        given_up.discard()
-        assert factory(planned.splits[0]).finish() == Staging()
-        assert self.pieces(sink) == []
+class SinkContract(CommitContract, ReplaceContract):
+    """What is promised of commits by a sink that replaces."""
 
 
 def _committing(sink: Sink, made: Any, staged: Any) -> Callable[[], Any]:

@@ -12,12 +12,7 @@ from ingest.errors import SpecError
 from ingest.ports.sink import Done
 from ingest.schema.metadata import DEFAULT, TYPES
 from tests.contracts.sink_under_test import SinkUnderTest
-from tests.sinks.delta.things import (
-    FIRST,
-    ROWS,
-    TOPIC,
-    window,
-)
+from tests.sinks.things import FIRST, ROWS, TOPIC, window
 
 RENAMED = {name: f"kafka {name}" for name in TYPES}
 """Every metadata column there is, under names that need quotes."""
@@ -32,22 +27,25 @@ class SinkMetadataContract(SinkUnderTest):
         made.prepare()
         for n in range(3):
             self.commit(made, n)
-        assert isinstance(self.commit(made, 1, generation=1, attempt="b1"), Done)
+        newest = self.generations(made)[-1]
+        if newest:
+            assert isinstance(self.commit(made, 1, generation=newest, attempt="b1"), Done)
         self.reopen(made).prepare()
-        assert [c.receipt.generation for c in self.reopen(made).receipts()] == [0, 1, 0]
+        assert [c.receipt.generation for c in self.reopen(made).receipts()] == [0, newest, 0]
         assert {*ROWS.names, *RENAMED.values()} == set(self.pieces(made)[0].column_names)
         assert {"_topic", "_partition", "_offset", "_timestamp", "_window"} <= set(made.read_dead(window(0)).column_names)
         assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
-        assert {a for piece in self.pieces(made) for a in piece["kafka attempt"].to_pylist()} == {"a1", "b1"}
+        assert {a for piece in self.pieces(made) for a in piece["kafka attempt"].to_pylist()} == ({"a1", "b1"} if newest else {"a1"})
 
     def test_metadata_columns_say_what_the_message_does(self, tmp_path: Path) -> None:
         """Each column has its type, and the value of the message that the row came from; of two equal header keys the last counts."""
         made = self.make(tmp_path, ROWS, RENAMED)
         made.prepare()
         self.commit(made, 0)
-        piece = next(p for p in self.pieces(made) if p["kafka partition"][0].as_py() == 1)
-        assert {name: piece.schema.field(column).type for name, column in RENAMED.items()} == TYPES
-        row = {name: piece[column][1].as_py() for name, column in RENAMED.items()}
+        pieces = self.pieces(made)
+        assert {name: pieces[0].schema.field(column).type for name, column in RENAMED.items()} == TYPES
+        rows = [{name: row[column] for name, column in RENAMED.items()} for piece in pieces for row in piece.to_pylist()]
+        (row,) = (row for row in rows if (row["partition"], row["offset"]) == (1, 1))
         assert row == {
             "topic": TOPIC.topic, "partition": 1, "offset": 1, "ordinal": 0, "timestamp": FIRST + timedelta(milliseconds=1),
             "timestamp-type": "CreateTime", "headers": [("h", None)],

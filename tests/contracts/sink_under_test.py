@@ -12,15 +12,10 @@ import pyarrow as pa
 import pytest
 
 from ingest.model.plan import Plan
+from ingest.ports.sink import Promises
 from ingest.schema.metadata import DEFAULT
 from ingest.testing.checker import Report, check
-from tests.sinks.delta.things import (
-    ROWS,
-    produced,
-    receipt,
-    stage,
-    staged_receipt,
-)
+from tests.sinks.things import ROWS, produced, receipt, stage, staged_receipt
 
 
 class SinkUnderTest(ABC):
@@ -48,6 +43,13 @@ class SinkUnderTest(ABC):
         made = self.make(tmp_path, ROWS)
         made.prepare()
         return made
+
+    promises = Promises()
+    """What the kind must say that it promises."""
+
+    def generations(self, sink: Any) -> range:
+        """Those that a window of this sink can have, as far as a case goes."""
+        return range(2 if sink.promises.replaces else 1)
 
     def report(self, sink: Any, numbers: list[int]) -> Report:
         """The checker's word on windows that should be there."""

@@ -33,7 +33,7 @@ from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.words import WordsDecoder
-from tests.sinks.delta.things import delta_pieces
+from tests.sinks.delta.pieces import delta_pieces
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("words", START, START + timedelta(hours=1))

@@ -36,9 +36,9 @@ of a file are told at once, each with its line.
 
 - **Templates.** A value may hold `{{ env.NAME }}`, `{{ env('NAME') }}`, `{{ env('NAME', 'default') }}` or
   `{{ env.NAME | default('default') }}`, which the command and Dagster fill in alike. No other template is read.
-- **Secrets** belong into the environment, and by templates into `source.client`, `source.registry` or `state`. `sink.path` and
-  `source.bootstrap_servers` refuse them, because a table's place is kept in plans, receipts and logs: credentials of a storage go to its
-  own SDK by the environment.
+- **Secrets** belong into the environment, and by templates into `source.client`, `source.registry`, `sink.catalog` or `state`. `sink.path`
+  and `source.bootstrap_servers` refuse them, because a table's place is kept in plans, receipts and logs: credentials of a storage go to
+  its own SDK by the environment.
 - **An instant** has its time zone: `2026-01-02T03:00:00Z`.
 - **A duration** is `30s`, `5m`, `1h30m`, `100ms` or a number of seconds.
 - **A size** is `16MiB`, `512KiB` or a number of bytes.
@@ -86,7 +86,8 @@ class Table:
         """Its own settings by their dotted names, without what is a section and nothing else, and without what nobody writes."""
         for name, field in self.fields.items():
             here = field.alias or name
-            if name not in NOT_WRITTEN and OfItsKind.of(field) is None and not (_models(field.annotation) and not _values(field)):
+            by_kind = OfItsKind.of(field) is not None and not _told_elsewhere(field)
+            if name not in NOT_WRITTEN and not by_kind and not (_models(field.annotation) and not _values(field)):
                 yield (f"{self.place}.{here}" if self.place else here), field
 
 
@@ -100,7 +101,7 @@ def _tables_of(fields: Mapping[str, FieldInfo], place: str, about: str, kind: st
     for name, field in fields.items():
         here = f"{place}.{field.alias or name}" if place else field.alias or name
         by_kind = OfItsKind.of(field)
-        if name in NOT_WRITTEN:
+        if name in NOT_WRITTEN or _told_elsewhere(field):
             continue
         if by_kind is not None:
             yield from _tables_by_kind(by_kind, here, field.description or "")
@@ -108,6 +109,11 @@ def _tables_of(fields: Mapping[str, FieldInfo], place: str, about: str, kind: st
         below = _models(field.annotation)
         for section in below:
             yield from _tables_of(section.model_fields, here, field.description or "", _kind(section) if len(below) > 1 else None)
+
+
+def _told_elsewhere(field: FieldInfo) -> bool:
+    """Whether a section of several kinds says that it takes what another one takes, which has the tables."""
+    return OfItsKind.of(field) is not None and any(isinstance(mark, Values) for mark in field.metadata)
 
 
 def _tables_by_kind(by_kind: OfItsKind, place: str, about: str) -> Iterator[Table]:
@@ -176,7 +182,8 @@ def _values(field: FieldInfo) -> str:
     """Which values it takes: what is said of the field itself, else of its type."""
     own = [mark.words for mark in field.metadata if isinstance(mark, Values)]
     words = [own[-1]] if own else list(_words(field.annotation))
-    return " ".join([", ".join(words), "or a section of its own, below" if words and _models(field.annotation) else ""]).strip()
+    below = words and _models(field.annotation) and not _told_elsewhere(field)
+    return " ".join([", ".join(words), "or a section of its own, below" if below else ""]).strip()
 
 
 def _words(annotation: object) -> Iterator[str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,7 +11,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -31,13 +28,10 @@ from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.checker import Report, check
 from ingest.testing.engine import LocalEngine
+from tests.warm import SERVER, stops
 
 HERE = Path(__file__).parent
 MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)
-
-# Children come from a server process that has imported everything once: a run in a process of its own then costs no start-up.
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.integration.harness", "ingest.decode.json.decoder", "ingest.ledger.sql", "ingest.read.reader"])
 
 
 def hour(n: int) -> datetime:
@@ -89,7 +83,7 @@ class Place:
 
 def start_run(place: Place, n: int, answer: Path, crash: str = "", request: Request | None = None) -> BaseProcess:
     """Run the n-th hour in a process of its own, with WINDROW_CRASH set; it writes its Result or error to `answer`."""
-    process = _SERVER.Process(target=_child, args=(place, n, str(answer), crash, to_json(request or Request("test"))))
+    process = SERVER.Process(target=_child, args=(place, n, str(answer), crash, to_json(request or Request("test"))))
     process.start()
     return process
 
@@ -112,16 +106,8 @@ def result_of(answer: Path) -> Result:
 
 
 def wait_until_stopped(process: BaseProcess) -> None:
-    """Return once the child has stopped itself at its crash point; fail if it ended instead.
-
-    It is the fork server's child, not this process's: its state can be looked at, not waited for.
-    """
-    state = psutil.Process(process.pid)
-    deadline = time.monotonic() + 240
-    while state.status() != psutil.STATUS_STOPPED:
-        assert process.is_alive(), f"the run ended with {process.exitcode} before it reached its crash point"
-        assert time.monotonic() < deadline, "the run never reached its crash point"
-        process.join(0.01)
+    """Return once the child has stopped itself at its crash point; fail if it ended instead."""
+    assert stops(process), f"the run ended with {process.exitcode} before it reached its crash point"
 
 
 def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object]]:

@@ -17,7 +17,7 @@ from ingest.kafka.dead_topic import PREFIX, KafkaDeadTopic
 from tests.contracts.dead_topic_contract import DeadTopicContract, letters
 from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import create_topic
-from tests.sinks.delta.things import window
+from tests.sinks.things import window
 
 pytestmark = pytest.mark.broker
 

@@ -14,10 +14,10 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from ingest.operate.verify import Verified
 from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta import contents as tablecontents
+from ingest.sinks import parquet_files
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.operate.things import Scene
-from tests.sinks.delta.things import window
+from tests.sinks.things import window
 
 IN_WINDOW_1 = "_window = '2026-01-02T01:00:00Z' AND _partition = 0"
 FIRST_SPLIT = "shop.orders[0] offsets 10 to 20 (exclusive)"
@@ -210,5 +210,5 @@ def test_reading_back_is_bounded(tmp_path: Path) -> None:
         held = [batch.num_rows for batch in scene.sink.audit().contents(window(0))]
     finally:
         pa.set_memory_pool(default)
-    assert (sum(held), max(held) <= tablecontents.BATCH_ROWS) == (n, True)
+    assert (sum(held), max(held) <= parquet_files.BATCH_ROWS) == (n, True)
     assert pool.max_memory() < most

@@ -20,7 +20,7 @@ from ingest.operate.verify import verify
 from ingest.ports.sink import Done
 from tests.operate.things import FakeTopic
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import messages
+from tests.sinks.things import messages
 
 ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 

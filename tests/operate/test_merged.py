@@ -12,7 +12,7 @@ from ingest.model.receipt import Merged, Receipt
 from ingest.operate.merged import ReadBack, compare_merged, differences
 from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.delta.keyed_logs import KEY, Change, Keyed, Log
-from tests.sinks.delta.things import PARTITIONS, PER_WINDOW
+from tests.sinks.things import PARTITIONS, PER_WINDOW
 
 MESSAGES = [[Change(("a", 1), 1)], [Change(("b", 1), 1)], [Change(("b", 1), None)], [Change(("c", 1), 4)]]
 LOG: Log = {n: [[*MESSAGES, *([[]] * (PER_WINDOW - 4))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))] for n in range(2)}

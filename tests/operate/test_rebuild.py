@@ -14,7 +14,7 @@ from ingest.model.plan import Plan
 from ingest.operate.rebuild import boundaries, rebuild, refuse_foreign
 from ingest.windows.seams import difference
 from tests.operate.things import AGAIN, ANEW, OTHER, Scene
-from tests.sinks.delta.things import TOPIC, plan, plan_of, window
+from tests.sinks.things import TOPIC, plan, plan_of, window
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ingest.model.codec import to_json
 from ingest.operate.rebuild import rebuild
 from ingest.operate.restore import restore
 from tests.operate.things import Scene
-from tests.sinks.delta.things import window
+from tests.sinks.things import window
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from ingest.model.staged import Staged
 from ingest.operate.deep import compare_contents
 from ingest.schema.checksum import checksum
 from ingest.schema.messages import HEADERS
-from ingest.sinks.delta.contents import _of_file
 from ingest.sinks.delta.stage import DeltaStager
+from ingest.sinks.parquet_files import _of_file
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import messages, plan, receipt
+from tests.sinks.things import messages, plan, receipt
 
 PLACE = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {

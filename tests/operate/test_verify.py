@@ -24,7 +24,7 @@ from ingest.ports.sink import RowsHeld
 from ingest.schema.metadata import DEFAULT
 from ingest.windows.seams import difference, torn
 from tests.operate.things import ANEW, OTHER, Scene
-from tests.sinks.delta.things import TOPIC, plan, plan_of, receipt, stage, window
+from tests.sinks.things import TOPIC, plan, plan_of, receipt, stage, window
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from ingest.ports.broker import TopicInfo
 from ingest.schema.metadata import DEFAULT
 from ingest.windows.grid import BATCH
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
+from tests.sinks.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
 AGAIN = TopicSeen(TOPIC.topic, "topic-id-4", 2)

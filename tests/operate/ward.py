@@ -31,7 +31,7 @@ from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
 from ingest.transform.validate import Validate
 from tests.sinks.beside import DeltaBoth, MemoryBoth
-from tests.sinks.delta.things import delta_pieces
+from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite_sink import SqliteSink
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -13,8 +13,9 @@ import psutil
 import pytest
 from confluent_kafka import libversion
 
-from ingest.read import capi, choice, selftest
-from ingest.read.capi import KNOWN, Api, MessageHead, Unusable, load_api
+from ingest.kafka import capi
+from ingest.kafka.capi import KNOWN, Api, MessageHead, Unusable, load_api
+from ingest.read import choice, selftest
 from ingest.read.choice import fastest, load_compiled
 from ingest.read.confluent import ConfluentFetcher
 from ingest.read.fetching import Fetcher, Start

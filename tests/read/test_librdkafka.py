@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from ingest.errors import BugError
 from ingest.kafka.broker import KafkaBroker
+from ingest.kafka.capi import PRODUCER, load_api
 from ingest.kafka.client import consumer_properties
 from ingest.kafka.identity import LOG
 from ingest.model.boundary import TopicPartition
@@ -26,7 +27,6 @@ from ingest.model.plan import Split
 from ingest.ports.reader import ReadSummary
 from ingest.read import fields, librdkafka
 from ingest.read.arrow import UNREADABLE
-from ingest.read.capi import PRODUCER, load_api
 from ingest.read.fetching import Fetched, Fetcher, Hear, Start
 from ingest.read.librdkafka import LibrdkafkaFetcher, passes
 from ingest.read.reader import KafkaReader

@@ -14,10 +14,10 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.kafka.capi import MessageHead
 from ingest.model.boundary import TopicPartition
 from ingest.read import fields, librdkafka
 from ingest.read.arrow import UNREADABLE, to_batch
-from ingest.read.capi import MessageHead
 from ingest.read.librdkafka import passes
 from ingest.schema.messages import MESSAGES
 

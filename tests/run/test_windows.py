@@ -25,7 +25,7 @@ from ingest.run.pipeline import run_windows
 from ingest.testing.checker import check
 from ingest.testing.engine import LocalEngine
 from tests.run.test_run import PLAIN, START, Desk, hour
-from tests.sinks.delta.things import delta_pieces
+from tests.sinks.delta.pieces import delta_pieces
 
 TOPIC = TopicPartition("shop.things", 0)
 WINDOWS = [hour(n) for n in range(12)]

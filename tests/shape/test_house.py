@@ -98,7 +98,7 @@ def test_make_clean_takes_the_demos_variables_too() -> None:
 
 def test_the_demo_is_among_the_tests() -> None:
     """What `make demo` ends in is the command that the demo's tests run, so `make test` covers the README's other command."""
-    assert recipe("demo").strip().splitlines()[-1].endswith(f" {COMMAND}")
+    assert recipe("demo").strip().splitlines()[-1].strip().endswith(f" {COMMAND}")
 
 
 def test_lock_names_no_place() -> None:

@@ -18,7 +18,7 @@ from ingest.model.window import Window
 from ingest.sinks.decision import Seen, adjacent, decide, refuse_overlap, refuse_torn
 from ingest.testing.sink import MemorySink
 from tests.sinks.beside import BINDING
-from tests.sinks.delta.things import PER_WINDOW, ROWS, TOPIC, plan, plan_of, receipt, window, with_digest
+from tests.sinks.things import PER_WINDOW, ROWS, TOPIC, plan, plan_of, receipt, window, with_digest
 
 AT = datetime(2026, 1, 2, 3, tzinfo=UTC)
 

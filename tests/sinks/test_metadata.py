@@ -22,7 +22,8 @@ from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
 from ingest.sinks.metadata import columns, last_headers
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, TOPIC, staged_paths, staged_receipt, window
+from tests.sinks.delta.pieces import staged_paths
+from tests.sinks.things import ROWS, TOPIC, staged_receipt, window
 
 pytestmark = pytest.mark.slow  # tables on disk
 

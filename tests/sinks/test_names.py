@@ -13,7 +13,7 @@ from ingest.model.label import Label, label_text
 from ingest.model.window import Window
 from ingest.sinks.delta.names import app_id, dead_app, fingerprint, parse_receipt_name, receipt_name, safe, staged_path
 from ingest.testing.sink import MemorySink
-from tests.sinks.delta.things import ROWS, plan
+from tests.sinks.things import ROWS, plan
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
 STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds the zone

@@ -55,6 +55,10 @@ def test_every_setting_says_what_it_is_for(name: str) -> None:
     assert meaning.endswith(".")
 
 
+EMPTY = {"source.client", "sink.client", "sink.headers", "dead_letters.client", "decode.headers", "decode.envelope"}
+"""Settings that are empty where nothing is said."""
+
+
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_table_has_the_defaults(name: str) -> None:
     """A default stands in the table as it would be written."""
@@ -66,7 +70,14 @@ def test_the_table_has_the_defaults(name: str) -> None:
     elif isinstance(field.default, timedelta):
         seconds = int(field.default.total_seconds())
         assert default == (f"`{seconds // 60}m`" if seconds >= 60 else f"`{seconds}s`")
-    elif field.default is not None and name not in {"source.client", "dead_letters.client", "decode.headers", "decode.envelope"}:
+    elif field.default is not None and name not in {
+        "source.client",
+        "sink.client",
+        "sink.headers",
+        "dead_letters.client",
+        "decode.headers",
+        "decode.envelope",
+    }:
         assert default.strip("`") == str(field.default)
 
 

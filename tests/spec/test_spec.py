@@ -20,7 +20,7 @@ from ingest.model.source import parse_initializer
 from ingest.ports.decoder import STAGES
 from ingest.schema.part import WHOLE
 from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.kinds import KINDS
+from ingest.sinks.kinds import KINDS, TABLES
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.load import load_spec, parse_spec
 from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec, StageLimits
@@ -318,6 +318,8 @@ def _fields(model: type[BaseModel], section: str) -> list[tuple[str, str]]:
             continue
         found.append((section, name))
         kinds = OfItsKind.of(info)
+        if kinds is not None and kinds.kinds is TABLES:
+            continue  # what `sink` takes, looked at there
         for below in _models(info.annotation) if kinds is None else kinds.sections().values():
             found += _fields(below, "limits" if below is StageLimits else name)
     return found
@@ -341,7 +343,7 @@ SECTIONS = {
     "DeadLettersSpec": "dead_letters",
 }
 SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
-ALIASES = {"in_time": "window", "grid": "window", "batches": "window"}
+ALIASES = {"in_time": "window", "grid": "window", "batches": "window", "route": "tables"}
 """What production code calls a section where it knows which kind it is."""
 
 

@@ -14,7 +14,7 @@ from ingest.model.window import Window
 from ingest.schema.metadata import DEFAULT
 from ingest.testing.checker import Report, check
 from tests.sinks.beside import MemoryBoth
-from tests.sinks.delta.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
+from tests.sinks.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
 
 
 class State:

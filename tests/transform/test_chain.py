@@ -29,7 +29,7 @@ from ingest.testing.reader import MemoryReader
 from ingest.transform.chain import Chain
 from ingest.transform.validate import Validate
 from tests.contracts.transform_contract import Before, TransformContract
-from tests.sinks.delta.things import delta_pieces
+from tests.sinks.delta.pieces import delta_pieces
 from tests.transform.small import Explode, Only, Rename
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -2,8 +2,6 @@
 
 names      identities: application ids, file names, fingerprints (pure)
 columns    which types a Delta table holds, and how two schemas differ (pure)
-place      files of the table that Delta doesn't know: staged ones and receipts
-rights     whether a table can be made at a place, and if not, why
 stats      Delta's statistics of one Parquet file
 stage      one split's Parquet files
 receipts   immutable receipt files, found by the fingerprint that the commit names

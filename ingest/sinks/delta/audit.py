@@ -11,8 +11,8 @@ from ingest.model.window import Window
 from ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
 from ingest.sinks.delta.contents import contents, every
 from ingest.sinks.delta.graves import GravesOf
-from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.rows import counted, rows_in, windows
+from ingest.sinks.place import Place
 
 
 class DeltaAudit:

@@ -19,13 +19,14 @@ from ingest.ports.dead_letters import Publication
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.janitor import refuse_gone, sweep
+from ingest.sinks.delta.janitor import sweep
 from ingest.sinks.delta.names import SWEPT_APP, dead_app, published_app, publishing_app
 from ingest.sinks.delta.newest import Newest, append_on
-from ingest.sinks.delta.place import Place, dead_place, normal
 from ingest.sinks.delta.prepare import Wanted, ensure, is_as_wanted
-from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
+from ingest.sinks.gone import refuse_gone
+from ingest.sinks.place import Place, dead_place, normal
+from ingest.sinks.rights import refuse_unwritable
 from ingest.sinks.staging import DeadLetterLayout
 
 _WINDOW = DEFAULT["window"]

@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from ingest.sinks.delta.log import checkpoint_name, entry_name, newest_checkpoint
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 
 _SETTINGS = frozenset({
     "delta.appendOnly", "delta.checkpointInterval", "delta.deletedFileRetentionDuration", "delta.enableExpiredLogCleanup",

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ingest.errors import DamagedError, UnreachableError
 from ingest.model.receipt import Graves, Merged, Receipt
 from ingest.sinks.delta.names import GRAVES, safe
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 
 _BUCKETS = "windrow.buckets"
 _CHUNK = 1 << 20

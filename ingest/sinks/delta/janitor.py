@@ -23,11 +23,10 @@ from functools import partial
 
 from deltalake import DeltaTable
 
-from ingest.errors import RefusedError, UnreachableError
+from ingest.errors import UnreachableError
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import COMMITS_APP, STAGED, SWEPT_APP
-from ingest.sinks.delta.place import ListedFile, Place, millis
-from ingest.sinks.delta.stage import StagedFile
+from ingest.sinks.place import ListedFile, Place, millis
 
 _LEAST = timedelta(hours=1)
 
@@ -77,29 +76,3 @@ def _given_up(uri: str, place: Place, cutoff: int) -> dict[str, int]:
         if not tables.again(uri, table.version(), waits):
             what = f"nothing was removed below {uri}: the table could not be told what is given up: {why}"
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run this again.")
-
-
-def refuse_gone(place: Place, files: Iterable[StagedFile], swept: int | None) -> None:
-    """Before a commit names them: staged files are there, whole, and not given up.
-
-    A vacuum without its grace period removes staged files too; a commit that names them would make them lost rows.
-
-    Args:
-        place: the table's.
-        files: what is to be committed.
-        swept: the version of `SWEPT_APP` in the snapshot that the commit is made on.
-
-    Raises:
-        RefusedError: says how many are gone, cut short or given up.
-    """
-    wanted = list(files)
-    seen = place.seen(f.path for f in wanted)
-    gone = [f.path for f in wanted if (file := seen[f.path]) is None or file.size != f.size]
-    if gone:
-        what = f"{len(gone)} of {len(wanted)} staged files are gone or cut short, the first is {gone[0]}"
-        raise RefusedError(what, "commit", "Did a vacuum with no retention run meanwhile? Nothing was committed; run the window again.")
-    late = [f.path for f in wanted if swept is not None and millis(seen[f.path].modified) <= swept]  # type: ignore[union-attr]
-    if late:
-        what = f"{len(late)} of {len(wanted)} staged files were given up by windrow sweep, the first is {late[0]}"
-        do = "This attempt took longer than the sweep's grace period. Nothing was committed; run the window again."
-        raise RefusedError(what, "commit", do)

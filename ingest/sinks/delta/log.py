@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.errors import UnreachableError
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 
 _LOG = "_delta_log"
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")

@@ -39,13 +39,13 @@ from ingest.schema.changes import DELETED
 from ingest.schema.checksum import checksum, text
 from ingest.schema.primary_key import BUCKET, PrimaryKey
 from ingest.sinks.delta.columns import fitted
-from ingest.sinks.delta.contents import BATCH_ROWS, batches_of
 from ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
 from ingest.sinks.delta.names import staged_path
-from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.stage import ParquetFile, StagedFile
 from ingest.sinks.delta.table import DataFile, data_files
 from ingest.sinks.delta.trouble import explained_files
+from ingest.sinks.parquet_files import BATCH_ROWS, batches_of
+from ingest.sinks.place import Place
 
 FEW = 8
 """So many files a bucket may have that a commit leaves as they are; with more it puts them together."""

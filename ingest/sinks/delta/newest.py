@@ -25,8 +25,8 @@ from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.entry import Tip, is_plain
 from ingest.sinks.delta.log import entry_in, entry_name, newest_checkpoint, transactions
 from ingest.sinks.delta.names import COMMITS_APP
-from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.receipts import VersionOf
+from ingest.sinks.place import Place
 
 _FEW = 1_000
 """So many application versions are copied at each look; beyond that they are put to the many others."""

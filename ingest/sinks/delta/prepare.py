@@ -17,7 +17,7 @@ from ingest.errors import SchemaChangedError, UnreachableError
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import Evolution, Evolve, difference, evolution, has_local_times, table_schema
-from ingest.sinks.delta.rights import refuse_unwritable
+from ingest.sinks.rights import refuse_unwritable
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from ingest.sinks.delta.names import (
     version_app,
     window_app,
 )
-from ingest.sinks.delta.place import Place
-from ingest.sinks.delta.ranges import Ranges, read, written
+from ingest.sinks.place import Place
+from ingest.sinks.ranges import Ranges, read, written
 
 LATER = ("was written by a later windrow than this one", "Upgrade windrow; nothing is wrong with the table.")
 

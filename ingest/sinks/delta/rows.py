@@ -17,20 +17,8 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld
 from ingest.schema.metadata import DEFAULT
+from ingest.sinks.counting import rows_held
 from ingest.sinks.delta.table import load, partition_column, rows_of
-
-MEMORY = "400MB"
-"""Beyond it DuckDB spills to a temporary folder: a window of any size is counted."""
-
-_COUNT = """
-    SELECT topic, part, sum(rows)::BIGINT, count(*), min(position), max(position)
-    FROM (
-        SELECT coalesce({topic}, '') AS topic, coalesce({partition}, -1) AS part, coalesce({offset}, -1) AS position, count(*) AS rows
-        FROM coordinates WHERE {window} = ? GROUP BY ALL
-    )
-    GROUP BY ALL ORDER BY ALL
-"""
-"""Grouped by offset first: unlike a count of distinct values, a grouping spills. A null, which only damage brings, counts as -1."""
 
 
 def windows(uri: str) -> set[str]:
@@ -53,14 +41,11 @@ def counted(uri: str, metadata: Mapping[str, str], window: Window) -> list[RowsH
         UnreachableError: they can't be got at.
     """
     table = load(uri)
-    count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
     if table is None:
         return []
     data = rows_of(uri, table, window.key)
-    with _explained(uri, window, data), duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
-        connection.execute("SET enable_progress_bar = false")  # it would go to stdout
-        connection.register("coordinates", data)
-        return [RowsHeld(*row) for row in connection.execute(count, [window.key]).fetchall()]
+    with _explained(uri, window, data):
+        return rows_held(data, metadata, window)
 
 
 def dead_counted(uri: str, window: Window, attempt: str) -> int:
@@ -75,10 +60,6 @@ def dead_counted(uri: str, window: Window, attempt: str) -> int:
     data = rows_of(uri, table, window.key)
     with _explained(uri, window, data):
         return int(data.count_rows(filter=(ds.field(DEFAULT["window"]) == window.key) & (ds.field("attempt") == attempt)))
-
-
-def _quoted(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
 
 
 @contextmanager

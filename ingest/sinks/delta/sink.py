@@ -39,16 +39,17 @@ from ingest.sinks.columns import file_schema
 from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
-from ingest.sinks.delta.janitor import refuse_gone, sweep
+from ingest.sinks.delta.janitor import sweep
 from ingest.sinks.delta.names import COMMITS_APP, RANGES_APP, SWEPT_APP, receipt_app, receipts_among, version_app, window_app
 from ingest.sinks.delta.newest import Newest, State, append_on
-from ingest.sinks.delta.place import Place, dead_place, is_same, normal
 from ingest.sinks.delta.prepare import Wanted, columns_to_come, ensure, evolved, is_as_wanted
 from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
-from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
 from ingest.sinks.delta.table import Writing
 from ingest.sinks.delta.wide import WideFiles
+from ingest.sinks.gone import refuse_gone
+from ingest.sinks.place import Place, dead_place, is_same, normal
+from ingest.sinks.rights import refuse_unwritable
 from ingest.sinks.staging import RowLayout
 
 _KIND = "delta:"

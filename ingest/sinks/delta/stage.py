@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ingest.errors import UnreachableError
 from ingest.model.plan import Split
 from ingest.model.staged import Staging
 from ingest.schema.checksum import checksum, text
 from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.delta.names import staged_path
-from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.stats import statistics
-from ingest.sinks.staging import Layout
+from ingest.sinks.place import Place
+from ingest.sinks.staging import Layout, writable
 
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
@@ -138,28 +137,18 @@ class DeltaStager:
         if not rows.num_rows and not messages.num_rows:
             return
         batch = self._made_by.layout.batch(rows, messages, self._split)
-        with self._explained():
+        with writable(self._made_by.uri, self._split):
             self._file.add(batch)
 
     def finish(self) -> Staging:
         """See `ports.sink.Stager.finish`."""
-        with self._explained():
+        with writable(self._made_by.uri, self._split):
             staged = self._file.close()
         return Staging(self._file.rows, text(self._file.checksum), () if staged is None else (msgspec.json.encode(staged).decode(),))
 
     def discard(self) -> None:
         """Close without a result. The file stays: whether another attempt committed something is not this one's to know."""
         self._file.abandon()
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """A disk that is full or gone, in words."""
-        try:
-            yield
-        except OSError as error:
-            what = f"a staged file below {self._made_by.uri} can't be written: {error.strerror or type(error).__name__}"
-            do = "Nothing was committed. Make room or mend the storage, then run the window again."
-            raise UnreachableError(what, "stage", do, self._split.topic, self._split.partition, self._split.start) from error
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):

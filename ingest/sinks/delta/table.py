@@ -27,9 +27,9 @@ from ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError,
 from ingest.model.binding import Binding
 from ingest.sinks.delta.entry import Tip, write_entry
 from ingest.sinks.delta.log import entry_name
-from ingest.sinks.delta.place import Place, normal
 from ingest.sinks.delta.stage import StagedFile
 from ingest.sinks.delta.trouble import is_full, reason, torn_entry, unfinished
+from ingest.sinks.place import Place, normal
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset

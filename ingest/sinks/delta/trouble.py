@@ -11,7 +11,7 @@ import msgspec
 
 from ingest.errors import UnreachableError, WindrowError
 from ingest.sinks.delta.names import COMMITS_APP
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 
 LOG = "_delta_log"
 

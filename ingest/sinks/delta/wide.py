@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from ingest.model.receipt import Receipt
 from ingest.sinks.delta.columns import fitted
-from ingest.sinks.delta.contents import batches_of
 from ingest.sinks.delta.names import staged_path
-from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.stage import ParquetFile, StagedFile
 from ingest.sinks.delta.trouble import explained_files
+from ingest.sinks.parquet_files import batches_of
+from ingest.sinks.place import Place
 
 
 class WideFiles:

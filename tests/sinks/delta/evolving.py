@@ -28,7 +28,7 @@ from ingest.schema.changes import only_rows
 from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.delta.columns import Evolve
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
-from tests.sinks.delta.things import messages, plan, receipt
+from tests.sinks.things import messages, plan, receipt
 
 KEY = PrimaryKey(("id",), buckets=9)
 KEYS = 15

@@ -26,7 +26,7 @@ from ingest.ports.sink import AlreadyDone, Done
 from ingest.schema.changes import changes
 from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.beside import DeltaKeyedBoth
-from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, messages, plan, receipt, window
+from tests.sinks.things import PARTITIONS, PER_WINDOW, messages, plan, receipt, window
 
 ROWS = pa.schema(
     [

@@ -23,7 +23,7 @@ from ingest.model.staged import Staged
 from ingest.schema.checksum import checksum, text
 from tests.profiles import examples
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import TOPIC, messages, plan, receipt
+from tests.sinks.things import TOPIC, messages, plan, receipt
 
 INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 DAYS = (-719_162, 2_932_896)

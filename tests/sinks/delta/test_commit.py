@@ -21,7 +21,8 @@ from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import window_app
 from ingest.sinks.delta.newest import State
 from tests.sinks.beside import DeltaBoth, MemoryBoth
-from tests.sinks.delta.things import ROWS, delta_pieces, staged_paths, staged_receipt, window
+from tests.sinks.delta.pieces import delta_pieces, staged_paths
+from tests.sinks.things import ROWS, staged_receipt, window
 
 
 @pytest.fixture

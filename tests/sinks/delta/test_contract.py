@@ -19,7 +19,7 @@ from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.beside import DeltaBoth, MemoryBoth
-from tests.sinks.delta.things import delta_pieces
+from tests.sinks.delta.pieces import delta_pieces
 
 
 class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):

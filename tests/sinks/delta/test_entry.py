@@ -14,14 +14,16 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType, StructType
 
 from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.delta import entry, place
+from ingest.sinks import place
+from ingest.sinks.delta import entry
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.entry import is_plain
 from ingest.sinks.delta.log import checkpoint_name, entry_name
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 from ingest.testing.checker import check
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_receipt, window
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.things import ROWS, produced, staged_receipt, window
 
 RACES = 100
 

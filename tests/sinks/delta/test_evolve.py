@@ -17,12 +17,13 @@ from deltalake import DeltaTable
 from ingest.crashpoints import CrashError
 from ingest.errors import RefusedError, SchemaChangedError
 from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.delta import contents, newest, stage
+from ingest.sinks import parquet_files
+from ingest.sinks.delta import newest, stage
 from ingest.sinks.delta.columns import Evolve
 from ingest.sinks.delta.stage import staged_files
 from ingest.sinks.delta.wide import WideFiles
 from tests.sinks.delta.evolving import AnySink, Evolving, entries_with, schema_of
-from tests.sinks.delta.things import plan, receipt, window
+from tests.sinks.things import plan, receipt, window
 
 NARROW = schema_of(n=pa.int32(), x=pa.float32())
 MORE = schema_of(n=pa.int32(), x=pa.float32(), note=pa.string())
@@ -362,7 +363,7 @@ def test_wide_files_take_the_memory_of_a_row_group(plain: Evolving, monkeypatch:
     sink = plain.sink(WIDE, "widen")
     staged = plain.staged(sink, 2)
     monkeypatch.setattr(stage, "GROUP_ROWS", 4)
-    monkeypatch.setattr(contents, "BATCH_ROWS", 2)
+    monkeypatch.setattr(parquet_files, "BATCH_ROWS", 2)
     plain.commit(sink, 2, staged=staged)
     footers = [pq.read_metadata(Path(plain.uri) / path) for path in plain.files()]
     assert sorted(footer.num_row_groups for footer in footers) == [1, 1, 3, 3, 3, 3]

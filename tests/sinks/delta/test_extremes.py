@@ -19,7 +19,7 @@ from ingest.model.staged import Staged
 from ingest.ports.dead_letters import REASONS
 from ingest.schema.messages import MESSAGES
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import TOPIC, plan, receipt
+from tests.sinks.things import TOPIC, plan, receipt
 
 WHEN = pa.timestamp("us", tz="UTC")
 

@@ -20,7 +20,7 @@ from ingest.sinks.delta.names import GRAVES
 from ingest.sinks.delta.sink import DeltaSink
 from tests.sinks.beside import BINDING, DeltaKeyedBoth
 from tests.sinks.delta.keyed_logs import KEY, NARROW, ROWS, Change, Keyed, Log, divided, joined, last_changes, random_log
-from tests.sinks.delta.things import PARTITIONS, PER_WINDOW, together, window
+from tests.sinks.things import PARTITIONS, PER_WINDOW, together, window
 
 KEYS = {
     "upsert": PrimaryKey(KEY, buckets=2), "one-bucket": PrimaryKey(KEY, buckets=1), "marks": PrimaryKey(KEY, marks=True, buckets=3),

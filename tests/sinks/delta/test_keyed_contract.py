@@ -20,7 +20,8 @@ from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.sinks.beside import DeltaKeyedBoth
-from tests.sinks.delta.things import delta_pieces, plan, receipt, staged_mending, staged_receipt, window
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.things import plan, receipt, staged_mending, staged_receipt, window
 
 
 class TestDeltaKeyedSink(SinkContract, SinkGridsContract, DeadLettersContract):

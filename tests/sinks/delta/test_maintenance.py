@@ -20,10 +20,11 @@ from ingest.ports.sink import AlreadyDone, Done
 from ingest.sinks.delta import newest
 from ingest.sinks.delta.log import transactions
 from ingest.sinks.delta.names import RECEIPTS
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 from ingest.testing.checker import check
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_paths, staged_receipt, window
+from tests.sinks.delta.pieces import delta_pieces, staged_paths
+from tests.sinks.things import ROWS, produced, staged_receipt, window
 
 OLD = 1_000_000_000
 """An instant long ago, in seconds."""

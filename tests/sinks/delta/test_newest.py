@@ -15,10 +15,11 @@ from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.entry import Tip, is_plain, write_entry
 from ingest.sinks.delta.log import entry_name, transactions
 from ingest.sinks.delta.newest import Newest
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 from ingest.testing.checker import check
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_receipt, window
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.things import ROWS, produced, staged_receipt, window
 
 
 @pytest.fixture

@@ -22,10 +22,11 @@ from ingest.sinks.columns import DEAD_FILE
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.prepare import Wanted, ensure
-from ingest.sinks.delta.rights import refuse_unwritable
 from ingest.sinks.delta.table import Binding
+from ingest.sinks.rights import refuse_unwritable
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, WHY, delta_pieces, staged_receipt, together, window
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.things import ROWS, WHY, staged_receipt, together, window
 
 WIDER = ROWS.append(pa.field("note", pa.string()))
 
@@ -189,13 +190,13 @@ def denied(*_: object, **__: object) -> None:
 
 
 def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """User, folder and its owner are named, and what to do; the probe makes nothing, and an object store is not asked."""
+    """User, folder and its owner are named, and what to do; the probe makes nothing, and of object stores S3 alone is asked."""
     path = tmp_path / "lake" / "things"
     for fine in (str(path), f"file://{path}"):
         refuse_unwritable(fine)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr("ingest.sinks.delta.rights.TemporaryFile", denied)
-    refuse_unwritable("s3://lake/things")
+    monkeypatch.setattr("ingest.sinks.rights.TemporaryFile", denied)
+    refuse_unwritable("gs://lake/things")
     me = getpwuid(os.geteuid()).pw_name
     with pytest.raises(SpecError, match=f"user {me} may not write in {tmp_path}, which belongs to user {me}.*set sink.path"):
         refuse_unwritable(str(path))
@@ -211,7 +212,7 @@ def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tables, "WAITS", (0.0,))
-    monkeypatch.setattr("ingest.sinks.delta.rights.TemporaryFile", full)
+    monkeypatch.setattr("ingest.sinks.rights.TemporaryFile", full)
     monkeypatch.setattr(DeltaTable, "create", full)
     with pytest.raises(UnreachableError, match="No space left"):
         prepare(DeltaBoth(str(tmp_path / "orders"), ROWS))
@@ -241,8 +242,8 @@ def test_dead_letters_from_before_they_named_schemas(uri: str, monkeypatch: pyte
     monkeypatch.setattr("ingest.sinks.delta.dead.DEAD_FILE", older)
     monkeypatch.setattr("ingest.sinks.staging.DEAD_FILE", older)
     monkeypatch.setattr("ingest.sinks.staging.REASONS", pa.schema(list(REASONS)[:-1]))
-    monkeypatch.setattr("tests.sinks.delta.things.REASONS", pa.schema(list(REASONS)[:-1]))
-    monkeypatch.setattr("tests.sinks.delta.things.WHY", WHY[:-1])
+    monkeypatch.setattr("tests.sinks.things.REASONS", pa.schema(list(REASONS)[:-1]))
+    monkeypatch.setattr("tests.sinks.things.WHY", WHY[:-1])
     prepare(sink)
     commit(sink, 0)
     assert "schema_id" not in [f.name for f in DeltaTable(f"{uri}_dead").schema().fields]

@@ -17,10 +17,10 @@ from ingest.model.receipt import Receipt
 from ingest.ports.sink import Done
 from ingest.sinks.delta import receipts as files
 from ingest.sinks.delta.names import RANGES, RANGES_APP, fingerprint, ranges_name
-from ingest.sinks.delta.ranges import Ranges, read, written
 from ingest.sinks.delta.receipts import ReceiptFiles
+from ingest.sinks.ranges import Ranges, read, written
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import PER_WINDOW, ROWS, plan, receipt, stage, staged_receipt, together, window
+from tests.sinks.things import PER_WINDOW, ROWS, plan, receipt, stage, staged_receipt, together, window
 
 EACH = 3
 SPANS = st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda two: Covered("id", 0, two[0], sum(two)))

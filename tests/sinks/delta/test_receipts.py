@@ -12,9 +12,9 @@ from ingest.model.codec import to_json
 from ingest.model.plan import Covered, Plan, covered
 from ingest.model.receipt import RECEIPT_VERSION, Committed
 from ingest.sinks.delta.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
-from ingest.sinks.delta.place import Place
 from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot, VersionOf
-from tests.sinks.delta.things import PARTITIONS, TOPIC, plan, receipt, window
+from ingest.sinks.place import Place
+from tests.sinks.things import PARTITIONS, TOPIC, plan, receipt, window
 
 
 class FakeSink:

@@ -16,7 +16,8 @@ from ingest.model.staged import Staged, Staging
 from ingest.sinks.delta import stage
 from ingest.sinks.delta.stage import DeltaStager
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, messages, plan, stage_split, staged_paths
+from tests.sinks.delta.pieces import staged_paths
+from tests.sinks.things import ROWS, messages, plan, stage_split
 
 ODD_ATTEMPTS = ["a/b", "../up", "a b", "ä%20", "x" * 300, ""]
 

@@ -16,9 +16,10 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.ports.sink import AlreadyDone, Done
 from ingest.sinks.delta import janitor
 from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, staged_paths, staged_receipt, window
+from tests.sinks.delta.pieces import staged_paths
+from tests.sinks.things import ROWS, staged_receipt, window
 
 GRACE = timedelta(hours=2)
 

@@ -27,7 +27,8 @@ from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.trouble import reason
 from ingest.testing.checker import check
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, delta_pieces, produced, staged_receipt, window
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.things import ROWS, produced, staged_receipt, window
 
 # ------------------------------------------------------------------------------------------------------------------------ full disks
 

@@ -18,11 +18,12 @@ from ingest.ports.sink import Done
 from ingest.sinks.delta import newest
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.log import entry_name
-from ingest.sinks.delta.place import Place
+from ingest.sinks.place import Place
 from ingest.testing.checker import Report, check
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.things import ROWS, delta_pieces, plan, produced, receipt, staged_receipt
+from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.delta.twins import AppendByPath, GenerationInTheId, NoApplicationId
+from tests.sinks.things import ROWS, plan, produced, receipt, staged_receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

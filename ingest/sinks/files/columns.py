@@ -1,0 +1,91 @@
+"""What a table of files holds: which types, by format, and what becomes of its columns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from ingest.errors import SchemaChangedError, SpecError
+from ingest.schema.metadata import refuse_wrong
+from ingest.sinks.columns import file_schema
+from ingest.sinks.files.entry import ColumnText
+
+Format = Literal["parquet", "jsonl", "csv"]
+
+_NESTED = (pa.types.is_list, pa.types.is_struct, pa.types.is_map)
+_PLAIN = (
+    pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary,
+    pa.types.is_date32, pa.types.is_decimal128,
+)  # fmt: skip
+
+
+def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) -> None:
+    """Refuse columns that the files couldn't give back as they are, and metadata columns that can't stand beside the rows'.
+
+    Raises:
+        SpecError: naming every such column, and what to do.
+    """
+    refuse_wrong(rows.names, metadata)
+    lower = [name.lower() for name in rows.names]
+    wrong = [f"{name}: the name stands there twice (case doesn't count)" for name in sorted({n for n in lower if lower.count(n) > 1})]
+    wrong += [f"{field.name}: {field.type}" for field in file_schema(rows, metadata) if not _storable(field.type, written)]
+    if not rows.names:
+        wrong.append("there are no columns")
+    if wrong:
+        what = f"the columns can't be written as {written} files: " + "; ".join(wrong)
+        flat = "Lists, structs and maps go with format: parquet or jsonl; " if written == "csv" else ""
+        raise SpecError(what, "spec", f"{flat}take signed integers, floats, bool, string, binary, date32, decimal128 or timestamp[us].")
+
+
+def _storable(kind: pa.DataType, written: Format) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.unit == "us" and kind.tz in {"UTC", None}
+    if any(test(kind) for test in _NESTED):
+        inner = [kind.field(i).type for i in range(kind.num_fields)]
+        return written != "csv" and bool(inner) and all(_storable(one, written) for one in inner)
+    return any(test(kind) for test in _PLAIN)
+
+
+def whole_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+    """What a file holds: the rows' columns, the metadata columns, and the window's last, the same in each row of the file."""
+    return file_schema(rows, metadata).append(pa.field(metadata["window"], pa.string(), nullable=False))
+
+
+def in_words(schema: pa.Schema) -> tuple[ColumnText, ...]:
+    """A schema as the log has it."""
+    return tuple((field.name, str(field.type), field.nullable) for field in schema)
+
+
+def columns_after(table: Sequence[ColumnText], wanted: Sequence[ColumnText], written: str, place: str) -> tuple[ColumnText, ...]:
+    """The table's columns once it has files with the wanted ones: what is new comes last.
+
+    Columns that a table has and the wanted ones lack are no difference if they may be null: another process's schema is newer then.
+
+    Raises:
+        SchemaChangedError: they differ in more than new columns that may be null; in CSV, whose columns go by place, in anything.
+    """
+    have, want = ({name: (kind, nullable) for name, kind, nullable in columns} for columns in (table, wanted))
+    added = tuple(column for column in wanted if column[0] not in have)
+    problems = [f"{name}: new, but not nullable ({_shape(kind, nullable)})" for name, kind, nullable in added if not nullable]
+    problems += [f"{name}: new ({_shape(kind, nullable)}), in a table of CSV files" for name, kind, nullable in added if written == "csv"]
+    problems += [
+        f"{name}: in the table ({_shape(kind, nullable)}), not in the schema"
+        for name, kind, nullable in table
+        if name not in want and (not nullable or written == "csv")
+    ]
+    problems += [
+        f"{name}: {_shape(*have[name])} in the table, {_shape(*want[name])} in the schema"
+        for name in want
+        if name in have and have[name] != want[name]
+    ]
+    if problems:
+        what = f"the columns of the table {place} are not the schema's: " + "; ".join(problems)
+        do = "Nothing was written. Set the schema back, or write to another path."
+        raise SchemaChangedError(what, "setup", do)
+    return (*table, *added)
+
+
+def _shape(kind: str, nullable: bool) -> str:
+    return kind if nullable else f"{kind} not null"

@@ -1,0 +1,79 @@
+"""Folders of Parquet, JSON or CSV files as a kind of sink: what a spec says of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from ingest.config.document import Place
+from ingest.config.places import WAY_OUT, absolute, secret_part
+from ingest.config.values import LeftOut, Values, Written, place, sentence
+from ingest.sinks.kind import Rows, SinkKind, SinkSection
+
+if TYPE_CHECKING:
+    from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.sink import Sink
+
+_STORE = "s3"
+
+
+def _path(value: str) -> str:
+    secret = secret_part(value)
+    if secret is not None:
+        raise sentence(f"must not hold {secret}: {WAY_OUT}")
+    scheme, _, remote = value.partition("://")
+    if remote and scheme not in {"file", _STORE}:
+        raise sentence(f"must be a path or an s3:// URL: in {scheme} no commit of files can be exactly once")
+    return place(value)
+
+
+class FilesSection(SinkSection):
+    """The folder. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
+
+    kind: Literal["files"] = Field(description="What kind of table it is.")
+    path: Annotated[Written, Field(min_length=1), AfterValidator(_path), Values("a path, or an s3:// URL that names a place")] = Field(
+        description="Where the folder is. A relative path begins at the file's folder."
+    )
+    format: Literal["parquet", "jsonl", "csv"] = Field(
+        default="parquet",
+        description="Parquet, lines of JSON, or CSV with a header, which holds no lists, structs or maps.",
+    )
+    compression: Annotated[Literal["none", "snappy", "gzip", "zstd"] | None, LeftOut("zstd in Parquet, gzip else")] = Field(
+        default=None, description="What files are compressed with. snappy goes with Parquet alone."
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Not every compression goes with every format."""
+        if written.get("compression") == "snappy" and written.get("format", "parquet") != "parquet":
+            yield ("compression",), "snappy goes with format parquet: readers of texts don't know it"
+
+    def place(self, folder: Path) -> str:
+        """Where the files are: an absolute path, or the URL as it was given."""
+        return absolute(self.path, folder)
+
+
+class _Files:
+    """`sinks.kind.SinkKind`: a folder of files, with its dead letters in a Delta table beside it (`<folder>_dead`)."""
+
+    section = FilesSection
+
+    def make(self, section: FilesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        """See `sinks.kind.SinkKind.make`."""
+        from ingest.sinks.files.sink import FilesSink
+        from ingest.sinks.files.stage import FileFormat
+
+        compression = section.compression or ("zstd" if section.format == "parquet" else "gzip")
+        return FilesSink(section.place(folder), rows, metadata, FileFormat(section.format, compression))
+
+    def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
+        """See `sinks.kind.SinkKind.dead_letters`."""
+        from ingest.sinks.delta.dead import DeltaDeadLetters
+
+        return DeltaDeadLetters.beside(section.place(folder))
+
+
+FILES: SinkKind[FilesSection] = _Files()

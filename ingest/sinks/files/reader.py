@@ -1,0 +1,42 @@
+"""For readers: which files make up a table of files right now. `python -m ingest.sinks.files.reader PLACE` prints them, one a line."""
+
+from __future__ import annotations
+
+import sys
+
+from ingest.errors import SpecError, WindrowError
+from ingest.sinks.files.log import FilesLog
+from ingest.sinks.place import normal
+
+
+def list_files(place: str) -> list[str]:
+    """All files of the table at a place, as paths or URLs that any reader opens; together they are exactly what is committed.
+
+    They are read as long as they are listed, and for the grace period of `windrow sweep` after another generation took their place.
+
+    Raises:
+        SpecError: no table of files is there.
+        DamagedError, UnreachableError: that can't be told.
+    """
+    uri = normal(place)
+    state = FilesLog(uri).look()
+    if state is None:
+        raise SpecError(f"there is no table of files at {uri}", "setup", "Name its sink.path.")
+    return [f"{uri}/{file.path}" for file in state.files()]
+
+
+def main(arguments: list[str]) -> int:
+    """Print them; the exit code."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m ingest.sinks.files.reader PLACE\n")
+        return 2
+    try:
+        sys.stdout.writelines(f"{file}\n" for file in list_files(arguments[0]))
+    except WindrowError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

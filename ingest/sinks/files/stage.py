@@ -1,0 +1,248 @@
+"""One split's rows as a file whose name no other attempt uses, and its rows back. Staging runs on executors; nothing becomes visible."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal, Protocol
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from ingest.errors import RefusedError
+from ingest.model.plan import Split
+from ingest.model.staged import Staging
+from ingest.schema.checksum import checksum, text
+from ingest.sinks.delta.names import safe
+from ingest.sinks.files.columns import Format, whole_schema
+from ingest.sinks.files.entry import RowFile
+from ingest.sinks.files.text import ValueTexts
+from ingest.sinks.parquet_files import batches_of, explained
+from ingest.sinks.place import Place
+from ingest.sinks.staging import RowLayout, writable
+
+Compression = Literal["none", "snappy", "gzip", "zstd"]
+
+DATA = "data"
+GROUP_ROWS = 131_072
+GROUP_BYTES = 32 << 20
+"""Rows are written as soon as either is reached: that bounds what a file holds in memory."""
+
+_ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
+_READ = 8 << 20
+_CSV_BLOCK = 64 << 20
+"""So much of a CSV file is in memory at once when it is read back; no row may be longer."""
+
+
+class FileFormat(msgspec.Struct, frozen=True):
+    """How files are written."""
+
+    format: Format
+    compression: Compression
+
+    def path(self, window: str, attempt: str) -> str:
+        """A new path under the table, unique to this call. What is compressed as a whole says so by its ending, as readers expect."""
+        ending = "" if self.format == "parquet" else _ENDINGS[self.compression]
+        folder = window.replace(":", "").replace("-", "")
+        return f"{DATA}/{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{self.format}{ending}"
+
+
+class RowWriter(Protocol):
+    """Writes tables of one schema into one file."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Behind those that were written before."""
+
+    def close(self) -> None:
+        """End the file's content."""
+
+
+class _ParquetRows:
+    def __init__(self, out: pa.NativeFile, schema: pa.Schema, compression: Compression) -> None:
+        texts = [f.name for f in schema if pa.types.is_string(f.type)]  # dictionaries of numbers only cost time
+        self._writer = pq.ParquetWriter(out, schema, compression=compression, use_dictionary=texts, write_page_checksum=True)
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _JsonRows:
+    def __init__(self, out: pa.NativeFile, schema: pa.Schema) -> None:
+        self._out, self._lines = out, ValueTexts(schema, "json")
+
+    def write(self, rows: pa.Table) -> None:
+        for lines in self._lines.text(rows)["line"].chunks:
+            self._out.write(pc.binary_join_element_wise(lines, "", "\n").buffers()[2])
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+class _CsvRows:
+    def __init__(self, out: pa.NativeFile, schema: pa.Schema) -> None:
+        self._out, self._lines = out, ValueTexts(schema, "csv")
+        self._writer: pacsv.CSVWriter | None = None
+
+    def write(self, rows: pa.Table) -> None:
+        texts = self._lines.text(rows)
+        if self._writer is None:
+            self._writer = pacsv.CSVWriter(self._out, texts.schema)
+        self._writer.write_table(texts)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _rows_into(out: pa.NativeFile, schema: pa.Schema, written: FileFormat) -> RowWriter:
+    if written.format == "parquet":
+        return _ParquetRows(out, schema, written.compression)
+    return _JsonRows(out, schema) if written.format == "jsonl" else _CsvRows(out, schema)
+
+
+class FilesStager:
+    """Stages one split into one file, made with its first rows. Memory: `GROUP_BYTES` of rows and their text, whatever the split."""
+
+    def __init__(self, made_by: FilesStagerFactory, split: Split) -> None:
+        self._made_by, self._split = made_by, split
+        self._place = Place(made_by.uri)
+        self._path = made_by.written.path(made_by.window, made_by.layout.attempt)
+        self._schema = whole_schema(made_by.layout.rows, made_by.layout.metadata)
+        self._out: pa.NativeFile | None = None
+        self._writer: RowWriter | None = None
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._sum = self._waiting = self._bytes = 0
+
+    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        """See `ports.sink.Stager.add`."""
+        if not rows.num_rows and not messages.num_rows:
+            return
+        batch = self._made_by.layout.batch(rows, messages, self._split)
+        self._rows += batch.num_rows
+        self._sum += checksum(batch)
+        self._waiting += batch.num_rows
+        self._bytes += batch.nbytes
+        self._batches.append(batch)
+        if self._waiting >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            with writable(self._made_by.uri, self._split):
+                self._flush()
+
+    def finish(self) -> Staging:
+        """See `ports.sink.Stager.finish`."""
+        if not self._rows:
+            return Staging()
+        with writable(self._made_by.uri, self._split):
+            self._flush()
+            assert self._writer is not None
+            assert self._out is not None
+            self._writer.close()
+            self._out.close()
+            size = self._place.fsync(self._path)
+        file = RowFile(self._path, size, self._rows)
+        return Staging(self._rows, text(self._sum), (msgspec.json.encode(file).decode(),))
+
+    def discard(self) -> None:
+        """Close without a result. The file stays: whether another attempt committed something is not this one's to know."""
+        self._batches.clear()
+        with suppress(OSError, RuntimeError, pa.ArrowException):
+            if self._writer is not None and self._out is not None:
+                self._writer.close()
+                self._out.close()
+
+    def _flush(self) -> None:
+        rows = pa.Table.from_batches(self._batches, self._made_by.layout.schema)
+        whole = rows.append_column(self._schema.field(len(self._schema) - 1), pa.repeat(self._made_by.window, rows.num_rows))
+        if self._writer is None:
+            self._out = self._place.create(self._path)
+            self._writer = _rows_into(self._out, self._schema, self._made_by.written)
+        self._writer.write(whole)
+        self._batches, self._waiting, self._bytes = [], 0, 0
+
+
+class FilesStagerFactory(msgspec.Struct, frozen=True):
+    """Picklable; all that a stager needs to know. `uri`: the table under which the files go; `window`: the window's key."""
+
+    uri: str
+    layout: RowLayout
+    window: str
+    written: FileFormat
+
+    def __call__(self, split: Split) -> FilesStager:
+        """A stager whose file name is unique to this call."""
+        return FilesStager(self, split)
+
+
+def row_files(committables: Iterable[str]) -> list[RowFile]:
+    """The files that committables name."""
+    return [msgspec.json.decode(word, type=RowFile) for word in committables]
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- read back
+
+
+def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of one file, whatever it was compressed with, in batches of bounded size.
+
+    Args:
+        place: the table's.
+        path: the file's.
+        schema: what the table's files hold; a Parquet file says that by itself, and one that is older may hold less.
+
+    Raises (when read):
+        RefusedError: the file is gone or damaged.
+        UnreachableError: it can't be got at.
+    """
+    if path.endswith(".parquet"):
+        yield from batches_of(place, path)
+        return
+    with explained(path), _texts_explained(path), place.filesystem().open_input_stream(path) as source:
+        jsonl = ".jsonl" in path.rpartition("/")[2]
+        lines = ValueTexts(schema, "json" if jsonl else "csv")
+        for part in _json_lines(source) if jsonl else _csv_cells(source, schema):
+            yield from lines.rows(part).to_batches()
+
+
+@contextmanager
+def _texts_explained(path: str) -> Iterator[None]:
+    """What reads texts quotes them in its errors, so their kind alone is told."""
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowInvalid, UnicodeDecodeError) as error:
+        what = f"the file {path} is damaged ({type(error).__name__})"
+        raise RefusedError(what, "commit", "Restore the file from a backup.") from None
+
+
+def _json_lines(source: pa.NativeFile) -> Iterator[pa.Table]:
+    rest = b""
+    while block := source.read(_READ):
+        whole, _, rest = (rest + block).rpartition(b"\n")
+        if whole:
+            yield _one_column(whole)
+    if rest:
+        yield _one_column(rest)
+
+
+def _one_column(lines: bytes) -> pa.Table:
+    return pa.table({"line": pa.array(lines.decode().split("\n"), pa.string())})
+
+
+def _csv_cells(source: pa.NativeFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    texts = pacsv.ConvertOptions(
+        column_types=dict.fromkeys(schema.names, pa.string()),
+        include_columns=schema.names,
+        include_missing_columns=True,
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    reader = pacsv.open_csv(source, pacsv.ReadOptions(block_size=_CSV_BLOCK), pacsv.ParseOptions(newlines_in_values=True), texts)
+    for batch in reader:
+        yield pa.Table.from_batches([batch])

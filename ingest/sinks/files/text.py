@@ -1,0 +1,160 @@
+"""Rows as lines of text, and back, whole columns at a time: DuckDB makes the text of each value, and reads it.
+
+What a value looks like, in JSON and in CSV alike: a timestamp is `2026-01-02T03:04:05.000006Z`, without the Z where the column has no zone;
+a date `2026-01-02`; a decimal its digits in quotes, so that no reader takes it for a float; bytes are base64; a map is a list of `key` and
+`value`. JSON has no name for NaN and the infinities: they are the texts "NaN", "Infinity" and "-Infinity", as Protobuf's JSON has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+Way = Literal["json", "csv"]
+
+_SQL = (
+    (pa.types.is_int8, "TINYINT"), (pa.types.is_int16, "SMALLINT"), (pa.types.is_int32, "INTEGER"), (pa.types.is_int64, "BIGINT"),
+    (pa.types.is_boolean, "BOOLEAN"), (pa.types.is_string, "VARCHAR"), (pa.types.is_float32, "FLOAT"), (pa.types.is_float64, "DOUBLE"),
+    (pa.types.is_date32, "DATE"),
+)  # fmt: skip
+
+
+class ValueTexts:
+    """Turns rows of one schema into text, and text into rows. Keeps a database in memory, which holds one batch."""
+
+    def __init__(self, schema: pa.Schema, way: Way) -> None:
+        self._schema = schema
+        plain = self._plain = pa.schema([pa.field(f.name, _without_maps(f.type)) for f in schema])
+        texts = {f.name: _value(_quoted(f.name), f.type, way) for f in plain}
+        rows = {f.name: _parsed(_quoted(f.name), f.type) for f in plain}
+        shape = _text(msgspec.json.encode({f.name: _shape(f.type) for f in plain}).decode())
+        self._to = _select({"line": f"to_json({_struct(texts)})::VARCHAR"} if way == "json" else texts, "rows")
+        source = _select({}, "rows", f"unnest(json_transform(line, {shape}))") if way == "json" else "rows"
+        self._back = _select(rows, f"({source})" if way == "json" else source)
+        self._database = duckdb.connect(config={"threads": "1"})
+        self._database.execute("SET enable_progress_bar = false")
+
+    def text(self, rows: pa.Table) -> pa.Table:
+        """In JSON one column of lines; in CSV the columns, each of a type whose text no library writes in two ways."""
+        return self._ran(self._to, rows.cast(self._plain))
+
+    def rows(self, lines: pa.Table) -> pa.Table:
+        """The rows again: of JSON from a column `line`, of CSV from columns of texts.
+
+        Raises:
+            duckdb.Error, pyarrow.ArrowInvalid: a line isn't what `text` wrote. The error's text may quote it.
+        """
+        found = self._ran(self._back, lines).combine_chunks()
+        columns = [_with_maps(found[f.name], f.type) if pa.types.is_nested(f.type) else found[f.name].cast(f.type) for f in self._schema]
+        return pa.table(columns, schema=self._schema)
+
+    def _ran(self, query: str, rows: pa.Table) -> pa.Table:
+        self._database.register("rows", rows)
+        try:
+            return self._database.sql(query).to_arrow_table()
+        finally:
+            self._database.unregister("rows")
+
+
+def _without_maps(kind: pa.DataType) -> pa.DataType:
+    """A map as a list of its pairs: DuckDB's maps take no key twice, Arrow's do."""
+    if pa.types.is_map(kind):
+        pair = [pa.field("key", _without_maps(kind.key_type)), pa.field("value", _without_maps(kind.item_type))]
+        return pa.list_(pa.struct(pair))
+    if pa.types.is_list(kind):
+        return pa.list_(_without_maps(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(kind.field(i).name, _without_maps(kind.field(i).type)) for i in range(kind.num_fields)])
+    return kind
+
+
+def _with_maps(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Lists of pairs as maps again, however deep: Arrow casts maps to lists, and not back."""
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_map(kind):
+        pairs = array.values
+        keys, items = _with_maps(pairs.field("key"), kind.key_type), _with_maps(pairs.field("value"), kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, mask=array.is_null()).cast(kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(array.offsets, _with_maps(array.values, kind.value_type), mask=array.is_null()).cast(kind)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays([_with_maps(array.field(f.name), f.type) for f in fields], fields=fields, mask=array.is_null())
+    return array.cast(kind)
+
+
+def _value(at: str, kind: pa.DataType, way: Way, depth: int = 0) -> str:
+    """SQL that gives a value's text."""
+    if pa.types.is_timestamp(kind):
+        return f"strftime(make_timestamp(epoch_us({at})), {_stamp(kind)})"
+    if pa.types.is_binary(kind):
+        return f"to_base64({at})"
+    if pa.types.is_date32(kind) or pa.types.is_decimal(kind):
+        return f"{at}::VARCHAR"
+    if pa.types.is_floating(kind):
+        return _float(at) if way == "json" else at
+    return _inside(at, kind, depth, lambda each, inner: _value(each, inner, way, depth + 1))
+
+
+def _float(at: str) -> str:
+    odd = f"CASE WHEN isnan({at}) THEN 'NaN' WHEN {at} > 0 THEN 'Infinity' ELSE '-Infinity' END"
+    return f"CASE WHEN {at} IS NULL THEN NULL WHEN isfinite({at}) THEN to_json({at}) ELSE to_json({odd}) END"
+
+
+def _parsed(at: str, kind: pa.DataType, depth: int = 0) -> str:
+    """SQL that gives a value back from its text."""
+    if pa.types.is_timestamp(kind):
+        return f"strptime({at}, {_stamp(kind)})"
+    if pa.types.is_binary(kind):
+        return f"from_base64({at})"
+    if pa.types.is_decimal(kind):
+        return f"{at}::DECIMAL({kind.precision}, {kind.scale})"
+    sql = next((sql for test, sql in _SQL if test(kind)), None)
+    return _inside(at, kind, depth, lambda each, inner: _parsed(each, inner, depth + 1)) if sql is None else f"{at}::{sql}"
+
+
+def _inside(at: str, kind: pa.DataType, depth: int, inner: Callable[[str, pa.DataType], str]) -> str:
+    """SQL that does something to each value in a list or a struct; what is neither stays as it is."""
+    if pa.types.is_list(kind):
+        return f"list_transform({at}, lambda e{depth}: {inner(f'e{depth}', kind.value_type)})"
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        made = _struct({f.name: inner(f"struct_extract({at}, {_text(f.name)})", f.type) for f in fields})
+        return f"CASE WHEN {at} IS NULL THEN NULL ELSE {made} END"
+    return at
+
+
+def _shape(kind: pa.DataType) -> Any:
+    """What JSON holds of a type, as DuckDB wants it said: texts, which are parsed then, in lists and objects."""
+    if pa.types.is_list(kind):
+        return [_shape(kind.value_type)]
+    if pa.types.is_struct(kind):
+        return {kind.field(i).name: _shape(kind.field(i).type) for i in range(kind.num_fields)}
+    return "VARCHAR"
+
+
+def _stamp(kind: pa.DataType) -> str:
+    return _text("%Y-%m-%dT%H:%M:%S.%f" + ("Z" if kind.tz else ""))
+
+
+def _struct(parts: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{_text(name)}: {sql}" for name, sql in parts.items()) + "}"
+
+
+def _select(columns: Mapping[str, str], source: str, *more: str) -> str:
+    """A query; all names in it are quoted, and values are in none."""
+    parts = ", ".join([*(f"{sql} AS {_quoted(name)}" for name, sql in columns.items()), *more])
+    return f"SELECT {parts} FROM {source}"  # noqa: S608
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,71 @@
+"""Where a table is: its catalog, and its name there. Data; opens nothing, and loads no PyIceberg."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from ingest.config.places import without_secrets
+from ingest.errors import SpecError
+
+DATABASE = "catalog.db"
+"""The catalog of a warehouse that has no other one: a SQLite file in its folder, by the name `default`."""
+
+
+class TableAt(msgspec.Struct, frozen=True):
+    """A table by its catalog: how that is reached, and the table's name in it (`namespace.table`).
+
+    `warehouse`: the folder of a catalog of its own; empty where the properties tell of another one.
+    """
+
+    table: str
+    catalog: str
+    properties: tuple[tuple[str, str], ...]
+    warehouse: str = ""
+
+    @classmethod
+    def in_folder(cls, warehouse: str, table: str) -> TableAt:
+        """In a folder with a catalog of its own.
+
+        Raises:
+            SpecError: no table can lie there.
+        """
+        if any(mark in warehouse for mark in "%?#"):
+            what = f"sink.warehouse is {warehouse}, with a %, ? or # in it"
+            raise SpecError(what, "spec", "Readers of Iceberg would look elsewhere: give it a path without them.")
+        properties = {"type": "sql", "uri": f"sqlite:///{warehouse}/{DATABASE}", "warehouse": f"file://{warehouse}"}
+        return cls(table, "default", tuple(sorted(properties.items())), warehouse)
+
+    @classmethod
+    def in_catalog(cls, table: str, properties: Mapping[str, str]) -> TableAt:
+        """In a catalog that PyIceberg knows by these properties, or by its own configuration under this name."""
+        own = {name: value for name, value in properties.items() if name != "name"}
+        return cls(table, properties.get("name", "default"), tuple(sorted(own.items())))
+
+    @property
+    def place(self) -> str:
+        """Where the table is, for people and for ever: never a secret."""
+        said = dict(self.properties)
+        if self.warehouse:
+            return f"{self.warehouse}:{self.table}"
+        where = without_secrets(said["uri"]) if "uri" in said else said.get("type", "pyiceberg")
+        inside = said.get("warehouse", "") if said.get("type", "rest") == "rest" else ""
+        return "/".join(filter(None, (where.rstrip("/"), without_secrets(inside), f"{self.catalog}:{self.table}")))
+
+    @property
+    def namespace(self) -> str:
+        """The part of the name before the table's own."""
+        return self.table.rpartition(".")[0]
+
+    def dead(self) -> TableAt:
+        """The dead letters' own table, beside it."""
+        return msgspec.structs.replace(self, table=f"{self.table}_dead")
+
+    def is_same(self, other: str) -> bool:
+        """Whether a place is this one, perhaps by a link to its folder."""
+        if other == self.place:
+            return True
+        folder, _, table = other.rpartition(":")
+        return bool(self.warehouse) and table == self.table and os.path.realpath(folder) == os.path.realpath(self.warehouse)

@@ -1,0 +1,66 @@
+"""What verification asks of an Iceberg table (`ports.sink.Audit`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pyarrow as pa
+
+from ingest.model.receipt import Committed
+from ingest.model.window import Window
+from ingest.ports.sink import RowsHeld, Unreadable
+from ingest.schema.metadata import ALWAYS, TYPES
+from ingest.sinks.counting import rows_held
+from ingest.sinks.iceberg.contents import filled, rows_of
+from ingest.sinks.iceberg.table import LakeTable
+
+
+class IcebergAudit:
+    """Each question loads the table afresh.
+
+    Args:
+        lake: the table.
+        metadata: what its metadata columns are called.
+        receipts: every committed window, also where its receipt can't be read.
+        restore: puts a lost receipt back; see `ports.sink.Audit.restore`.
+    """
+
+    def __init__(
+        self,
+        lake: LakeTable,
+        metadata: Mapping[str, str],
+        receipts: Callable[[], Iterator[Committed | Unreadable]],
+        restore: Callable[[Window, str, bool], None],
+    ) -> None:
+        self.metadata = metadata
+        self.receipts = receipts
+        self._lake, self._restore = lake, restore
+
+    @property
+    def keyed(self) -> None:
+        """See `ports.sink.Audit.keyed`: rows are appended alone."""
+
+    def windows(self) -> set[str]:
+        """See `ports.sink.Audit.windows`."""
+        state = self._lake.look()
+        return set() if state is None else filled(state.every_task())
+
+    def rows_held(self, window: Window) -> list[RowsHeld]:
+        """See `ports.sink.Audit.rows_held`; of the window's part, whatever its rows say of themselves."""
+        state = self._lake.look()
+        if state is None:
+            return []
+        columns = pa.schema([pa.field(self.metadata[name], TYPES[name]) for name in ALWAYS])
+        found = rows_of(state, state.tasks(self._lake.column, window.key), columns.names)
+        same = (pa.RecordBatch.from_arrays([batch[f.name].cast(f.type) for f in columns], schema=columns) for batch in found)
+        return rows_held(pa.RecordBatchReader.from_batches(columns, same), self.metadata, window)
+
+    def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
+        """See `ports.sink.Audit.contents`."""
+        state = self._lake.look()
+        if state is not None:
+            yield from rows_of(state, state.tasks(self._lake.column, window.key))
+
+    def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
+        """See `ports.sink.Audit.restore`."""
+        self._restore(window, text, dry_run)

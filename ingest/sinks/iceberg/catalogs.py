@@ -1,0 +1,137 @@
+"""The catalog that knows where a table is: how it is told, opened and asked, and what its errors stand for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from json import JSONDecodeError
+from pathlib import Path
+
+from pydantic import ValidationError as AnswerError
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+    NotInstalledError,
+    ValidationError,
+)
+from pyiceberg.table import Table
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from ingest.config.places import secret_part, without_secrets
+from ingest.errors import SpecError, UnreachableError
+from ingest.sinks.iceberg.at import DATABASE, TableAt
+from ingest.sinks.iceberg.database import DatabaseCatalog
+
+WAITS = (0.2, 1.0, 3.0)
+"""Seconds before each further try after a failure that was no conflict."""
+
+_FILE_IO = "ingest.sinks.iceberg.files.SyncedFileIO"
+_NO_ROOM = ("database or disk is full", *(f"[Errno {code}]" for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
+_PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
+"""Properties whose values may stand in an error; any other one may be a secret."""
+
+_ODD_ANSWERS = (JSONDecodeError, AnswerError)
+"""What a server, or what stands before it, answers when it isn't well; by their classes they would be wrong settings."""
+
+_WRONG_SETTINGS = (NoSuchPropertyException, NotInstalledError, ValidationError, ArgumentError, NoSuchModuleError, ValueError, TypeError)
+
+
+def catalog_is_missing(at: TableAt) -> bool:
+    """Whether there can be no table yet: then nothing is opened, which would make a catalog."""
+    return bool(at.warehouse) and not Path(at.warehouse, DATABASE).exists()
+
+
+def opened(at: TableAt) -> Catalog:
+    """The process's catalog: a connection doesn't outlive a fork.
+
+    Raises:
+        SpecError: its properties make no sense, or a package isn't installed.
+        UnreachableError: it doesn't answer.
+    """
+    return _opened(at.catalog, at.properties, os.getpid())
+
+
+def load(at: TableAt) -> Table | None:
+    """The table as it is now; None if it isn't there.
+
+    Raises:
+        SpecError, UnreachableError: as `opened`; or that can't be told.
+    """
+    if catalog_is_missing(at):
+        return None
+    try:
+        return opened(at).load_table(at.table)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+    except (SpecError, UnreachableError):
+        raise
+    except Exception as error:
+        what = f"the table {at.place} can't be read: {reason(at, error)}"
+        raise UnreachableError(what, "setup", "Check the catalog, the table's storage and the rights, then run again.") from error
+
+
+def make_namespace(at: TableAt) -> None:
+    """Have the table's namespace be there; racing calls agree."""
+    if at.warehouse:
+        Path(at.warehouse).mkdir(parents=True, exist_ok=True)
+    catalog = opened(at)
+    try:
+        if not catalog.namespace_exists(at.namespace):
+            catalog.create_namespace(at.namespace)
+    except NamespaceAlreadyExistsError:
+        return
+    except Exception:
+        if not catalog.namespace_exists(at.namespace):  # a racing call may have been first, which databases tell in many ways
+            raise
+
+
+def reason(at: TableAt, error: BaseException) -> str:
+    """What an error says in its first line, without what may be secret: drivers quote addresses and parameters."""
+    return _reason(error, dict(at.properties))
+
+
+def is_full(why: str) -> bool:
+    """Whether a reason says that there is no room."""
+    return any(code in why for code in _NO_ROOM)
+
+
+def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
+    text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    for name, value in sorted(properties.items(), key=lambda item: -len(item[1])):
+        if name not in _PUBLIC and len(value) > 1:
+            text = text.replace(value, without_secrets(value) if name == "uri" and secret_part(value) else f"<{name}>")
+    return text[:300]
+
+
+@lru_cache(maxsize=16)
+def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -> Catalog:
+    said = dict(properties)
+    where = without_secrets(said.get("uri", "")) or f"by the name {name}"
+    waits, problem = list(WAITS), Exception()
+    while True:
+        try:
+            found = load_catalog(name, **{"py-io-impl": _FILE_IO, **said})
+            return _kept(found) if isinstance(found, SqlCatalog) else found
+        except _ODD_ANSWERS as error:
+            problem = error
+        except _WRONG_SETTINGS as error:
+            what = f"the Iceberg catalog {where} can't be opened: {_reason(error, said)}"
+            raise SpecError(what, "spec", "Mend sink.catalog: PyIceberg's page of catalogs tells their properties.") from None
+        except Exception as error:  # noqa: BLE001 - not swallowed: after the last try it is told
+            problem = error
+        if not waits:
+            what = f"the Iceberg catalog {where} can't be reached: {_reason(problem, said)}"
+            raise UnreachableError(what, "setup", "Check that it answers, and the rights, then run again.")
+        time.sleep(waits.pop(0))  # two that make the tables of one database at once: the second one finds them
+
+
+def _kept(database: SqlCatalog) -> DatabaseCatalog:
+    database.close()
+    return DatabaseCatalog(database.name, **{name: str(value) for name, value in database.properties.items()})

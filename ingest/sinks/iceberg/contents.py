@@ -1,0 +1,63 @@
+"""Reads an Iceberg table's files back, one window at a time, in batches: memory grows neither with the window nor with its row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import FileScanTask
+
+from ingest.sinks.iceberg.place import LakePlace
+from ingest.sinks.iceberg.table import LakeState
+from ingest.sinks.parquet_files import batches_of, explained
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def filled(tasks: Iterable[FileScanTask]) -> set[str]:
+    """The windows that files hold rows of, as far as that is told without reading them: each file lies in one window's part."""
+    return {str(task.file.partition[0]) for task in tasks if len(task.file.partition)}
+
+
+def rows_of(state: LakeState, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of some files, by the names that the table has for their columns; or some of the columns.
+
+    A whole file is read by Parquet's own reader, which holds each page against its checksum; one that rows were deleted of, by PyIceberg's.
+
+    Raises (when read):
+        RefusedError: a file is gone or damaged.
+        UnreachableError: it can't be got at.
+    """
+    for task in tasks:
+        if task.delete_files:
+            with explained(task.file.file_path):
+                yield from _what_is_left(state, task, columns)
+        else:
+            yield from _of_file(state, task.file.file_path, columns)
+
+
+def _what_is_left(state: LakeState, task: FileScanTask, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    about = state.table.metadata
+    wanted = about.schema() if columns is None else about.schema().select(*columns)
+    return ArrowScan(about, state.table.io, wanted, AlwaysTrue()).to_record_batches([task])
+
+
+def _of_file(state: LakeState, location: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """The file's own types: what a table has gained since adds nothing to a checksum."""
+    folder, _, name = location.rpartition("/")
+    place = LakePlace(folder, {str(k): str(v) for k, v in state.table.io.properties.items()})
+    with explained(location), place.filesystem().open_input_file(name) as source:
+        own = pq.read_schema(source)
+    names = {field.name: _name(state, field) for field in own}
+    chosen = [column for column in own.names if columns is None or names[column] in columns]
+    for batch in batches_of(place, name, chosen):
+        yield batch.rename_columns([names[column] for column in batch.schema.names])
+
+
+def _name(state: LakeState, field: pa.Field) -> str:
+    """What the table calls a file's column: other writers spell some names in another way in their files."""
+    number = (field.metadata or {}).get(_FIELD_ID)
+    return str(field.name) if number is None else state.table.schema().find_column_name(int(number)) or str(field.name)

@@ -1,0 +1,71 @@
+"""How files reach the disk or the store: PyIceberg's own file systems; on a local disk, each file outlives a loss of power."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+
+
+class SyncedFileIO(PyArrowFileIO):
+    """PyIceberg's file access over Arrow, which syncs none: a catalog might outlive the metadata that it names.
+
+    A catalog loads it by its name (`py-io-impl`), for all tables that windrow opens there.
+    """
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to write; on a local disk it is synced when it is closed, and so is its folder."""
+        scheme, host, path = self.parse_location(location, self.properties)
+        if scheme != "file":
+            return super().new_output(location)
+        return _SyncedFile(location, path, self.fs_by_scheme(scheme, host))
+
+
+class _SyncedFile(PyArrowFile):
+    """A local file."""
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """See `pyiceberg.io.OutputFile.create`."""
+        return _SyncedStream(super().create(overwrite=overwrite), self._path)
+
+
+class _SyncedStream:
+    """A stream of a local file."""
+
+    def __init__(self, stream: OutputStream, path: str) -> None:
+        self._stream, self._path = stream, path
+
+    @property
+    def closed(self) -> bool:
+        """See `pyiceberg.io.OutputStream.closed`."""
+        return bool(self._stream.closed)  # type: ignore[attr-defined]
+
+    def write(self, b: bytes) -> int:
+        """See `pyiceberg.io.OutputStream.write`."""
+        return self._stream.write(b)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> OutputStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it and have it outlive a loss of power, its name too."""
+        if not self.closed:
+            self._stream.close()
+            for path in (self._path, os.path.dirname(self._path)):  # noqa: PTH120 - a name as Arrow spells it
+                _sync(path)
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,153 @@
+"""Iceberg tables as a kind of sink: what a spec says of one. Loads PyIceberg only when a table is made of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from ingest.config.document import Place
+from ingest.config.places import absolute, is_url
+from ingest.config.values import LeftOut, Scalar, Text, Values, place, sentence
+from ingest.errors import SpecError
+from ingest.sinks.iceberg.at import TableAt
+from ingest.sinks.kind import Rows, SinkKind, SinkSection
+
+if TYPE_CHECKING:
+    from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.sink import Sink
+
+_NAME = re.compile(r"[^./\\%?#\s\x00-\x1f\x7f][^./\\%?#\x00-\x1f\x7f]*")
+_OWN = ("py-io-impl", "init_catalog_tables")
+_PROPERTY = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def _table(value: str) -> str:
+    parts = value.split(".")
+    if len(parts) < 2 or not all(_NAME.fullmatch(part) for part in parts):
+        raise sentence("must be namespace.table, without / \\ % ? # in the names")
+    return value
+
+
+def _folder(value: str) -> str:
+    if is_url(value):
+        raise sentence(
+            "must be a folder of this machine, where its catalog lies too; a warehouse elsewhere has a catalog: say it under catalog"
+        )
+    return place(value)
+
+
+def _mode(value: object) -> object:
+    if value in {"upsert", "delete-aware"}:
+        raise sentence(f"an Iceberg table takes no {value}: rows are appended. A table of kind delta takes it")
+    return value
+
+
+def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    wrong = [name for name in value if not _PROPERTY.fullmatch(name)]
+    if wrong:
+        raise sentence(f"{', '.join(wrong)}: no names of properties")
+    kept = [name for name in _OWN if name in value]
+    if kept:
+        raise sentence(f"{', '.join(kept)}: set by windrow itself")
+    if value.get("type") == "in-memory":
+        raise sentence("of type in-memory is gone with its process: say warehouse, which needs no server either")
+    if not value:
+        raise sentence("names no property: leave it out, and say warehouse")
+    return value
+
+
+class IcebergSection(SinkSection):
+    """The table: in a folder, with a catalog of its own there, or in a catalog that there is."""
+
+    kind: Literal["iceberg"] = Field(description="What kind of table it is.")
+    table: Annotated[Text, AfterValidator(_table), Values("`namespace.table`")] = Field(
+        description="The table's name in its catalog. The namespace is made where it isn't there."
+    )
+    warehouse: Annotated[Annotated[Text, AfterValidator(_folder)] | None, Values("a path"), LeftOut("none, with `catalog`")] = Field(
+        default=None,
+        description="A folder for tables and their catalog, `catalog.db` in SQLite. A relative path begins at the file's folder.",
+    )
+    catalog: Annotated[
+        Annotated[Mapping[str, Scalar], AfterValidator(_catalog)] | None,
+        Values("`{property: value}`"),
+        LeftOut("none, with `warehouse`"),
+    ] = Field(
+        default=None,
+        repr=False,
+        description="A catalog's properties as PyIceberg knows them: `type`, `uri`, `warehouse`, credentials by templates ...; and its "
+        "`name`, which is `default` where that is left out.",
+    )
+    mode: Annotated[Literal["append"], BeforeValidator(_mode)] = Field(
+        default="append", description="What becomes of rows: they are appended. Rows of a primary key need a table of kind `delta`."
+    )
+    evolve: Literal["none", "add_columns", "widen"] = Field(
+        default="add_columns",
+        description="What becomes of the table's columns where the schema has others: nothing (`none`); new nullable ones are added "
+        "(`add_columns`); and numbers become wider, columns nullable (`widen`). Any other difference is refused before anything is read.",
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Exactly one way to say where the catalog is."""
+        told = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
+        if not told:
+            yield (), "either warehouse, a folder, or catalog must be set: nothing says where the table is"
+        if len(told) > 1:
+            yield ("catalog",), "goes without warehouse: say the catalog's warehouse among its properties"
+
+    def place(self, folder: Path) -> str:
+        """Where the table is: folder and name, or the catalog's address and name."""
+        return self.at(folder).place
+
+    def at(self, folder: Path) -> TableAt:
+        """The table by its catalog.
+
+        Raises:
+            SpecError: no table can lie there.
+        """
+        if self.warehouse is not None:
+            return TableAt.in_folder(absolute(self.warehouse, folder), self.table)
+        return TableAt.in_catalog(self.table, {name: _text(value) for name, value in (self.catalog or {}).items()})
+
+
+class _Iceberg:
+    """`sinks.kind.SinkKind`: an Iceberg table, with its dead letters in a second one beside it (`<table>_dead`)."""
+
+    section = IcebergSection
+
+    def make(self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        """See `sinks.kind.SinkKind.make`."""
+        with _installed():
+            from ingest.sinks.iceberg.sink import IcebergSink
+
+        return IcebergSink(section.at(folder), rows, metadata, section.evolve)
+
+    def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
+        """See `sinks.kind.SinkKind.dead_letters`."""
+        with _installed():
+            from ingest.sinks.iceberg.dead import IcebergDeadLetters
+
+        return IcebergDeadLetters(section.at(folder).dead())
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """While the sink is loaded: an extra that isn't there, in words."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        what = f"Iceberg tables can't be read or written: {missing.name} isn't installed"
+        raise SpecError(what, "spec", "Install windrow[iceberg].") from missing
+
+
+def _text(value: object) -> str:
+    """A property as PyIceberg takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+ICEBERG: SinkKind[IcebergSection] = _Iceberg()

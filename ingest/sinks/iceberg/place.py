@@ -1,0 +1,42 @@
+"""Files below a table's location that Iceberg doesn't know: staged ones, receipts and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from urllib.parse import urlparse
+
+from pyarrow import fs
+
+from ingest.sinks.place import Place
+
+
+class LakePlace(Place):
+    """A table's location, by the file system that its catalog's properties open. Loads no PyIceberg for a local one.
+
+    Args:
+        location: the table's, as its metadata says.
+        properties: of the catalog, which may hold credentials; none for a local table.
+    """
+
+    def __init__(self, location: str, properties: Mapping[str, str]) -> None:
+        super().__init__(location)
+        self.properties = properties
+
+    @cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        path = local_path(self._uri)
+        if path is not None:
+            return fs.LocalFileSystem(), path
+        from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415  # an executor that writes to a local disk needs none of it
+
+        scheme, host, root = PyArrowFileIO.parse_location(self._uri, dict(self.properties))
+        return PyArrowFileIO(dict(self.properties)).fs_by_scheme(scheme, host), root
+
+
+def local_path(location: str) -> str | None:
+    """The path of a location on this machine's disks; None for any other one."""
+    if location.startswith("/"):
+        return location
+    parsed = urlparse(location)
+    return parsed.path if parsed.scheme == "file" else None

@@ -1,0 +1,305 @@
+"""The control topic: what a Kafka table knows of itself, as records of a compacted topic with one partition.
+
+They are written in the same transactions as the messages.
+
+    ["binding"]                   whose table it is
+    ["split", window, number]     what was published of one split of a window that isn't committed yet
+    ["receipt", window, part]     a committed window's receipt, with what its splits were; a long one in several parts
+
+Behind a fence it is read to the end that the log had when it was asked, with all that lies below decided: a record behind a transaction of
+somebody else that is still open can't be seen yet, and to take it for absent would publish it twice. Who only looks reads what is decided:
+else nobody could get past a transaction of a run that died, and fence it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar, cast
+
+import confluent_kafka as ck
+import msgspec
+from confluent_kafka import KafkaException
+
+from ingest.errors import DamagedError, RefusedError, UnreachableError
+from ingest.kafka.clients import CLIENTS
+from ingest.kafka.codes import END, GONE, PASSING
+from ingest.kafka.properties import Value
+from ingest.kafka.scan import scanning
+from ingest.model.binding import Binding
+from ingest.model.codec import from_json
+from ingest.model.plan import Covered, covered
+from ingest.model.receipt import Checksum, Committed, Receipt
+from ingest.sinks.kafka.topics import SinkTopics
+
+T = TypeVar("T")
+Key = tuple[str | int, ...]
+Record = tuple[bytes, bytes | None]
+"""A record's key and value; without a value, it takes the one before it away."""
+
+FORM = 1
+"""Of records. One with a higher number was written by a later windrow."""
+
+_PART = 512 * 1024
+_POLL_SECONDS = 0.05
+_MOST = 500
+
+
+class OffsetSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Where messages of a split lie in a target topic: from the first of them to the last, with others between them."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+
+class PublishedSplit(msgspec.Struct, frozen=True):
+    """What was published of one split. `same`: as `stage.StagedMessages` has it; `checksum`: of the rows, as the attempt staged them."""
+
+    window: str
+    number: int
+    digest: str
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    rows: int
+    same: str
+    checksum: Checksum
+    attempt: str
+    places: tuple[OffsetSpan, ...] = ()
+    form: int = FORM
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    binding: Binding
+    form: int = FORM
+
+
+class _Closed(msgspec.Struct, frozen=True):
+    receipt: msgspec.Raw
+    splits: tuple[PublishedSplit, ...]
+    form: int = FORM
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    form: int
+
+
+class ClosedWindow(msgspec.Struct, frozen=True):
+    """A committed window: its receipt's text, packed; which offsets it holds; what its splits were."""
+
+    packed: bytes
+    ranges: tuple[Covered, ...]
+    splits: tuple[PublishedSplit, ...]
+
+    @property
+    def text(self) -> str:
+        """The receipt's exact text."""
+        return zlib.decompress(self.packed).decode()
+
+    @property
+    def committed(self) -> Committed:
+        """The receipt."""
+        return Committed(from_json(self.text, Receipt), None)
+
+
+class Held:
+    """What has been read of the control topic."""
+
+    def __init__(self) -> None:
+        self.binding: Binding | None = None
+        self.windows: dict[str, ClosedWindow] = {}
+        self.splits: dict[str, dict[int, PublishedSplit]] = {}
+        self.damaged: dict[str, str] = {}
+        self._parts: dict[str, list[bytes]] = {}
+
+    def take(self, key: bytes, value: bytes | None, parts: int) -> None:
+        """One record more; others than ours are passed over."""
+        match _key(key):
+            case ("binding",) if value is not None:
+                self._checked("binding", lambda: self._bind(value))
+            case ("split", str(window), int(number)):
+                self._checked(window, lambda: self._split(window, number, value))
+            case ("receipt", str(window), int(part)) if value is not None:
+                self._checked(window, lambda: self._receipt(window, part, parts, value))
+
+    def committed(self, window: str) -> Committed | None:
+        """A window's receipt.
+
+        Raises:
+            DamagedError: a record of it can't be read.
+        """
+        if window in self.damaged:
+            raise DamagedError(self.damaged[window], "commit", DO_DAMAGED)
+        kept = self.windows.get(window)
+        return None if kept is None else kept.committed
+
+    def overlapping(self, window: str, ranges: tuple[Covered, ...]) -> list[Receipt]:
+        """The receipts of other windows that share an offset with these ranges."""
+        hit = [key for key, kept in self.windows.items() if key != window and any(a.overlaps(b) for a in ranges for b in kept.ranges)]
+        return [self.windows[key].committed.receipt for key in hit]
+
+    def _checked(self, about: str, take: Callable[[], None]) -> None:
+        """What can't be read is remembered, for a window of its own is all that it says something of."""
+        try:
+            take()
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.damaged[about] = f"a record of {about} in the control topic can't be read: {type(error).__name__}"
+
+    def _bind(self, value: bytes) -> None:
+        self.binding = _read(value, _Bound).binding
+
+    def _split(self, window: str, number: int, value: bytes | None) -> None:
+        if value is None:
+            self.splits.get(window, {}).pop(number, None)
+        else:
+            self.splits.setdefault(window, {})[number] = _read(value, PublishedSplit)
+
+    def _receipt(self, window: str, part: int, parts: int, value: bytes) -> None:
+        """They stand one behind the other, all of one transaction."""
+        if part == 0:
+            self._parts[window] = []
+        found = self._parts.setdefault(window, [])
+        found.append(value)
+        if len(found) < parts:
+            return
+        closed = _read(b"".join(self._parts.pop(window)), _Closed)
+        receipt = from_json(bytes(closed.receipt), Receipt)
+        self.windows[window] = ClosedWindow(zlib.compress(bytes(closed.receipt), 1), covered(receipt.plan), closed.splits)
+        self.damaged.pop(window, None)
+
+
+DO_DAMAGED = "Something else wrote into the control topic. Look at it, and restore it from a backup; nothing was published."
+
+
+def _read(value: bytes, kind: type[T]) -> T:
+    if msgspec.json.decode(value, type=_Numbered).form > FORM:
+        what = "the control topic holds a record of a later windrow"
+        raise RefusedError(what, "commit", "Update windrow to the version that wrote it.")
+    return msgspec.json.decode(value, type=kind)
+
+
+def _key(key: bytes) -> Key:
+    try:
+        found = msgspec.json.decode(key, type=list[str | int])
+    except (msgspec.MsgspecError, ValueError):
+        return ()
+    return tuple(found)
+
+
+# -------------------------------------------------------------------------------------------------------------------- what is written
+
+
+def binding_record(binding: Binding) -> Record:
+    """Whose table it is."""
+    return b'["binding"]', msgspec.json.encode(_Bound(binding))
+
+
+def split_record(split: PublishedSplit) -> Record:
+    """What was published of a split."""
+    return _split_key(split.window, split.number), msgspec.json.encode(split)
+
+
+def receipt_records(window: str, text: str, splits: tuple[PublishedSplit, ...]) -> Iterator[Record]:
+    """A window's receipt in as many parts as it needs; the records of its splits are in it, and so are taken away."""
+    whole = msgspec.json.encode(_Closed(msgspec.Raw(text.encode()), splits))
+    for part, at in enumerate(range(0, len(whole), _PART)):
+        yield msgspec.json.encode(["receipt", window, part]), whole[at : at + _PART]
+    yield from ((_split_key(window, split.number), None) for split in splits)
+
+
+def parts_of(records: list[Record]) -> list[tuple[str, bytes]]:
+    """The header of each record of a receipt: into how many parts it is cut."""
+    return [("parts", str(sum(value is not None for _, value in records)).encode())]
+
+
+def _split_key(window: str, number: int) -> bytes:
+    return msgspec.json.encode(["split", window, number])
+
+
+# ----------------------------------------------------------------------------------------------------------------------- what is read
+
+
+def headers_of(message: ck.Message) -> list[tuple[str, bytes | None]]:
+    """A message's headers."""
+    return cast("list[tuple[str, bytes | None]]", message.headers() or [])
+
+
+def _is_end(message: ck.Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == END
+
+
+def arrived(consumer: ck.Consumer, seconds: float) -> list[ck.Message]:
+    """What is there, as soon as anything is; the client's own call waits for as many as it was asked for."""
+    first = consumer.poll(seconds)
+    return [] if first is None else [first, *consumer.consume(_MOST, 0)]
+
+
+class ControlTopic:
+    """The topic on a cluster, and what was read of it so far. Used by any thread of one process; asks nothing before it is used."""
+
+    def __init__(
+        self, name: str, topics: SinkTopics, admin: Mapping[str, Value], consumer: Mapping[str, Value], patience: float
+    ) -> None:  # fmt: skip
+        """`topics` asks for it; `admin`, `consumer`: properties; `patience` in seconds."""
+        self.name = name
+        self._topics, self._admin, self._consumer, self._patience = topics, admin, scanning(consumer), patience
+        self._lock = threading.Lock()
+        self._id: str | None = None
+        self._held, self._position = Held(), 0
+        self.is_decided = True
+
+    def read(self, view: Callable[[Held], T], *, to_end: bool = False) -> T | None:
+        """What `view` takes from all that is decided in the topic now; None if there is no topic.
+
+        Args:
+            view: is called with what was read, which it must not keep.
+            to_end: who asks stands behind a fence: there is a topic, and all of it is waited for.
+
+        Raises:
+            UnreachableError: the cluster, or an open transaction keeps what is there from being seen.
+        """
+        with self._lock:
+            found = self._topics.control(wait=to_end)
+            if found is None:
+                self._id = None
+                return None
+            topic_id, end = found
+            if topic_id != self._id:
+                self._id, self._held, self._position = topic_id, Held(), 0
+            self._read_on(end, to_end=to_end)
+            self.is_decided = self._position >= end
+            return view(self._held)
+
+    def _read_on(self, end: int, *, to_end: bool) -> None:
+        if self._position >= end:
+            return
+        deadline = time.monotonic() + self._patience
+        with CLIENTS.of(self._admin).consumers(self._consumer).one() as consumer:
+            consumer.assign([ck.TopicPartition(self.name, 0, self._position)])
+            while self._position < end:
+                batch = arrived(consumer, _POLL_SECONDS)
+                for message in batch:
+                    self._take(message)
+                if not to_end and any(map(_is_end, batch)):
+                    return
+                if self._position < end and time.monotonic() > deadline:
+                    what = f"The control topic {self.name} can't be read to its end {end}: it is decided up to {self._position}"
+                    do = "An open transaction holds it back, of a run that died: run its window again, or wait until Kafka ends it."
+                    raise UnreachableError(what, "commit", do)
+
+    def _take(self, message: ck.Message) -> None:
+        error, offset = message.error(), cast("int", message.offset())
+        if error is None:
+            parts = next((int(value or 1) for name, value in headers_of(message) if name == "parts"), 1)
+            self._held.take(message.key() or b"", message.value(), parts)
+            self._position = offset + 1
+        elif error.code() == END:
+            self._position = max(self._position, offset)
+        elif error.code() not in PASSING | GONE:
+            raise KafkaException(error)

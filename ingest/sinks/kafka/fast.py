@@ -1,0 +1,205 @@
+"""Sends a split's messages without a Python object for each: a compiled pass hands them to the producer's own librdkafka.
+
+Nothing is reported for each message here. That all were written is known all the same: librdkafka ends the transaction if one was not, so
+its commit fails; and then the split is sent again one by one (`send.sent_one_by_one`), which names the message.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka as ck
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from ingest.compiled.calling import Compiled
+from ingest.kafka.capi import Api, Unusable, load_api
+from ingest.kafka.transaction import Transaction, TransactionError, kind_of
+from ingest.model.plan import Split
+from ingest.sinks.kafka.control import OffsetSpan
+from ingest.sinks.kafka.form import HEADER
+from ingest.sinks.kafka.places import partitions
+from ingest.sinks.kafka.publish import PublishTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+Ends = Mapping[tuple[str, int], int]
+"""Per target topic-partition the end of its log."""
+
+passes = Compiled("ingest.sinks.kafka.passes")
+
+_LOG = logging.getLogger("windrow.kafka")
+_VTYPE = {"rkt": 2, "partition": 3, "value": 4, "key": 5, "flags": 7, "time": 8, "header": 9}
+_COPY = 2
+_WORDS, _HEADERS = 9, 6
+_FULL = KafkaError._QUEUE_FULL  # noqa: SLF001  # public
+_POLL_SECONDS = 0.05
+_TOO_LARGE = 2**31
+"""Bytes of a message that librdkafka takes under no settings; it looks at the size before it looks at what is there."""
+_NOTHING = ctypes.create_string_buffer(1)
+
+_BEHIND_HEAD = 2 * ctypes.sizeof(ctypes.c_void_p)
+"""Where a Python object's own fields begin; confluent-kafka's first one is the client."""
+
+
+@cache
+def usable() -> Api | None:
+    """The library, if it is one that this was tried on; else None, and the log says why."""
+    try:
+        api = load_api()
+        _refuse_unlike(api)
+    except Unusable as why:
+        _LOG.warning("messages are sent one by one: %s", why)
+        return None
+    return api
+
+
+def _refuse_unlike(api: Api) -> None:
+    """See that a producer of confluent-kafka holds its client where it is looked for.
+
+    Raises:
+        Unusable: it doesn't, or the library can't send like this.
+    """
+    api.address("produceva")
+    probe = ck.Producer({"client.id": "windrow-probe", "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    if not api.name(_client(probe)).startswith(b"windrow-probe#producer"):
+        raise Unusable("a producer of confluent-kafka doesn't begin with its client")
+
+
+def _client(producer: ck.Producer) -> int:
+    return ctypes.c_void_p.from_address(id(producer) + _BEHIND_HEAD).value or 0
+
+
+class CompiledPump:
+    """Sends messages in an open transaction. Used by one thread.
+
+    Args:
+        api: the library.
+        ends: asks for the ends of all target logs.
+        target: where messages go.
+        transaction: which they are in.
+        window: its key.
+    """
+
+    def __init__(self, api: Api, ends: Callable[[], Ends], target: PublishTarget, transaction: Transaction, window: str) -> None:
+        self._api, self._ends, self._target, self._transaction = api, ends, target, transaction
+        self._client, self._window = _client(transaction.producer), window.encode()
+        self._calls = np.array([api.address(name) for name in ("produceva", "error_code", "error_destroy")], np.int64)
+        self._before = ends()
+
+    def send(self, number: int, split: Split, batches: Iterable[pa.RecordBatch]) -> None:
+        """All messages of a split, in their order.
+
+        Raises:
+            TransactionError: the transaction can't go on.
+        """
+        sent = 0
+        with self._topics() as topics:
+            for batch in batches:
+                self._send(batch, topics, number, split, sent)
+                sent += batch.num_rows
+
+    def wait(self) -> tuple[OffsetSpan, ...]:
+        """Between which offsets the messages are, once nothing waits to be sent.
+
+        Raises:
+            TransactionError: the cluster takes longer than the transaction may, or the transaction can't go on.
+        """
+        deadline = time.monotonic() + self._target.timeout_ms / 1000
+        while len(self._transaction.producer):
+            self._poll()
+            self._refuse_broken()
+            if time.monotonic() > deadline:
+                raise TransactionError("failed", f"{len(self._transaction.producer)} messages are not written yet")
+        after = self._ends()
+        return tuple(OffsetSpan(*at, first, after[at] - 1) for at, first in sorted(self._before.items()) if after[at] > first)
+
+    def _poll(self) -> None:
+        try:
+            self._transaction.producer.poll(_POLL_SECONDS)
+        except (KafkaException, SystemError) as why:
+            error = self._transaction.reason(why)
+            raise TransactionError(kind_of(error), self._transaction.scrub(error)) from None
+
+    def _refuse_broken(self) -> None:
+        """Ask whether the transaction still takes messages, by one that is too large for any: it is told so, or that nothing is taken.
+
+        Nobody is told of a message that was not written; what waits behind it is never sent then, and would be waited for in vain.
+
+        Raises:
+            TransactionError: it doesn't.
+        """
+        with self._topics() as topics:
+            taken = self._api.produce(next(iter(topics.values())), 0, 0, _NOTHING, _TOO_LARGE, None, 0, None) == 0
+        code = self._api.last_error()
+        if taken or code != KafkaError.MSG_SIZE_TOO_LARGE:
+            error = KafkaError(code, f"a message was not written ({self._api.err2str(code).decode(errors='replace')})")
+            raise TransactionError(kind_of(error), self._transaction.scrub(error))
+
+    @contextmanager
+    def _topics(self) -> Generator[dict[str, int], None, None]:
+        """The target topics as librdkafka knows them."""
+        made = {name: self._api.topic_new(self._client, name.encode(), None) for name in self._target.topics}
+        try:
+            yield made
+        finally:
+            for topic in made.values():
+                self._api.topic_destroy(topic)
+
+    def _send(self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int) -> None:
+        names = [name for name in batch.schema.names if name.startswith(HEADER)]
+        columns = np.array([_addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
+        headers = [name.removeprefix(HEADER).encode() for name in names]
+        parts, kept = _parts(headers, (self._target.window_header.encode(), self._window))
+        numbers = batch["time"].to_numpy()
+        times = np.where(numbers < 0, 0, numbers).astype(np.int64)
+        where, to = self._chosen(batch, topics, number, split, sent)
+        failure, row = np.zeros(1, np.int64), 0
+        while (row := passes.produce(self._calls, self._client, parts, columns, to, where, times, row, failure)) < batch.num_rows:
+            if failure[0] != _FULL:
+                error = KafkaError(int(failure[0]))
+                raise TransactionError(kind_of(error), self._transaction.scrub(error))
+            self._poll()
+        del kept
+
+    def _chosen(
+        self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:  # fmt: skip
+        """Of each message its partition, and its topic."""
+        how, n, only = self._target.partitioner, batch.num_rows, self._target.only
+        if only is not None:
+            count = self._target.topics[only].partitions
+            chosen = partitions(how, n, sent, number, split.partition, count)
+            return chosen.astype(np.int64), np.full(n, topics[only], np.int64)
+        encoded = batch["topic"].dictionary_encode()
+        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        by_topic = [partitions(how, n, sent, number, split.partition, self._target.topics[name].partitions) for name in names]
+        return np.choose(codes, by_topic).astype(np.int64), np.array([topics[name] for name in names], np.int64)[codes]
+
+
+def _addresses(column: pa.Array) -> list[int]:
+    """See `passes.DATA`."""
+    present, ends, data = column.buffers()
+    return [0 if data is None else data.address, ends.address, 0 if present is None or not column.null_count else present.address,
+            column.offset]  # fmt: skip
+
+
+def _parts(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[np.ndarray[Any, Any], list[Any]]:
+    """A message's parts as librdkafka is told them, and what must live as long as they are used."""
+    kinds = ["rkt", "partition", "flags", "time", "value", "key", *(["header"] * (len(headers) + 1))]
+    parts = np.zeros(len(kinds) * _WORDS, np.int64)
+    parts[::_WORDS] = [_VTYPE[kind] for kind in kinds]
+    parts[2 * _WORDS + 1] = _COPY
+    kept = [ctypes.create_string_buffer(name) for name in (*headers, *window)]
+    for number, name in enumerate(kept[:-1]):
+        parts[(_HEADERS + number) * _WORDS + 1] = ctypes.addressof(name)
+    parts[-_WORDS + 2], parts[-_WORDS + 3] = ctypes.addressof(kept[-1]), len(window[1])
+    return parts, kept

@@ -1,0 +1,92 @@
+"""What a row becomes: a message's key, value, headers and time. Runs on executors, whole batches at a time; picklable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sinks.kafka.texts import header_texts, objects
+
+Format = Literal["json", "string", "raw"]
+
+HEADER = "header:"
+"""How the columns of an encoded batch begin that are headers."""
+
+ENCODED = pa.schema([
+    pa.field("offset", pa.int64(), nullable=False),  # of the message that the row came from
+    pa.field("topic", pa.string()),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("time", pa.int64(), nullable=False),
+])  # fmt: skip
+"""A batch of encoded rows, before its headers. `topic` is null where there is one for all; `time` is in epoch milliseconds, negative for
+the moment at which it is published."""
+
+NOW = -1
+
+
+class MessagePart(msgspec.Struct, frozen=True):
+    """A message's key, or its value: which columns it has, and how they are written."""
+
+    format: Format
+    columns: tuple[str, ...]
+
+    def encoded(self, batch: pa.RecordBatch) -> pa.Array:
+        """One of these for each row; null only where the one column of `string` or `raw` is."""
+        if self.format == "json":
+            return objects({name: batch[name] for name in self.columns}).cast(pa.binary())
+        return header_texts(batch[self.columns[0]])
+
+
+class MessageForm(msgspec.Struct, frozen=True):
+    """A message of each row. `headers`: their names, and the column of each, but for the window's, which one `window_header` says of all.
+
+    `attempt`: the header that says by which attempt a message was staged, if there is one: it isn't part of what two attempts must have in
+    common. `time`: `message` takes the time of the message that the row came from, `published` none, all else is a column. `topic`: the
+    column that says to which of the `topics` a row goes; None: there is one.
+    """
+
+    value: MessagePart
+    key: MessagePart | None = None
+    headers: Mapping[str, str] = {}
+    window_header: str = "_window"
+    attempt: str | None = None
+    time: str = "message"
+    topic: str | None = None
+    topics: tuple[str, ...] = ()
+
+    def strange(self, encoded: pa.RecordBatch) -> str | None:
+        """The first topic of encoded rows that they may not go to; no topic at all is one, too."""
+        if self.topic is None:
+            return None
+        known = pc.is_in(encoded["topic"], value_set=pa.array(self.topics, pa.string()))
+        return next((str(name) for name in encoded["topic"].filter(pc.invert(known)).to_pylist()), None)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of an encoded batch."""
+        return pa.schema([*ENCODED, *(pa.field(f"{HEADER}{name}", pa.binary()) for name in self.headers)])
+
+    def encoded(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """The messages of rows (`batch`: all columns of the table, the metadata's among them) that came from messages."""
+        n = batch.num_rows
+        columns = [
+            messages["offset"],
+            pa.nulls(n, pa.string()) if self.topic is None else batch[self.topic].cast(pa.string()),
+            pa.nulls(n, pa.binary()) if self.key is None else self.key.encoded(batch),
+            self.value.encoded(batch),
+            self._times(batch, messages),
+            *(header_texts(batch[column]) for column in self.headers.values()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _times(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
+        if self.time == "published":
+            return pa.repeat(pa.scalar(NOW, pa.int64()), batch.num_rows)
+        stamps = messages["timestamp"] if self.time == "message" else batch[self.time]
+        found = stamps.cast(pa.timestamp("ms", stamps.type.tz), safe=False).cast(pa.int64())
+        return pc.fill_null(pc.if_else(pc.less(found, 0), NOW, found), NOW)  # Kafka takes no time before 1970

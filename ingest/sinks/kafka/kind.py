@@ -1,0 +1,207 @@
+"""Kafka topics as a kind of sink: what a spec says of them. Loads Kafka's client only when a sink is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from ingest.config.document import Place
+from ingest.config.places import WAY_OUT, absolute, secret_part
+from ingest.config.values import Count, Duration, LeftOut, Section, Text, TopicName, Values, Written, names_in, place, section_of, sentence
+from ingest.sinks.kind import OnClusterSection, Rows, SinkKind
+
+if TYPE_CHECKING:
+    from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.sink import Sink
+    from ingest.sinks.kafka.form import MessagePart
+
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
+_TIMEOUT_MAX = timedelta(minutes=15)
+"""What Kafka's brokers allow unless they are told otherwise."""
+
+
+def _staging(value: str) -> str:
+    secret = secret_part(value)
+    if secret is not None:
+        raise sentence(f"must not hold {secret}: {WAY_OUT}")
+    return place(value)
+
+
+def _prefix(value: str) -> str:
+    if not _PREFIX.fullmatch(value):
+        raise ValueError("must be 1 to 60 of a-z A-Z 0-9 . _ -")
+    return value
+
+
+def _timeout(value: timedelta) -> timedelta:
+    if not timedelta(seconds=1) <= value <= _TIMEOUT_MAX:
+        raise ValueError("must be 1s to 15m")
+    return value
+
+
+class _PartSection(Section):
+    """A message's key, or its value."""
+
+    format: Literal["json", "string", "raw"] = Field(
+        default="json",
+        description="How it is written: an object with a member for each column (`json`), one column's text (`string`), or one column's "
+        "bytes (`raw`).",
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """What isn't an object is one column."""
+        columns = names_in(written.get("columns"))
+        if written.get("format", "json") in {"string", "raw"} and len(columns) != 1:
+            yield ("columns",), f"must name one column: {written['format']} writes one"
+        if len(set(columns)) < len(columns):
+            yield ("columns",), "names a column twice"
+
+
+class MessageKeySection(_PartSection):
+    """A message's key."""
+
+    columns: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(description="Which columns it has.")
+
+
+class MessageValueSection(_PartSection):
+    """A message's value."""
+
+    columns: Annotated[
+        Annotated[tuple[Text, ...], Field(min_length=1)] | None, Values("a list of columns"), LeftOut("all of the row's own")
+    ] = Field(default=None, description="Which columns it has.")
+
+
+class KafkaSection(OnClusterSection):
+    """A topic, or several, and beside them a control topic with the receipts."""
+
+    kind: Literal["kafka"]
+    topic: Annotated[TopicName | None, Values("a name"), LeftOut("none, as goes with `topics`")] = Field(
+        default=None, description="Where all messages go. It must be there: only you know how many partitions it should have."
+    )
+    topics: Annotated[Annotated[tuple[TopicName, ...], Field(min_length=1)] | None, Values("a list of names"), LeftOut("none")] = Field(
+        default=None, description="Where messages go, in the place of `topic`: `topic_column` says which of these a row goes to."
+    )
+    topic_column: Annotated[Text | None, Values("a column"), LeftOut("none, as goes with `topic`")] = Field(
+        default=None, description="The column that names a row's topic. A window with a row of a topic that isn't in `topics` is refused."
+    )
+    control_topic: Annotated[TopicName | None, Values("a name"), LeftOut("`<topic>.windrow`")] = Field(
+        default=None,
+        description="The compacted topic with the receipts; made if it isn't there, if that may be. Must be said with `topics`.",
+    )
+    staging: Annotated[
+        Written, Field(min_length=1), AfterValidator(_staging), Values("a path, or a URL without user, password and options")
+    ] = Field(description="Where tasks keep messages until their window is published. A relative path begins at the file's folder.")
+    key_: MessageKeySection | None = Field(default=None, alias="key", description="A message's key. Without it, messages have none.")
+    value: MessageValueSection = Field(default=MessageValueSection(), description="A message's value.")
+    headers: Annotated[Mapping[Text, Text], Values("`{HEADER: COLUMN}`")] = Field(
+        default_factory=dict, description="Headers from columns, beside those that `metadata` names, which every message has."
+    )
+    timestamp: Annotated[Text, Values("`message`, `published`, a column")] = Field(
+        default="message", description="A message's time: that of the message it came from, the moment of publishing, or a column's."
+    )
+    partitioner: Literal["default", "fixed", "round-robin", "source"] = Field(
+        default="default",
+        description="Which partition a message goes to: by its key as Java's clients do, any without one (`default`); one for each split "
+        "(`fixed`); one after the other (`round-robin`); the one it was read from, modulo their number (`source`).",
+    )
+    atomic_window: bool = Field(
+        default=False,
+        description="Publishes a window in one transaction, so that readers see all of it or nothing. Without it, readers see it split by "
+        "split, and a long window isn't bound by `transaction_timeout`.",
+    )
+    transactional_id_prefix: Annotated[Text, AfterValidator(_prefix), Values("1 to 60 of `a-z A-Z 0-9 . _ -`")] = Field(
+        default="windrow.sink", description="How transactional ids begin, which rights may be granted by."
+    )
+    lanes: Annotated[Count, Field(le=10_000)] = Field(
+        default=64, description="Windows share this many sets of transactional ids: Kafka keeps each id in memory for a week."
+    )
+    transaction_timeout: Annotated[Duration, AfterValidator(_timeout), Values("`1s` to `15m`")] = Field(
+        default=timedelta(minutes=5), description="How long one transaction may take, and how long readers wait behind one whose run died."
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """One topic, or several and what leads to them; and no topic is two of them."""
+        yield from super().conflicts(written)
+        topics = names_in(written.get("topics"))
+        if (written.get("topic") is None) == (written.get("topics") is None):
+            yield ("topic",), "exactly one of topic and topics says where messages go"
+        if (written.get("topics") is None) != (written.get("topic_column") is None):
+            yield ("topic_column",), "goes with topics: the column says to which of them a row goes"
+        if written.get("topics") is not None and written.get("control_topic") is None:
+            yield ("control_topic",), "is missing: with several topics it has no name by itself"
+        if len(set(topics)) < len(topics):
+            yield ("topics",), "names a topic twice"
+        if written.get("control_topic") in {written.get("topic"), *topics} - {None}:
+            yield ("control_topic",), "must be a topic of its own: it is compacted"
+        if written.get("value") is not None and section_of(written, "value").get("format", "json") != "json":
+            columns = names_in(section_of(written, "value").get("columns"))
+            if not columns:
+                yield ("value", "columns"), "must name one column: only json writes all of them"
+
+    @property
+    def control(self) -> str:
+        """The control topic's name."""
+        return self.control_topic or f"{self.topic}.windrow"
+
+    def place(self, folder: Path) -> str:
+        """See `sinks.kind.SinkSection.place`."""
+        del folder
+        return self.topic or ", ".join(self.topics or ())
+
+
+class _Kafka:
+    """`sinks.kind.SinkKind`: topics of a cluster, with dead letters in a Delta table beside what is staged (`<staging>_dead`)."""
+
+    section = KafkaSection
+
+    def make(self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        """See `sinks.kind.SinkKind.make`."""
+        from ingest.errors import SpecError
+        from ingest.sinks.kafka.options import Options, Reach
+        from ingest.sinks.kafka.sink import KafkaSink
+        from ingest.sinks.place import normal
+
+        if section.bootstrap_servers is None:
+            raise SpecError("The sink's cluster isn't told", "spec", "Name it as sink.cluster or sink.bootstrap_servers.")
+        if "attempt" in metadata and not section.atomic_window:
+            what = "metadata.attempt can't be kept where a window is published split by split: its messages may be of two attempts"
+            raise SpecError(what, "spec", "Leave it out, or set sink.atomic_window.")
+        options = Options(
+            topics=section.topics or (str(section.topic),),
+            control=section.control,
+            staging=normal(absolute(section.staging, folder)),
+            topic_column=section.topic_column,
+            value=_part(section.value.format, section.value.columns or ()),
+            key=None if section.key_ is None else _part(section.key_.format, section.key_.columns),
+            headers=dict(section.headers),
+            time=section.timestamp,
+            partitioner=section.partitioner,
+            atomic_window=section.atomic_window,
+            prefix=section.transactional_id_prefix,
+            lanes=section.lanes,
+            timeout=section.transaction_timeout,
+        )
+        return KafkaSink(Reach(section.bootstrap_servers, dict(section.client)), options, rows, metadata)
+
+    def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
+        """See `sinks.kind.SinkKind.dead_letters`."""
+        from ingest.sinks.delta.dead import DeltaDeadLetters
+
+        return DeltaDeadLetters.beside(absolute(section.staging, folder))
+
+
+def _part(written: Literal["json", "string", "raw"], columns: tuple[str, ...]) -> MessagePart:
+    from ingest.sinks.kafka.form import MessagePart
+
+    return MessagePart(written, columns)
+
+
+KAFKA: SinkKind[KafkaSection] = _Kafka()
+"""The Kafka sink: fence, look, write for each split; the receipt last."""

@@ -1,0 +1,44 @@
+"""What a spec says of a Kafka table, without its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import msgspec
+
+from ingest.sinks.kafka.form import MessagePart
+from ingest.sinks.kafka.places import Partitioner
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """How the sink's cluster is reached: its addresses, and the user's properties."""
+
+    servers: str
+    client: Mapping[str, str | int | float | bool] = {}
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a spec says of a Kafka table. `topics`: those that messages go to; with several, `topic_column` says to which one a row goes.
+
+    `value` and `key`: their formats and columns; an empty list of value columns means all of the row's own. `time`: see `form.Form`.
+    """
+
+    topics: tuple[str, ...]
+    control: str
+    staging: str
+    topic_column: str | None = None
+    value: MessagePart = MessagePart("json", ())
+    key: MessagePart | None = None
+    headers: Mapping[str, str] = {}
+    time: str = "message"
+    partitioner: Partitioner = "default"
+    atomic_window: bool = False
+    prefix: str = "windrow.sink"
+    lanes: int = 64
+    timeout: timedelta = timedelta(minutes=5)
+
+
+def addresses(servers: str) -> set[str]:
+    """The addresses in a list of them."""
+    return {address.strip() for address in servers.split(",")}

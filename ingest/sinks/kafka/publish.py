@@ -1,0 +1,248 @@
+"""Staged messages of some splits become messages of a topic, in one transaction, with records that say so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import confluent_kafka as ck
+import msgspec
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.kafka.properties import Value
+from ingest.kafka.transaction import Transaction, TransactionError, kind_of
+from ingest.model.plan import Split
+from ingest.sinks.kafka.control import OffsetSpan, Record
+from ingest.sinks.kafka.form import HEADER, NOW
+from ingest.sinks.kafka.places import Partitioner, partitions
+from ingest.sinks.kafka.topics import Topic
+
+_AGAIN_SECONDS = 0.1
+_BATCH = 512 * 1024
+_QUEUE = 64 * 1024
+"""Kibibytes that wait to be sent, of each producer."""
+
+
+class Overtaken(Exception):  # noqa: N818  # no error: somebody else is at it, or was
+    """Another producer took the transactional id."""
+
+
+class UnansweredCommit(Overtaken):
+    """A commit was sent and not answered: what came of it, a fence settles and a look tells."""
+
+
+class PublishTarget(msgspec.Struct, frozen=True):
+    """Where messages go, and how a producer is made. `control`: the topic of records; `only`: the one topic, None: a row says which."""
+
+    topics: Mapping[str, Topic]
+    only: str | None
+    control: str
+    properties: Mapping[str, Value]
+    timeout_ms: int
+    partitioner: Partitioner
+    window_header: str
+    patience: float
+
+    def transaction(self, name: str) -> Transaction:
+        """A producer of its own. What a topic takes at once bounds a batch: so a message is refused only if it is too large by itself."""
+        least = min((topic.message_bytes for topic in self.topics.values()), default=_BATCH)
+        own: Mapping[str, Value] = {
+            "batch.size": max(1024, min(_BATCH, least // 2)),
+            "queue.buffering.max.kbytes": _QUEUE,
+            "queue.buffering.max.messages": 500_000,
+            "transaction.timeout.ms": self.timeout_ms,
+        }
+        return Transaction({**self.properties, **own}, name, self.patience)
+
+
+_turns: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
+
+
+@contextmanager
+def turn(target: PublishTarget, name: str) -> Iterator[Transaction]:
+    """A transaction whose id is fenced. Of this process one at a time has an id: two would only fence each other.
+
+    Raises:
+        Overtaken: by another process, at any step.
+        SpecError: this client may not.
+        UnansweredCommit: its commit was.
+        UnreachableError: the cluster.
+    """
+    with _turns[str(target.properties["bootstrap.servers"]), name]:
+        transaction = target.transaction(name)
+        try:
+            transaction.fence()
+            yield transaction
+        except TransactionError as error:
+            raise meant(error, name) from None
+        finally:
+            transaction.leave()
+
+
+def meant(error: TransactionError, name: str) -> Overtaken | WindrowError:
+    """What became of a transaction, for who runs the window."""
+    if error.sent:
+        return UnansweredCommit()
+    if error.kind == "fenced":
+        return Overtaken()
+    if error.kind == "denied":
+        do = f"Grant it Write and Describe on the sink's topics, its control topic and the transactional id {name}."
+        return SpecError(f"This client may not write: {error.text}", "commit", do)
+    do = "What was under way was taken back, or is looked for when the window is run again."
+    return UnreachableError(f"the cluster of the sink doesn't take a transaction: {error.text}", "commit", do)
+
+
+class Pump:
+    """Sends one split's messages in an open transaction, and counts the reports on them. Used by one thread."""
+
+    def __init__(self, target: PublishTarget, transaction: Transaction, window: str, number: int, split: Split) -> None:
+        self._target, self._transaction, self._producer = target, transaction, transaction.producer
+        self._window: list[tuple[str, bytes | None]] = [(target.window_header, window.encode())]
+        self._number, self._split = number, split
+        self._refused: tuple[KafkaError, str, int] | None = None
+        self._sent = self._delivered = 0
+        self._places: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def send(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """All messages, in their order.
+
+        Raises:
+            RefusedError: the topic doesn't take one; it is named by where it was read from.
+            TransactionError: the transaction can't go on.
+        """
+        try:
+            for batch in batches:
+                self._send(batch)
+        except (KafkaException, SystemError) as why:
+            error = self._transaction.reason(why)
+            raise TransactionError(kind_of(error), self._transaction.scrub(error)) from None
+
+    def wait(self) -> tuple[OffsetSpan, ...]:
+        """Where the messages are, once each was reported.
+
+        Raises:
+            RefusedError, TransactionError: as `send`.
+            UnreachableError: the cluster takes longer than the transaction may.
+        """
+        deadline = time.monotonic() + self._target.timeout_ms / 1000
+        try:
+            while self._delivered < self._sent:
+                self._producer.poll(_AGAIN_SECONDS)
+                self._refuse_untaken()
+                if time.monotonic() > deadline:
+                    raise TransactionError("failed", f"{self._sent - self._delivered} messages are not written yet")
+        except (KafkaException, SystemError) as why:
+            error = self._transaction.reason(why)
+            raise TransactionError(kind_of(error), self._transaction.scrub(error)) from None
+        return tuple(OffsetSpan(*at, *ends) for at, ends in sorted(self._places.items()))
+
+    def _send(self, batch: pa.RecordBatch) -> None:
+        offsets, topics, keys, values, times = (batch[name].to_pylist() for name in ("offset", "topic", "key", "value", "time"))
+        headers = self._headers(batch)
+        chosen = self._chosen(topics)
+        for at, offset in enumerate(offsets):
+            topic = topics[at] or self._target.only or ""
+            stamp = {} if times[at] == NOW else {"timestamp": times[at]}
+            told = {"headers": headers[at], "on_delivery": partial(self._reported, offset), **stamp}
+            self._produce(topic, values[at], keys[at], chosen[at], offset, told)
+
+    def _headers(self, batch: pa.RecordBatch) -> Sequence[list[tuple[str, bytes | None]]]:
+        names = [name.removeprefix(HEADER) for name in batch.schema.names if name.startswith(HEADER)]
+        columns = [batch[f"{HEADER}{name}"].to_pylist() for name in names]
+        return (
+            [[*zip(names, row, strict=True), *self._window] for row in zip(*columns, strict=True)] if names else [self._window] * len(batch)
+        )
+
+    def _chosen(self, topics: Sequence[str | None]) -> list[int]:
+        """The partition of each."""
+        how, split = self._target.partitioner, self._split
+        counts = {name: topic.partitions for name, topic in self._target.topics.items()}
+        first = self._sent
+        if self._target.only is not None:
+            count = counts[self._target.only]
+            return partitions(how, len(topics), first, self._number, split.partition, count).tolist()  # type: ignore[no-any-return]
+        return [int(partitions(how, 1, first + at, self._number, split.partition, counts[name or ""])[0]) for at, name in enumerate(topics)]
+
+    def _produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int, offset: int, told: Mapping[str, Any]) -> None:
+        while True:
+            self._refuse_untaken()
+            try:
+                self._producer.produce(topic, value, key, partition, **told)
+            except BufferError:
+                self._producer.poll(_AGAIN_SECONDS)
+                continue
+            except KafkaException as why:
+                if kind_of(why.args[0]) != "refused":
+                    raise
+                self._refused = (why.args[0], topic, offset)
+                continue
+            self._sent += 1
+            if self._sent % 1000 == 0:
+                self._producer.poll(0)
+            return
+
+    def _reported(self, offset: int, error: KafkaError | None, message: ck.Message) -> None:
+        if error is not None:
+            if self._refused is None:
+                self._refused = (error, str(message.topic()), offset)
+            return
+        self._delivered += 1
+        at, where = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
+        first, last = self._places.get(at, (where, where))
+        self._places[at] = (min(first, where), max(last, where))
+
+    def _refuse_untaken(self) -> None:
+        if self._refused is None:
+            return
+        error, topic, offset = self._refused
+        if kind_of(error) != "refused":
+            raise TransactionError(kind_of(error), self._transaction.scrub(error))
+        what = f"The topic {topic} doesn't take the message of a row: {self._transaction.scrub(error)}"
+        do = _WAYS_OUT.get(error.code(), "Mend that at the topic, or refuse such rows by a rule")
+        raise RefusedError(
+            what, "commit", f"Its split was taken back. {do}; then run the window again.", self._split.topic, self._split.partition, offset
+        )
+
+
+_WAYS_OUT = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "Raise the topic's max.message.bytes, or refuse such rows by a rule",
+    KafkaError.INVALID_TIMESTAMP: "Raise the topic's message.timestamp.after.max.ms (or before.max.ms), or set sink.timestamp: published",
+}
+"""By the broker's code."""
+
+
+def put_records(
+    target: PublishTarget, transaction: Transaction, records: Sequence[Record], headers: Sequence[tuple[str, bytes]] = ()
+) -> None:
+    """Records for the control topic, in an open transaction; returns when each was reported.
+
+    Raises:
+        TransactionError: one was not taken.
+    """
+    failed: list[KafkaError] = []
+    left = len(records)
+
+    def reported(error: KafkaError | None, _message: object) -> None:
+        nonlocal left
+        left -= 1
+        if error is not None:
+            failed.append(error)
+
+    def put() -> None:
+        for key, value in records:
+            transaction.producer.produce(target.control, value, key, 0, headers=list(headers), on_delivery=reported)
+
+    transaction.called(put)
+    deadline = time.monotonic() + target.patience
+    while left and not failed and time.monotonic() < deadline:
+        transaction.called(lambda: transaction.producer.poll(_AGAIN_SECONDS))
+    if failed or left:
+        text = transaction.scrub(failed[0]) if failed else "no answer"
+        raise TransactionError(kind_of(failed[0]) if failed else "failed", f"the control topic {target.control}: {text}")

@@ -1,0 +1,47 @@
+"""The messages of some splits, sent in an open transaction: without a Python object for each, or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ingest.kafka.capi import Api
+from ingest.kafka.transaction import Transaction
+from ingest.sinks.kafka.control import PublishedSplit
+from ingest.sinks.kafka.fast import CompiledPump, Ends
+from ingest.sinks.kafka.publish import PublishTarget, Pump
+from ingest.sinks.kafka.stage import StagedFiles
+from ingest.sinks.kafka.work import WindowWork
+
+
+def sent(
+    api: Api, ends: Callable[[], Ends], files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Transaction,
+    numbers: Sequence[int],
+) -> list[PublishedSplit]:  # fmt: skip
+    """The splits share the places between which their messages are: headers say which is whose.
+
+    Raises:
+        TransactionError: the transaction can't go on; why may be told by sending them one by one.
+        RefusedError: a staged file is gone.
+    """
+    pump = CompiledPump(api, ends, target, transaction, work.receipt.window.key)
+    for number in numbers:
+        for file in work.files[number]:
+            pump.send(number, work.receipt.plan.splits[number], files.batches(file))
+    spans = pump.wait()
+    return [work.published(number, spans) for number in numbers]
+
+
+def sent_one_by_one(
+    files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Sequence[int]
+) -> list[PublishedSplit]:
+    """Each message is reported, so one that isn't taken is named.
+
+    Raises:
+        RefusedError: a topic doesn't take a message, or a staged file is gone.
+        TransactionError: the transaction can't go on.
+    """
+    pumps = {n: Pump(target, transaction, work.receipt.window.key, n, work.receipt.plan.splits[n]) for n in numbers}
+    for number, pump in pumps.items():
+        for file in work.files[number]:
+            pump.send(files.batches(file))
+    return [work.published(number, pump.wait()) for number, pump in pumps.items()]

@@ -1,0 +1,398 @@
+"""The Kafka sink: rows become messages, exactly once for each split of a window; or, with `atomic_window`, for each window.
+
+Tasks stage the messages where no reader sees them, so that a window is refused before anything of it is visible. The driver publishes:
+
+    look      at the control topic: is the window there, does it join on, does another one hold its offsets
+    each split, some beside each other, those of one topic-partition in their order
+      fence   its transactional id, the same for every attempt: what an earlier one left open is ended, what it decided is waited for
+      look    again: is the split published, is the window
+      write   its messages and the record that they are published, in one transaction
+    receipt   fence the table's transactional id, look, write: one window at a time
+
+Race of two runs of one split:  1 A fences, looks, writes.  2 B fences: A's transaction is ended.  3 B looks, writes, commits.  4 A's commit
+is refused; it looks, finds B's record and passes the split over.  Had B looked before it fenced, A could commit in between, and B would
+write again.
+
+What is published can't be taken back. So a split that is there counts, whichever attempt published it, if it has the same rows; one that
+has others refuses the window. Nothing of a window is published twice, but readers see it split by split; that it is whole the receipt says.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from hashlib import sha256
+from typing import TypeVar
+
+import pyarrow as pa
+
+from ingest.crashpoints import crash_point
+from ingest.errors import RefusedError, SpecError, UnreachableError
+from ingest.kafka.client import admin_properties, consumer_properties
+from ingest.kafka.transaction import Transaction
+from ingest.model.binding import Binding, refuse_other_binding
+from ingest.model.codec import to_json
+from ingest.model.plan import Plan, covered
+from ingest.model.receipt import Committed, Receipt
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
+from ingest.schema.metadata import DEFAULT, refuse_wrong
+from ingest.sinks.decision import Seen, adjacent, decide
+from ingest.sinks.kafka.control import (
+    ControlTopic,
+    Held,
+    PublishedSplit,
+    Record,
+    binding_record,
+    parts_of,
+    receipt_records,
+    split_record,
+)
+from ingest.sinks.kafka.fast import usable
+from ingest.sinks.kafka.form import MessageForm, MessagePart
+from ingest.sinks.kafka.options import Options, Reach, addresses
+from ingest.sinks.kafka.parts import Part, chains
+from ingest.sinks.kafka.publish import Overtaken, PublishTarget, UnansweredCommit, turn
+from ingest.sinks.kafka.publish import put_records as put
+from ingest.sinks.kafka.send import sent, sent_one_by_one
+from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
+from ingest.sinks.kafka.topics import SinkTopics
+from ingest.sinks.kafka.work import WindowWork, no_other_generation, refuse_half_published
+from ingest.sinks.rights import refuse_unwritable
+from ingest.sinks.staging import RowLayout
+
+T = TypeVar("T")
+
+_LEAST = timedelta(hours=1)
+_BESIDE = 8
+"""Transactions that run beside each other."""
+
+_TRIES = 12
+"""How often a window is begun again because another run took its id."""
+
+_WAIT_SECONDS = 0.5
+
+
+class KafkaSink:
+    """`ports.sink.Sink` on topics of a cluster.
+
+    Args:
+        reach: the cluster.
+        options: what the spec says.
+        schema: the columns of a row, without the ones that windrow adds; or what loads them, called at the first write.
+        metadata: those that it adds, by name: headers of the messages, under the columns' names.
+        patience_seconds: how long the cluster may be silent.
+
+    Raises:
+        SpecError: the client properties can't be used, or metadata columns can't be called that.
+    """
+
+    def __init__(
+        self, reach: Reach, options: Options, schema: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str] = DEFAULT,
+        *, patience_seconds: float = 30.0,
+    ) -> None:  # fmt: skip
+        refuse_wrong(schema.names if isinstance(schema, pa.Schema) else (), metadata)
+        self.reach, self.options, self.metadata = reach, options, dict(metadata)
+        self.promises = Promises(atomic="window" if options.atomic_window else "split", replaces=False, mode="append")
+        self._load, self.patience = schema, patience_seconds
+        self._admin = admin_properties(reach.servers, reach.client)
+        consumer = consumer_properties(reach.servers, reach.client)
+        self._topics = SinkTopics(reach.servers, self._admin, options.topics, options.control, patience_seconds)
+        self._control = ControlTopic(options.control, self._topics, self._admin, consumer, patience_seconds)
+        self._files = StagedFiles(options.staging)
+        self._one_by_one = False
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of a row, without the ones that windrow adds."""
+        loaded = self._load() if callable(self._load) else self._load
+        refuse_wrong(loaded.names, self.metadata)
+        return loaded
+
+    @cached_property
+    def form(self) -> MessageForm:
+        """What a row becomes.
+
+        Raises:
+            SpecError: a column that the spec names isn't there.
+        """
+        options, layout = self.options, RowLayout(self.schema, self.metadata, "")
+        value = options.value if options.value.columns else MessagePart(options.value.format, tuple(self.schema.names))
+        named = [*value.columns, *(options.key.columns if options.key else ()), *options.headers.values(), options.topic_column]
+        named += [] if options.time in {"message", "published"} else [options.time]
+        missing = sorted({name for name in named if name is not None} - set(layout.schema.names))
+        if missing:
+            what = f"The sink names columns that the rows don't have: {', '.join(missing)}"
+            raise SpecError(what, "setup", f"They have {', '.join(layout.schema.names)}.")
+        metadata = {column: column for name, column in self.metadata.items() if name != "window"}
+        return MessageForm(
+            value, options.key, {**metadata, **options.headers}, self.metadata["window"], self.metadata.get("attempt"), options.time,
+            options.topic_column, options.topics,
+        )  # fmt: skip
+
+    @property
+    def identity(self) -> str:
+        """See `ports.sink.Sink.identity`: the control topic is the table."""
+        return f"kafka:{','.join(sorted(addresses(self.reach.servers)))}/{self.options.control}"
+
+    def is_at(self, identity: str) -> bool:
+        """See `ports.sink.Sink.is_at`: one address in common is enough to know that a cluster is the same."""
+        servers, _, control = identity.removeprefix("kafka:").partition("/")
+        return control == self.options.control and not addresses(servers).isdisjoint(addresses(self.reach.servers))
+
+    def refuse_unwritable(self) -> None:
+        """See `ports.sink.Sink.refuse_unwritable`."""
+        refuse_unwritable(self.options.staging)
+        self._topics.refuse_unfit(self.options.timeout)
+
+    def binding(self) -> Binding | None:
+        """See `ports.sink.Sink.binding`."""
+        return self._control.read(lambda held: held.binding)
+
+    def prepare(self, binding: Binding) -> None:
+        """See `ports.sink.Sink.prepare`: makes the control topic, never another one."""
+        self.form  # noqa: B018 - columns that aren't there are told before anything is made
+        bound = self.binding()
+        if bound is None:
+            self._topics.refuse_missing()
+            self._topics.make_control()
+            bound = self._again(lambda: self._bind(binding))
+        refuse_other_binding(self.identity, bound, binding)
+
+    def columns_to_come(self) -> Sequence[str]:
+        """See `ports.sink.Sink.columns_to_come`: messages have no table's columns."""
+        return ()
+
+    def look(self, window: Window) -> Committed | None:
+        """See `ports.sink.Sink.look`."""
+        return next(self.looks([window]))
+
+    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
+        """See `ports.sink.Sink.looks`."""
+        if not windows:
+            return iter(())
+        found = self._control.read(lambda held: [held.committed(window.key) for window in windows])
+        return iter([None] * len(windows) if found is None else found)
+
+    def receipts(self) -> Iterator[Committed]:
+        """See `ports.sink.Sink.receipts`."""
+        found = self._control.read(lambda held: [held.committed(key) for key in sorted(held.windows.keys() | held.damaged.keys())])
+        return iter(sorted((c for c in found or () if c is not None), key=lambda c: c.receipt.window))
+
+    def receipt_text(self, receipt: Receipt) -> str:
+        """See `ports.sink.Sink.receipt_text`."""
+        key = receipt.window.key
+        kept = self._control.read(lambda held: held.windows.get(key))
+        return kept.text if kept is not None else to_json(receipt)
+
+    def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
+        """See `ports.sink.Sink.stager`."""
+        del generation
+        return KafkaStagerFactory(self.options.staging, RowLayout(self.schema, self.metadata, attempt), self.form, plan.window.key)
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        """See `ports.sink.Sink.commit`. Where a split was published by an earlier attempt, the receipt has the checksum of its rows.
+
+        Raises:
+            RefusedError: besides, a split was published with other rows, or the topic doesn't take a message.
+        """
+        work, sent = WindowWork.of(receipt, staged), False
+        self._one_by_one = False
+
+        def attempt() -> Outcome:
+            nonlocal sent
+            try:
+                return self._publish(work)
+            except UnansweredCommit:
+                sent = True
+                raise
+            except UnreachableError:
+                if self._one_by_one:
+                    raise
+                self._one_by_one = True  # which tells what was not taken
+                return self._publish(work)
+
+        try:
+            outcome = self._again(attempt)
+        except UnreachableError as error:
+            if sent:
+                return Unknown(error.what)
+            raise
+        mine = isinstance(outcome, AlreadyDone) and outcome.committed.receipt.attempt == receipt.attempt
+        return Done(outcome.committed) if sent and mine else outcome  # type: ignore[union-attr]
+
+    def audit(self) -> Audit:
+        """See `ports.sink.Sink.audit`."""
+        from ingest.sinks.kafka.audit import KafkaAudit  # noqa: PLC0415
+
+        return KafkaAudit(self)
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        """See `ports.sink.Sink.sweep`: an attempt whose files are gone is refused before it publishes what was in them."""
+        if older_than < _LEAST:
+            msg = f"a grace period of {older_than} would take the files of runs that are still staging; the least is {_LEAST}"
+            raise ValueError(msg)
+        cutoff = int((datetime.now(UTC) - older_than).timestamp() * 1000)
+        return self._files.sweep(cutoff, dry_run=dry_run)
+
+    def in_control(self, view: Callable[[Held], T]) -> T | None:
+        """What the control topic says now, for the audit."""
+        return self._control.read(view)
+
+    # ----------------------------------------------------------------------------------------------------------------- the protocol
+
+    def _again(self, attempt: Callable[[], T]) -> T:
+        """A step, begun again when another run took its id: it waits a while first, for that run to get done."""
+        for tried in range(_TRIES):
+            try:
+                return attempt()
+            except Overtaken:
+                time.sleep(random.uniform(0.2, 1) * _WAIT_SECONDS * 1.5**tried)  # noqa: S311 - no secret
+        what = f"Other runs took the transactional ids of {self.identity} {_TRIES} times"
+        raise UnreachableError(what, "commit", "Is the window being run several times at once? Run it again: it looks first.")
+
+    def _target(self) -> PublishTarget:
+        options = self.options
+        return PublishTarget(
+            self._topics.targets(), options.topics[0] if options.topic_column is None else None, options.control, self._admin,
+            options.timeout // timedelta(milliseconds=1), options.partitioner, self.metadata["window"], self.patience,
+        )  # fmt: skip
+
+    def _name(self, pipeline: str, part: str) -> str:
+        """A transactional id of this table's: attempts at the same part have the same, of any two others it differs."""
+        return f"{self.options.prefix}.{pipeline}.{sha256(self.options.control.encode()).hexdigest()[:8]}.{part}"
+
+    def _bind(self, binding: Binding) -> Binding:
+        target = self._target()
+        with turn(target, self._name(binding.pipeline, "table")) as transaction:
+            bound = self._control.read(lambda held: held.binding, to_end=True)
+            if bound is None:
+                transaction.begin()
+                put(target, transaction, [binding_record(binding)])
+                transaction.commit()
+        return bound or binding
+
+    def _publish(self, work: WindowWork) -> Outcome:
+        committed, published = self._look(work, to_end=False)
+        if committed is not None:
+            return AlreadyDone(committed)
+        if work.receipt.generation:
+            raise no_other_generation(work.receipt)
+        self._files.refuse_gone([file for n, files in work.files.items() if n not in published for file in files])
+        target = self._target()
+        if not self._control.is_decided:
+            self._end_others(work, target)
+        if self.options.atomic_window:
+            outcome = self._close(work, target, {})
+        else:
+            self._publish_splits(work, target)
+            _, published = self._look(work)
+            outcome = self._close(work, target, published)
+        if isinstance(outcome, Done):
+            self._files.remove([file for files in work.files.values() for file in files])
+        return outcome
+
+    def _end_others(self, work: WindowWork, target: PublishTarget) -> None:
+        """End what runs that died left open, of this window and of the table: each would wait behind one that it fences only later."""
+        names = [
+            self._name(work.receipt.window.pipeline, "table"),
+            *(self._part_name(work, part) for chain in chains(work.receipt.plan) for part in chain),
+        ]
+
+        def end(name: str) -> None:
+            with turn(target, name):
+                pass
+
+        with ThreadPoolExecutor(max_workers=_BESIDE) as pool:
+            list(pool.map(end, names))
+
+    def _part_name(self, work: WindowWork, part: Part) -> str:
+        window = work.receipt.window
+        lane = int.from_bytes(sha256(window.key.encode()).digest()[:8], "big") % self.options.lanes
+        return self._name(window.pipeline, f"{lane}.{part[0]}")
+
+    def _publish_splits(self, work: WindowWork, target: PublishTarget) -> None:
+        """Each part in a transaction of its own."""
+        todo = [[part for part in chain if any(n in work.files for n in part)] for chain in chains(work.receipt.plan)]
+        with ThreadPoolExecutor(max_workers=_BESIDE) as pool:
+            for done in [pool.submit(self._publish_chain, work, target, chain) for chain in todo if chain]:
+                done.result()
+
+    def _publish_chain(self, work: WindowWork, target: PublishTarget, chain: Sequence[Part]) -> None:
+        for part in chain:
+            self._publish_part(work, target, part)
+
+    def _publish_part(self, work: WindowWork, target: PublishTarget, part: Part) -> None:
+        with turn(target, self._part_name(work, part)) as transaction:
+            committed, published = self._look(work)  # behind the fence
+            todo = [n for n in part if n in work.files and n not in published]
+            if committed is not None or not todo:
+                return
+            transaction.begin()
+            put(target, transaction, self._pumped(work, target, transaction, todo))
+            crash_point("split.before")
+            transaction.commit()
+            crash_point("split.after")
+
+    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Sequence[int]) -> list[Record]:
+        """The records of splits whose messages are all written."""
+        return [split_record(split) for split in self._sent(work, target, transaction, numbers)]
+
+    def _sent(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Sequence[int]) -> list[PublishedSplit]:
+        api = None if self._one_by_one else usable()
+        if api is None:
+            return sent_one_by_one(self._files, work, target, transaction, numbers)
+        return sent(api, self._topics.ends, self._files, work, target, transaction, numbers)
+
+    def _close(self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]) -> Outcome:
+        """The receipt: one window at a time, behind the table's fence; with `atomic_window` all that the window has, in one transaction."""
+        with turn(target, self._name(work.receipt.window.pipeline, "table")) as transaction:
+            committed, _ = self._look(work)
+            if committed is not None:
+                return AlreadyDone(committed)
+            transaction.begin()
+            if self.options.atomic_window:
+                published = {split.number: split for split in self._sent(work, target, transaction, sorted(work.files))}
+            receipt = work.whole(published)
+            records = list(receipt_records(receipt.window.key, to_json(receipt), tuple(published[n] for n in sorted(published))))
+            put(target, transaction, records, parts_of(records))
+            crash_point("commit.before")
+            transaction.commit()
+            crash_point("commit.after")
+            return Done(Committed(receipt, None))
+
+    def _look(self, work: WindowWork, *, to_end: bool = True) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
+        """The window as the table has it, or what is published of it. `to_end`: see `control.ControlTopic.read`.
+
+        Raises:
+            WindrowError: it may not be committed on what the table holds.
+        """
+        found = self._control.read(lambda held: self._judged(work, held), to_end=to_end)
+        if found is None:
+            raise RefusedError(
+                f"the control topic {self.options.control} isn't there any more", "commit", "Was it removed meanwhile? Restore it."
+            )
+        return found
+
+    def _judged(self, work: WindowWork, held: Held) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
+        receipt = work.receipt
+        if held.binding is None:
+            raise RefusedError(f"the table {self.identity} isn't there any more", "commit", "Run the window again.")
+        before, after = adjacent(receipt)
+        others = held.overlapping(receipt.window.key, covered(receipt.plan))
+        seen = Seen(
+            self.identity, held.binding, held.committed(receipt.window.key), None if before is None else held.committed(before),
+            held.committed(after), others,
+        )  # fmt: skip
+        committed = decide(receipt, seen)
+        published = {} if committed is not None else held.splits.get(receipt.window.key, {})
+        for split in published.values():
+            work.refuse_other(split)
+        if committed is None:
+            refuse_half_published(work, held)
+        return committed, dict(published)

@@ -1,0 +1,150 @@
+"""One split's messages as they will be published, in an Arrow file whose name no other attempt uses. Runs on executors."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from ingest.errors import RefusedError, UnreachableError
+from ingest.model.plan import Split
+from ingest.model.staged import Staging
+from ingest.schema.checksum import checksum, text
+from ingest.sinks.kafka.form import HEADER, MessageForm
+from ingest.sinks.place import Place
+from ingest.sinks.staging import RowLayout, writable
+
+FOLDER = "staged"
+
+
+class StagedMessages(msgspec.Struct, frozen=True):
+    """A staged file, in the sink's own words. `same`: a checksum over the messages, which any attempt at the same rows has."""
+
+    path: str
+    size: int
+    rows: int
+    same: str
+
+
+class KafkaStager:
+    """Stages one split into one file, made with its first batch. Memory: one batch."""
+
+    def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
+        self._made_by, self._split = made_by, split
+        self._place = Place(made_by.staging)
+        self._path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"
+        self._rows = self._checksum = self._same = 0
+        self._out: pa.NativeFile | None = None
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+
+    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        """See `ports.sink.Stager.add`."""
+        if not rows.num_rows and not messages.num_rows:
+            return
+        batch = self._made_by.layout.batch(rows, messages, self._split)
+        encoded = self._made_by.form.encoded(batch, messages)
+        self._refuse_strange(encoded)
+        attempt = self._made_by.form.attempt
+        with writable(self._made_by.staging, self._split, done="published"):
+            self._written(encoded)
+        self._rows += batch.num_rows
+        self._checksum += checksum(batch)
+        self._same += checksum(encoded if attempt is None else encoded.drop_columns([f"{HEADER}{attempt}"]))
+
+    def finish(self) -> Staging:
+        """See `ports.sink.Stager.finish`."""
+        if self._writer is None or self._out is None:
+            return Staging()
+        with writable(self._made_by.staging, self._split, done="published"):
+            self._writer.close()
+            self._out.close()
+            size = self._place.fsync(self._path)
+        staged = StagedMessages(self._path, size, self._rows, text(self._same))
+        return Staging(self._rows, text(self._checksum), (msgspec.json.encode(staged).decode(),))
+
+    def discard(self) -> None:
+        """Close without a result. The file stays: a sweep takes it."""
+        with suppress(OSError, pa.ArrowException):
+            if self._writer is not None and self._out is not None:
+                self._writer.close()
+                self._out.close()
+
+    def _refuse_strange(self, encoded: pa.RecordBatch) -> None:
+        if self._made_by.form.strange(encoded) is not None:  # what it is may be secret
+            what = f"a row's {self._made_by.form.topic} is none of sink.topics"
+            do = "Nothing was published. Add the topic, or have a rule refuse such rows; then run the window again."
+            raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, self._split.start)
+
+    def _written(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._out = self._place.create(self._path)
+            self._writer = pa.ipc.new_file(self._out, self._made_by.form.schema)
+        self._writer.write_batch(batch)
+
+
+class KafkaStagerFactory(msgspec.Struct, frozen=True):
+    """Picklable; all that a stager needs to know. `staging`: under which place the files go."""
+
+    staging: str
+    layout: RowLayout
+    form: MessageForm
+    window_key: str
+
+    def __call__(self, split: Split) -> KafkaStager:
+        """A stager whose file name is unique to this call."""
+        return KafkaStager(self, split)
+
+
+class StagedFiles:
+    """What attempts have staged under a place, for the driver."""
+
+    def __init__(self, staging: str) -> None:
+        self.staging = staging
+        self._place = Place(staging)
+
+    def refuse_gone(self, files: list[StagedMessages]) -> None:
+        """Before anything of a window is published: all of its files are there, and whole.
+
+        Raises:
+            RefusedError: says how many are not.
+        """
+        seen = self._place.seen(f.path for f in files)
+        gone = [f.path for f in files if (file := seen[f.path]) is None or file.size != f.size]
+        if gone:
+            what = f"{len(gone)} of {len(files)} staged files are gone or cut short, the first is {gone[0]}"
+            raise RefusedError(what, "commit", "Did a sweep take them? Nothing more was published; run the window again.")
+
+    def batches(self, file: StagedMessages) -> Iterator[pa.RecordBatch]:
+        """The messages of a file, in order.
+
+        Raises (when read on):
+            RefusedError: it is gone, or damaged.
+        """
+        try:
+            with self._place.filesystem().open_input_file(file.path) as source, pa.ipc.open_file(source) as reader:
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number)
+        except (OSError, pa.ArrowException) as error:
+            what = f"the staged file {self.staging}/{file.path} can't be read: {type(error).__name__}"
+            raise RefusedError(what, "commit", "What was published of its split was taken back; run the window again.") from error
+
+    def remove(self, files: list[StagedMessages]) -> None:
+        """What is published is of no more use; a file that can't be removed is left to a sweep."""
+        with suppress(UnreachableError):
+            for file in files:
+                self._place.remove(file.path)
+
+    def older(self, cutoff_ms: int) -> list[str]:
+        """The files that were last written before a moment, in epoch milliseconds."""
+        return sorted(f.path for f in self._place.walk(FOLDER) if f.modified.timestamp() * 1000 <= cutoff_ms)
+
+    def sweep(self, cutoff_ms: int, *, dry_run: bool) -> list[str]:
+        """Remove those, or only look; their paths with the place before them."""
+        found = self.older(cutoff_ms)
+        for path in () if dry_run else found:
+            self._place.remove(path)
+        return [f"{self.staging}/{path}" for path in found]

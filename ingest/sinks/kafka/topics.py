@@ -1,0 +1,245 @@
+"""The topics of a Kafka table: what they are, whether they can be written exactly once, and the making of the control topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import confluent_kafka as ck
+import msgspec
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, untyped
+    AclOperation,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from ingest.errors import SpecError
+from ingest.kafka.clients import CLIENTS
+from ingest.kafka.codes import UNKNOWN, UNSEEN
+from ingest.kafka.properties import Value
+from ingest.kafka.questions import Questions
+
+_Spec: Any = OffsetSpec
+_CONTROL = {"cleanup.policy": "compact", "retention.ms": "-1"}
+_NEWS_SECONDS = 1.0
+_MAX_BYTES = 1_048_588
+_VERIFICATION = "transaction.partition.verification.enable"
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A target topic: its name, its partitions, and how large a message may be."""
+
+    name: str
+    partitions: int
+    message_bytes: int
+
+
+class SinkTopics:
+    """Asks the cluster anew each time. Used by one thread at a time; the client is everybody's."""
+
+    def __init__(self, servers: str, admin: Mapping[str, Value], names: Sequence[str], control: str, patience: float) -> None:
+        """`admin`: a client's properties; `names`: of the target topics; `control`: of the control topic."""
+        self._servers, self._admin, self._names, self._name, self._patience = servers, admin, tuple(names), control, patience
+
+    def targets(self) -> dict[str, Topic]:
+        """The target topics, by their names.
+
+        Raises:
+            SpecError: one isn't there.
+        """
+        questions = self._questions()
+        described, config = self._described(questions, self._names), self._configured(questions, self._names)
+        self._refuse_missing(described)
+        sizes = {name: _number(config[name], "max.message.bytes", _MAX_BYTES) for name in described}
+        return {name: Topic(name, len(described[name].partitions), size) for name, size in sizes.items()}
+
+    def control(self, *, wait: bool) -> tuple[str, int] | None:
+        """The control topic's id and the end of its log; None if it isn't there. `wait`: it was, so the news of it may be on its way.
+
+        Raises:
+            SpecError: it can't be one, or this client may not see it.
+        """
+        questions = self._questions()
+        described = self._described(questions, [self._name])[self._name]
+        if isinstance(described, KafkaException):
+            if described.args[0].code() not in UNKNOWN:
+                raise questions.named("the control topic", self._name, described.args[0])
+            if not wait:
+                return None
+            time.sleep(_NEWS_SECONDS)
+            return self.control(wait=False)
+        if len(described.partitions) != 1:
+            what = f"The control topic {self._name} has {len(described.partitions)} partitions"
+            raise SpecError(what, "setup", "It must have one: make another one, and name it as sink.control_topic.")
+        asked = {ck.TopicPartition(self._name, 0): _Spec.latest()}
+
+        def end() -> int:
+            uncommitted = ck.IsolationLevel.READ_UNCOMMITTED
+            (future,) = questions.admin.list_offsets(asked, isolation_level=uncommitted, request_timeout=questions.seconds).values()
+            return int(questions.result(future).offset)
+
+        return str(described.topic_id), questions.ask(f"the end of {self._name}", None, end)
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Per partition of the target topics the end of its log, open transactions and all."""
+        questions, uncommitted = self._questions(), ck.IsolationLevel.READ_UNCOMMITTED
+        described = self._described(questions, self._names)
+        self._refuse_missing(described)
+        asked = {ck.TopicPartition(name, p.id): _Spec.latest() for name, found in described.items() for p in found.partitions}
+
+        def listed() -> dict[tuple[str, int], int]:
+            futures = questions.admin.list_offsets(asked, isolation_level=uncommitted, request_timeout=questions.seconds)
+            return {(tp.topic, tp.partition): int(questions.result(future).offset) for tp, future in futures.items()}
+
+        return questions.ask("the ends of the sink's topics", None, listed)
+
+    def refuse_missing(self) -> None:
+        """See that each target topic is there: only a person knows how many partitions one should have.
+
+        Raises:
+            SpecError: one isn't.
+        """
+        self._refuse_missing(self._described(self._questions(), self._names))
+
+    def make_control(self) -> None:
+        """Make the control topic, if it isn't there.
+
+        Raises:
+            SpecError: this client may not.
+        """
+        questions = self._questions()
+        new = NewTopic(self._name, num_partitions=1, replication_factor=-1, config=_CONTROL)
+        try:
+            questions.ask(f"whether {self._name} can be made", None, lambda: questions.result(self._made(questions, new)))
+        except SpecError as error:
+            settings = ", ".join(f"{name}={value}" for name, value in _CONTROL.items())
+            do = f"Create it with one partition and {settings}, or grant this client Create on it."
+            raise SpecError(f"The control topic {self._name} can't be made: {error.what}", "setup", do) from None
+        questions.ask(f"the topic {self._name}", None, lambda: self._led(questions))
+
+    def refuse_unfit(self, timeout: timedelta) -> None:
+        """Hold topics, rights and the cluster's settings against what the sink needs.
+
+        Raises:
+            SpecError: with all that is wrong, and what to do.
+        """
+        questions = self._questions()
+        described = self._described(questions, [*self._names, self._name])
+        control = described.pop(self._name)
+        self._refuse_missing(described)
+        there = {**described, **({} if isinstance(control, KafkaException) else {self._name: control})}
+        wrong = [*_rights(there), *_copies(there, self._configured(questions, list(there))), *self._broker_mistakes(questions, timeout)]
+        if self._name in there:
+            wrong += _control_mistakes(self._name, control, self._configured(questions, [self._name])[self._name])
+        if wrong:
+            raise SpecError(f"The sink on {self._servers} can't be exactly once: {'; '.join(wrong)}", "setup", "Mend that, then run again.")
+
+    def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
+        """What one broker's settings say; nothing where they may not be asked for."""
+        try:
+            config = questions.ask("the broker's settings", None, lambda: _broker_settings(questions))
+        except SpecError:
+            return
+        longest = _number(config, "transaction.max.timeout.ms", 15 * 60 * 1000)
+        if timeout // timedelta(milliseconds=1) > longest:
+            yield f"sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms, {longest} ms"
+        verifies = config.get(_VERIFICATION)
+        if verifies is None:
+            yield f"its brokers are older than Kafka 3.6 (they have no {_VERIFICATION}): a late message may come into a later transaction"
+        elif verifies.value == "false":
+            yield f"{_VERIFICATION} is false: a late message may come into a later transaction. Set it to true"
+
+    def _refuse_missing(self, described: Mapping[str, Any]) -> None:
+        for name, found in described.items():
+            if isinstance(found, KafkaException):
+                if found.args[0].code() not in UNKNOWN:
+                    raise self._questions().named(f"the topic {name}", name, found.args[0])
+                do = "Create it with the partitions that it should have, or mend sink.topic: windrow doesn't make it."
+                raise SpecError(f"There is no topic {name} on {self._servers}", "setup", do)
+
+    def _made(self, questions: Questions, new: NewTopic) -> Any:
+        (future,) = questions.admin.create_topics([new], request_timeout=questions.seconds).values()
+        error = future.exception(questions.seconds + 5)
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            future = type(future)()
+            future.set_result(None)
+        return future
+
+    def _led(self, questions: Questions) -> None:
+        """Asked again until the topic has a leader."""
+        found = self._described_once(questions, [self._name])[self._name]
+        if isinstance(found, KafkaException):
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        if any(partition.leader is None for partition in found.partitions):
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+
+    def _described(self, questions: Questions, names: Sequence[str]) -> dict[str, Any]:
+        return questions.ask(f"the topics {', '.join(names)}", None, lambda: self._described_once(questions, names))
+
+    @staticmethod
+    def _described_once(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
+        """Per topic what is said of it, or that it isn't there, which is an answer."""
+        asked, found = ck.TopicCollection(list(names)), dict[str, Any]()
+        request = questions.admin.describe_topics(asked, include_authorized_operations=True, request_timeout=questions.seconds)
+        for name, future in request.items():
+            try:
+                found[name] = questions.result(future)
+            except KafkaException as why:
+                if why.args[0].code() not in UNSEEN:
+                    raise
+                found[name] = why
+        return found
+
+    @staticmethod
+    def _configured(questions: Questions, names: Sequence[str]) -> dict[str, Any]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+
+        def asked() -> dict[str, Any]:
+            futures = questions.admin.describe_configs(resources, request_timeout=questions.seconds)
+            return questions.each({resource.name: future for resource, future in futures.items()})
+
+        return questions.ask("the topics' settings", None, asked)
+
+    def _questions(self) -> Questions:
+        return Questions(self._servers, CLIENTS.of(self._admin), self._patience)
+
+
+def _broker_settings(questions: Questions) -> Mapping[str, Any]:
+    described = questions.result(questions.admin.describe_cluster(request_timeout=questions.seconds))
+    resource = ConfigResource(ResourceType.BROKER, str(described.controller.id))
+    (found,) = questions.admin.describe_configs([resource], request_timeout=questions.seconds).values()
+    settings: Mapping[str, Any] = questions.result(found)
+    return settings
+
+
+def _number(config: Any, name: str, otherwise: int) -> int:
+    found = None if isinstance(config, KafkaException) else config.get(name)
+    return otherwise if found is None else int(found.value)
+
+
+def _rights(there: Mapping[str, Any]) -> Iterator[str]:
+    for name, found in there.items():
+        if found.authorized_operations is not None and AclOperation.WRITE not in found.authorized_operations:
+            yield f"this client may not write to {name}: grant it Write"
+
+
+def _copies(there: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+    """A log whose every copy must answer stops with the first broker that does."""
+    for name, found in there.items():
+        copies = min((len(partition.replicas) for partition in found.partitions), default=0)
+        least = _number(config[name], "min.insync.replicas", 1)
+        if least > copies:
+            yield f"{name} has {copies} replicas and min.insync.replicas {least}: nothing can be written. Give it more replicas"
+
+
+def _control_mistakes(name: str, found: Any, config: Any) -> Iterator[str]:
+    if len(found.partitions) != 1:
+        yield f"the control topic {name} has {len(found.partitions)} partitions: it must have one"
+    policy = "compact" if isinstance(config, KafkaException) else str(config["cleanup.policy"].value)
+    if policy != "compact":
+        yield f"the control topic {name} has cleanup.policy={policy}: it must be compact, or receipts are lost"

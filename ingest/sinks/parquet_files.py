@@ -1,0 +1,59 @@
+"""Reads Parquet files back in batches: memory grows neither with a file nor with its row groups. The same for every sink that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ingest.errors import RefusedError, UnreachableError
+from ingest.sinks.place import Place
+
+BATCH_ROWS = 8192
+BATCH_BYTES = 16 << 20
+"""A batch holds no more rows, and about no more bytes, by the mean of its row group."""
+
+_BUFFER = 64 << 10
+"""So much of a column is read ahead: without a buffer a row group's whole column would be."""
+
+
+def batches_of(place: Place, path: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of one file, or some of its columns.
+
+    Raises (when read):
+        RefusedError: the file is gone or damaged.
+        UnreachableError: it can't be got at.
+    """
+    with explained(path), place.filesystem().open_input_file(path) as source:
+        yield from _of_file(source, columns)
+
+
+def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The file's own columns and types: what a table has gained since is null here, and adds nothing to a checksum."""
+    with pq.ParquetFile(
+        source, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+    ) as file:
+        for group in range(file.num_row_groups):
+            about = file.metadata.row_group(group)
+            rows = BATCH_BYTES * about.num_rows // max(about.total_byte_size, 1)
+            yield from file.iter_batches(min(max(rows, 1), BATCH_ROWS), [group], columns, use_threads=False)
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """While a file is read: one that is gone or damaged is another matter than one that can't be got at."""
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowException) as error:
+        raise _lost(path, error) from error
+    except OSError as error:
+        if error.errno is None:  # what Parquet itself says of pages and footers
+            raise _lost(path, error) from error
+        raise UnreachableError(f"{path}: {error.strerror}", "setup", "Check the table's storage and rights.") from error
+
+
+def _lost(path: str, error: Exception) -> RefusedError:
+    what = "is gone" if isinstance(error, FileNotFoundError) else f"is damaged ({str(error).strip().partition(chr(10))[0][:200]})"
+    return RefusedError(f"the file {path} {what}", "commit", "Restore the file from a backup.")

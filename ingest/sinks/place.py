@@ -1,0 +1,251 @@
+"""Files in the table's directory that Delta itself doesn't know yet, or never will: staged Parquet files and receipts."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from pyarrow import fs
+
+from ingest.config.places import WAY_OUT, home, is_url, secret_part, without_secrets
+from ingest.errors import SpecError, UnreachableError
+
+_STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
+"""The schemes that Arrow, which stages, and Delta, which commits, both know."""
+
+_FORMS = "Write a path, or a URI that begins with one of " + ", ".join(f"{s}://" for s in ("file", *_STORES)) + "."
+_RENAME = "Delta would take it for an escape and look under another name: give the table a path without it."
+_DRAFTS = "_windrow/drafts"
+
+_CHECK = "Check the storage: that it answers, that it has room and that you may write there; then run this again."
+
+
+class ListedFile(msgspec.Struct, frozen=True):
+    """A file under the place: its relative path, its size in bytes, when it was last written."""
+
+    path: str
+    size: int
+    modified: datetime
+
+
+def normal(uri: str) -> str:
+    """The one spelling of a table's place: an absolute path where it is local, else the URI; no slash at the end. No I/O.
+
+    Raises:
+        SpecError: no table can lie there, or the URI holds what may be secret: this spelling goes into plans and receipts.
+    """
+    secret = secret_part(uri)
+    if secret is not None:
+        raise SpecError(f"sink.path is {without_secrets(uri)}, and holds {secret}", "spec", f"Leave it out: {WAY_OUT}.")
+    scheme, _, remote = uri.partition("://")
+    if remote and scheme != "file":
+        if scheme not in _STORES:
+            raise SpecError(f"sink.path is {uri}: no table can lie in {scheme}", "spec", _FORMS)
+        return uri.rstrip("/")
+    try:
+        path = _local(uri) if remote else str(home(uri).absolute())
+    except ValueError as error:
+        raise SpecError(f"sink.path {error}", "spec", _FORMS) from None
+    if "%" in path:
+        raise SpecError(f"sink.path is {path}, with a % in it", "spec", _RENAME)
+    return path.rstrip("/")
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two places, spelt as `normal` does, are one: local paths may go through links. Looks at those."""
+    return one == other or (not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other))
+
+
+def _local(uri: str) -> str:
+    try:
+        return str(fs.FileSystem.from_uri(uri)[1])
+    except pa.ArrowInvalid as error:
+        raise SpecError(f"sink.path is {uri}: {error}", "spec", _FORMS) from error
+
+
+def dead_place(table: str) -> str:
+    """Where the dead letters of the table at a place lie."""
+    return f"{table}_dead"
+
+
+def millis(moment: datetime) -> int:
+    """Epoch milliseconds, rounded down."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+class Place:
+    """A directory, local or in an object store, by `pyarrow.fs`. All paths are relative to it. Opened at the first question.
+
+    All methods raise SpecError if there can't be such a place, and UnreachableError if it fails.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def filesystem(self) -> fs.FileSystem:
+        """Arrow's file system that sees this directory as its root."""
+        with self._explained(""):
+            return fs.SubTreeFileSystem(self._root, self._fs)
+
+    def create(self, path: str) -> pa.NativeFile:
+        """A new file for writing; its directories are made. Close it, then `fsync` it."""
+        with self._explained(path):
+            full = self._full(path)
+            if self.is_local:  # a store has no folders
+                self._fs.create_dir(full.rpartition("/")[0], recursive=True)
+            return self._fs.open_output_stream(full)
+
+    def fsync(self, path: str) -> int:
+        """Make a closed file outlive a loss of power, where that is ours to do; its size in bytes.
+
+        The log may survive a crash that the files it names don't: nobody else syncs them.
+        """
+        with self._explained(path):
+            full = self._full(path)
+            if self.is_local:
+                for name in (full, full.rpartition("/")[0]):
+                    _sync(name)
+            return int(self._fs.get_file_info(full).size)
+
+    def put(self, path: str, content: bytes) -> None:
+        """A small file, whole or not at all. Its name stands for its content, so a second put changes nothing."""
+        with self._explained(path):
+            if self._fs.get_file_info(self._full(path)).size != len(content):
+                self._write(path, content)
+
+    def put_new(self, path: str, content: bytes) -> None:
+        """A small file on a local disk, whole and synced, under a name that nobody else has taken, which is synced, too.
+
+        Raises:
+            FileExistsError: somebody has.
+            OSError: it can't be written, or the disk knows no hard links.
+        """
+        drafts = Path(self._full(_DRAFTS))
+        drafts.mkdir(parents=True, exist_ok=True)
+        draft = drafts / f"{uuid.uuid4().hex}.tmp"
+        try:
+            with draft.open("xb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            full = self._full(path)
+            Path(full).hardlink_to(draft)
+            _sync(full.rpartition("/")[0])
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def mend(self, path: str, content: bytes) -> None:
+        """Put a small file whose name stands for its content in the place of a damaged one; one that is whole stays."""
+        with suppress(FileNotFoundError):
+            if self.get(path) == content:
+                return
+        with self._explained(path):
+            self._write(path, content)
+
+    def _write(self, path: str, content: bytes) -> None:
+        draft = f"{path}.{uuid.uuid4().hex}.tmp" if self.is_local else path
+        with self.create(draft) as out:
+            out.write(content)
+        self.fsync(draft)
+        if draft != path:
+            self._fs.move(self._full(draft), self._full(path))
+            self.fsync(path)
+
+    def get(self, path: str) -> bytes:
+        """The whole content of a file.
+
+        Raises:
+            FileNotFoundError: if it is not there.
+        """
+        with self._explained(path, or_missing=True), self._fs.open_input_stream(self._full(path)) as source:
+            return bytes(source.read())
+
+    def names(self, folder: str) -> set[str]:
+        """The names of the files in a folder; none if it isn't there."""
+        with self._explained(folder):
+            if not self.is_local:
+                return {f.base_name for f in self._below(folder, recursive=False)}
+            with suppress(FileNotFoundError), os.scandir(self._full(folder)) as listed:
+                return {entry.name for entry in listed if entry.is_file()}  # Arrow asks for each one's size, which is ten times as dear
+        return set()
+
+    def walk(self, folder: str) -> Iterator[ListedFile]:
+        """All files below a folder."""
+        for f in self._below(folder, recursive=True):
+            if f.mtime is not None:
+                yield ListedFile(f.path[len(self._root) :].lstrip("/"), f.size, f.mtime)
+
+    def seen(self, paths: Iterable[str]) -> dict[str, ListedFile | None]:
+        """Each file as it is now; None for one that isn't there."""
+        asked = list(paths)
+        with self._explained(""):
+            infos = self._fs.get_file_info([self._full(p) for p in asked])
+        return {p: ListedFile(p, i.size, i.mtime) if i.type == fs.FileType.File else None for p, i in zip(asked, infos, strict=True)}
+
+    def remove(self, path: str) -> None:
+        """Delete one file; it may be gone already."""
+        with self._explained(path), suppress(FileNotFoundError):
+            self._fs.delete_file(self._full(path))
+
+    def _below(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
+        with self._explained(folder):
+            every = self._fs.get_file_info(fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive))
+        return [f for f in every if f.type == fs.FileType.File]
+
+    @cached_property
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        """Arrow's file system and the root in it; of an object store, finding it may ask the network."""
+        found, root = fs.FileSystem.from_uri(self._uri)
+        return found, root
+
+    @property
+    def _fs(self) -> fs.FileSystem:
+        return self._opened[0]
+
+    @property
+    def _root(self) -> str:
+        return self._opened[1]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on a disk of this machine's, or looks so."""
+        return isinstance(self._fs, fs.LocalFileSystem)
+
+    @contextmanager
+    def _explained(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
+        """Arrow's and the system's errors in our words; with `or_missing`, a file that isn't there stays FileNotFoundError."""
+        where = f"{without_secrets(self._uri)}/{path}".rstrip("/")
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            raise SpecError(f"sink.path makes no sense at {where}: {self._reason(error)}", "spec", _FORMS) from error
+        except OSError as error:
+            if or_missing and isinstance(error, FileNotFoundError):
+                raise
+            raise UnreachableError(f"{where} can't be read or written: {self._reason(error)}", "setup", _CHECK) from error
+
+    def _reason(self, error: Exception) -> str:
+        return str(error).strip().partition("\n")[0].replace(self._uri, without_secrets(self._uri)).rstrip(".")[:300]
+
+    def _full(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}"
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in a folder outlive a loss of power."""
+    _sync(str(folder))
+
+
+def _sync(name: str) -> None:
+    handle = os.open(name, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,302 @@
+"""What windrow keeps of its tables in a schema of its own: whose each table is, its columns, receipts, ranges and marks.
+
+    targets    one row a table: whose it is, its columns as windrow brought them, how many commits there were. Its lock is the table's.
+    receipts   one row a window and generation; the primary key is the fence: no generation is committed twice
+    ranges     which offsets are committed under which window, for the question whether a plan overlaps; one row each is looked at
+    marks      of dead letters: which attempt's are there, and what is published
+
+A table says by the comment on its window column which row of `targets` is its own: a name can be given to another table, and a table's
+number changes when it is restored from a dump.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+from psycopg import sql
+from psycopg.rows import class_row
+
+from ingest.errors import DamagedError, RefusedError, SpecError
+from ingest.model.binding import Binding
+from ingest.model.codec import from_json, to_json
+from ingest.model.plan import covered
+from ingest.model.receipt import Committed, Receipt
+from ingest.model.window import Window
+from ingest.ports.sink import Unreadable
+from ingest.sinks.decision import Seen, adjacent
+from ingest.sinks.postgres.columns import CatalogColumn
+from ingest.sinks.postgres.names import MARK, TableName
+from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, identifier
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS {targets} (
+    id uuid PRIMARY KEY, place text NOT NULL, pipeline text NOT NULL, ledger text NOT NULL, grid text NOT NULL,
+    window_column text NOT NULL, columns bytea NOT NULL, commits bigint NOT NULL DEFAULT 0, form integer NOT NULL DEFAULT 1
+);
+CREATE TABLE IF NOT EXISTS {receipts} (
+    target uuid, window_key text COLLATE "C", generation integer, version bigint NOT NULL, receipt text NOT NULL, sha256 bytea NOT NULL,
+    committed_at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (target, window_key, generation)
+);
+CREATE TABLE IF NOT EXISTS {ranges} (
+    target uuid, topic_id text COLLATE "C", partition integer, stop bigint, start bigint NOT NULL, window_key text NOT NULL COLLATE "C",
+    PRIMARY KEY (target, topic_id, partition, stop)
+);
+CREATE TABLE IF NOT EXISTS {marks} (
+    target uuid, window_key text COLLATE "C", attempt text COLLATE "C", mark text COLLATE "C", value bigint NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY, PRIMARY KEY (target, window_key, attempt, mark)
+);
+"""
+
+_COLUMNS = """
+SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,
+    a.atthasdef OR a.attgenerated <> '' OR a.attidentity <> '', col_description(a.attrelid, a.attnum)
+FROM pg_attribute a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+
+_NEWEST = """
+SELECT DISTINCT ON (window_key) window_key, receipt, sha256, version FROM {receipts}
+WHERE target = %s {some} ORDER BY window_key, generation DESC
+"""
+
+_OVERLAPPING = """
+SELECT DISTINCT r.window_key FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[]) AS mine (topic_id, partition, start, stop)
+CROSS JOIN LATERAL (
+    SELECT window_key, start FROM {ranges} r
+    WHERE r.target = %s AND r.topic_id = mine.topic_id AND r.partition = mine.partition AND r.stop > mine.start AND r.window_key <> %s
+    ORDER BY r.stop LIMIT 1
+) r WHERE r.start < mine.stop
+"""
+"""Committed ranges never overlap each other, so the first one that ends behind a range's start is the only one to be looked at."""
+
+_PUT_RANGES = """
+INSERT INTO {ranges} (target, window_key, topic_id, partition, start, stop)
+SELECT %s, %s, mine.* FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[]) AS mine
+"""
+"""One statement: after several that the driver sends as one batch, PostgreSQL 18 doesn't end a session for idling in its transaction."""
+
+_SUMMARIZE = """
+SELECT brin_summarize_new_values(x.indexrelid::regclass)
+FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am a ON a.oid = i.relam
+WHERE a.amname = 'brin' AND i.relkind = 'i'
+    AND x.indrelid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)) WHERE isleaf)
+"""
+
+_LOST = "Restore it from the ledger's copy: windrow verify SPEC says how. Else replay the window while the topic holds its messages."
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A bound table: its id, to what it is bound, what its window column is called, and its columns as windrow brought them."""
+
+    id: UUID
+    binding: Binding
+    window_column: str
+    columns: pa.Schema
+    commits: int
+
+
+class TableThere(msgspec.Struct, frozen=True):
+    """A table that is there: its columns by the catalog; `target` is None if windrow has not bound it."""
+
+    columns: tuple[CatalogColumn, ...]
+    target: Target | None
+
+
+def table_at(connection: Connection, place: TablePlace) -> TableThere | None:
+    """The table at a place as it is now; None if there is none.
+
+    Raises:
+        SpecError: it isn't a table, or its mark is of another schema of windrow's.
+    """
+    kind = connection.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", [place.name.quoted]).fetchone()
+    if kind is None:
+        return None
+    if kind[0] not in {"r", "p"}:
+        raise SpecError(f"{place} is no table", "setup", "Set sink.table to a table, or to a name that isn't taken.")
+    rows = connection.execute(_COLUMNS, [place.name.quoted]).fetchall()
+    marks = [str(comment).split()[1].rstrip(":") for *_, comment in rows if str(comment or "").startswith(MARK)]
+    columns = tuple(CatalogColumn(*row[:4]) for row in rows)
+    return TableThere(columns, _target(connection, place, UUID(marks[0])) if marks else None)
+
+
+def _target(connection: Connection, place: TablePlace, mark: UUID) -> Target:
+    asked = "SELECT id, pipeline, ledger, grid, window_column, columns, commits FROM {targets} WHERE id = %s"
+    row = connection.execute(place.query(asked), [mark]).fetchone() if has_own(connection, place) else None
+    if row is None:
+        what = f"the table {place} was bound by windrow, and the schema {place.own} knows nothing of it"
+        do = "Set sink.windrow_schema to the schema that it was begun with; or restore that from a backup, together with the table."
+        raise SpecError(what, "setup", do)
+    return _as_target(row)
+
+
+def _as_target(row: tuple[Any, ...]) -> Target:
+    return Target(row[0], Binding(*row[1:4]), row[4], pa.ipc.read_schema(pa.py_buffer(row[5])), row[6])
+
+
+def has_own(connection: Connection, place: TablePlace) -> bool:
+    """Whether windrow's own tables are there."""
+    return _is(connection, sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), TableName(place.own, "marks").quoted)
+
+
+def locked(connection: Connection, place: TablePlace) -> tuple[Target, tuple[CatalogColumn, ...]]:
+    """The bound table, locked until the end of the transaction, and its columns: no other commit comes into it, and what is seen stays so.
+
+    Raises:
+        RefusedError: it isn't there any more.
+    """
+    found = table_at(connection, place)
+    lock = "UPDATE {targets} SET commits = commits + 1 WHERE id = %s RETURNING id, pipeline, ledger, grid, window_column, columns, commits"
+    mark = None if found is None or found.target is None else found.target.id
+    row = None if mark is None else connection.execute(place.query(lock), [mark]).fetchone()
+    now = None if row is None else table_at(connection, place)  # as it is since the lock is ours
+    if row is None or now is None:
+        raise RefusedError(f"the table {place} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
+    return _as_target(row), now.columns
+
+
+# -------------------------------------------------------------------------------------------------------------------------- receipts
+
+
+class KeptReceipt(msgspec.Struct, frozen=True):
+    """A receipt as it lies in the table."""
+
+    window_key: str
+    receipt: str
+    sha256: bytes
+    version: int
+
+    def committed(self) -> Committed | Unreadable:
+        """What it says, or that it is damaged."""
+        if hashlib.sha256(self.receipt.encode()).digest() != self.sha256:
+            return Unreadable(self.window_key, f"the receipt of window {self.window_key} is not what was committed", _LOST)
+        try:
+            return Committed(from_json(self.receipt, Receipt), self.version)
+        except (msgspec.DecodeError, ValueError):
+            what = f"the receipt of window {self.window_key} can't be read"
+            return Unreadable(self.window_key, what, "A later version of windrow wrote it: use that one.")
+
+    def whole(self) -> Committed:
+        """What it says.
+
+        Raises:
+            DamagedError: it is damaged.
+        """
+        found = self.committed()
+        if isinstance(found, Unreadable):
+            raise DamagedError(found.what, "commit", found.do)
+        return found
+
+
+def newest(connection: Connection, place: TablePlace, target: Target, keys: Sequence[str]) -> dict[str, KeptReceipt]:
+    """Of some windows, by key: the receipt of the newest generation."""
+    query = place.query(_NEWEST, some=sql.SQL("AND window_key = ANY(%s)"))
+    with connection.cursor(row_factory=class_row(KeptReceipt)) as cursor:
+        return {kept.window_key: kept for kept in cursor.execute(query, [target.id, list(keys)])}
+
+
+def every(connection: Connection, place: TablePlace, target: Target) -> Iterator[KeptReceipt]:
+    """Of all windows, in the order of keys, a bounded number at a time; within a transaction."""
+    with connection.cursor("receipts", row_factory=class_row(KeptReceipt)) as cursor:
+        cursor.itersize = 200
+        yield from cursor.execute(place.query(_NEWEST, some=sql.SQL("")), [target.id])
+
+
+def seen(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> Seen:
+    """What the table holds that bears on a receipt."""
+    key = receipt.window.key
+    overlapping = [row[0] for row in connection.execute(place.query(_OVERLAPPING), [*_ranges(receipt), target.id, key])]
+    before, after = adjacent(receipt)
+    kept = newest(connection, place, target, [k for k in {key, before, after, *overlapping} if k is not None])
+    held = {k: found.whole() for k, found in kept.items()}
+    others = [held[k].receipt for k in overlapping if k in held]
+    return Seen(str(place), target.binding, held.get(key), held.get(before or ""), held.get(after), others)
+
+
+def _ranges(receipt: Receipt) -> list[list[str] | list[int]]:
+    """What a receipt's plan covers: one list a column."""
+    mine = covered(receipt.plan)
+    return [[c.topic_id for c in mine], [c.partition for c in mine], [c.start for c in mine], [c.stop for c in mine]]
+
+
+def put_receipt(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> Committed:
+    """Keep a receipt, and the ranges of a window that is new. The primary key refuses a generation that is there."""
+    text, key = to_json(receipt), receipt.window.key
+    put = "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256) VALUES (%s, %s, %s, %s, %s, %s)"
+    digest = hashlib.sha256(text.encode()).digest()
+    connection.execute(place.query(put), [target.id, key, receipt.generation, target.commits, text, digest])
+    if receipt.generation == 0 and receipt.plan.splits:
+        connection.execute(place.query(_PUT_RANGES), [target.id, key, *_ranges(receipt)])
+    return Committed(receipt, target.commits)
+
+
+def text_of(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> str | None:
+    """The exact text of a receipt, as it lies there; None if it doesn't."""
+    asked = "SELECT receipt FROM {receipts} WHERE target = %s AND window_key = %s AND generation = %s"
+    row = connection.execute(place.query(asked), [target.id, receipt.window.key, receipt.generation]).fetchone()
+    return None if row is None else str(row[0])
+
+
+def restore(connection: Connection, place: TablePlace, window: Window, text: str, *, dry_run: bool) -> None:
+    """Put the text of a damaged receipt back.
+
+    Raises:
+        RefusedError: the window isn't committed, or its commit named another text.
+    """
+    target, _ = locked(connection, place)
+    kept = newest(connection, place, target, [window.key]).get(window.key)
+    if kept is None or hashlib.sha256(text.encode()).digest() != kept.sha256:
+        raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
+    if dry_run or kept.receipt == text:
+        raise Rollback(None)
+    put = "UPDATE {receipts} SET receipt = %s WHERE target = %s AND window_key = %s AND version = %s"
+    connection.execute(place.query(put), [text, target.id, window.key, kept.version])
+
+
+def delete_rows(connection: Connection, place: TablePlace, target: Target, key: str) -> None:
+    """Take all rows of a window out of the table."""
+    window = identifier(target.window_column)
+    connection.execute(place.query("DELETE FROM {table} WHERE {window} = %s", window=window), [key])
+
+
+def windows(connection: Connection, place: TablePlace, target: Target) -> set[str]:
+    """The keys of all windows that the table holds rows of. Reads all of it."""
+    query = place.query("SELECT DISTINCT {window} FROM {table}", window=identifier(target.window_column))
+    return {row[0] for row in connection.execute(query, ())}
+
+
+def summarize(connection: Connection, place: TablePlace) -> None:
+    """Tell the index which windows the newest rows are of: until then, whoever asks for a window looks into all of them."""
+    connection.execute(_SUMMARIZE, [place.name.quoted, place.name.quoted])
+
+
+def has_rows(connection: Connection, place: TablePlace, target: Target | None = None, key: str | None = None) -> bool:
+    """Whether the table has any row, or any of a window."""
+    if target is None:
+        return _is(connection, place.query("SELECT EXISTS (SELECT FROM {table})"))
+    window = identifier(target.window_column)
+    return _is(connection, place.query("SELECT EXISTS (SELECT FROM {table} WHERE {window} = %s)", window=window), key)
+
+
+def _is(connection: Connection, question: sql.SQL | sql.Composed, *values: object) -> bool:
+    row = connection.execute(question, values).fetchone()
+    return row is not None and bool(row[0])
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- marks
+
+
+def mark(connection: Connection, place: TablePlace, target: Target, key: str, attempt: str, name: str) -> int | None:
+    """The value of an attempt's mark; None if there is none."""
+    asked = "SELECT value FROM {marks} WHERE target = %s AND window_key = %s AND attempt = %s AND mark = %s"
+    row = connection.execute(place.query(asked), [target.id, key, attempt, name]).fetchone()
+    return None if row is None else int(row[0])
+
+
+def put_mark(connection: Connection, place: TablePlace, target: Target, key: str, attempt: str, name: str, value: int) -> None:
+    """Put an attempt's mark. The primary key refuses a second one."""
+    put = "INSERT INTO {marks} (target, window_key, attempt, mark, value) VALUES (%s, %s, %s, %s, %s)"
+    connection.execute(place.query(put), [target.id, key, attempt, name, value])

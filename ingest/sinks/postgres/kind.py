@@ -1,0 +1,101 @@
+"""Tables in PostgreSQL as a kind of sink: what a spec says of one. Loads the driver only when a table is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from ingest.config.values import Text, Values, Written
+from ingest.errors import SpecError
+from ingest.sinks.kind import Rows, SinkKind, SinkSection
+from ingest.sinks.postgres.names import LONGEST, name_problems, table_name
+from ingest.sinks.postgres.url import server_url
+
+if TYPE_CHECKING:
+    from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.sink import Sink
+    from ingest.sinks.postgres.server import TablePlace
+
+
+def _url(value: str) -> str:
+    server_url(value)
+    return value
+
+
+def _table(value: str) -> str:
+    table_name(value)
+    return value
+
+
+def _own(value: str) -> str:
+    for wrong in name_problems(value, LONGEST):
+        raise ValueError(wrong)
+    if value.startswith("pg_"):
+        raise ValueError("must not begin with pg_: those schemas are PostgreSQL's own")
+    return value
+
+
+class PostgresSection(SinkSection):
+    """The table, on any server that can be reached by a URL."""
+
+    kind: Literal["postgres"] = Field(description="What kind of table it is.")
+    url: Annotated[Written, AfterValidator(_url), Values("a URL that names host and database")] = Field(
+        repr=False,
+        description="The server and its database, as libpq takes them: `postgresql://user@host:5432/database?sslmode=verify-full`. "
+        "The password comes from PGPASSWORD or a password file, or stands here as a template, `{{ env.NAME }}`.",
+    )
+    table: Annotated[Text, AfterValidator(_table), Values("`schema.table`, or a table of the schema `public`")] = Field(
+        description="The table, as the catalog has its name: capitals count. Dead letters go beside it, to `<table>_dead`."
+    )
+    windrow_schema: Annotated[Text, AfterValidator(_own), Values("a name")] = Field(
+        default="windrow", description="The schema for what windrow keeps of its tables: receipts, and what is staged."
+    )
+    evolve: Literal["none", "add_columns", "widen"] = Field(
+        default="add_columns",
+        description="What becomes of the table's columns where the schema has others: nothing (`none`); new nullable ones are added "
+        "(`add_columns`); and numbers become wider, columns nullable (`widen`). Any other difference is refused before anything is read.",
+    )
+
+    def place(self, folder: Path) -> str:
+        """Where the table is, without who comes to it and how."""
+        del folder
+        return f"postgresql://{server_url(self.url).place}/{table_name(self.table)}"
+
+
+class _Postgres:
+    """`sinks.kind.SinkKind`: a table in PostgreSQL, with its dead letters in a second one beside it."""
+
+    section = PostgresSection
+
+    def make(self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        """See `sinks.kind.SinkKind.make`."""
+        del folder
+        place = _place(section)
+        from ingest.sinks.postgres.sink import PostgresSink
+
+        return PostgresSink(place, rows, metadata, section.evolve)
+
+    def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
+        """See `sinks.kind.SinkKind.dead_letters`."""
+        del folder
+        place = _place(section)
+        from ingest.sinks.postgres.dead import PostgresDeadLetters
+
+        return PostgresDeadLetters(place.dead)
+
+
+def _place(section: PostgresSection) -> TablePlace:
+    """The table's place, once the driver has taken the URL."""
+    try:
+        from ingest.sinks.postgres.server import TablePlace, refuse_unusable
+    except ModuleNotFoundError as error:
+        raise SpecError(f"sink.kind postgres needs {error.name}, which is not installed", "spec", "Install windrow[postgres].") from error
+    url = server_url(section.url)
+    refuse_unusable(url)
+    return TablePlace(url, table_name(section.table), section.windrow_schema)
+
+
+POSTGRES: SinkKind[PostgresSection] = _Postgres()

@@ -1,0 +1,82 @@
+"""Names in PostgreSQL: of the table, of windrow's own tables, and of staged ones. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+
+import msgspec
+
+LONGEST = 63
+"""Bytes of a name; PostgreSQL cuts what is longer, and says so only in a notice."""
+
+SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+"""Columns that every table has already."""
+
+DEAD = "_dead"
+MARK = "windrow "
+"""How the comment on a bound table's window column begins; what follows is the table's id."""
+
+
+class TableName(msgspec.Struct, frozen=True):
+    """A table with its schema, each exactly as the catalog has it."""
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def dead(self) -> TableName:
+        """Of the table of dead letters beside it."""
+        return TableName(self.schema, self.table + DEAD)
+
+    @property
+    def quoted(self) -> str:
+        """As SQL has it."""
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+
+def table_name(text: str) -> TableName:
+    """A table's name as a spec has it: `schema.table`, or a table of the schema `public`.
+
+    Raises:
+        ValueError: it is no such name; says what is wrong with it.
+    """
+    schema, point, table = text.rpartition(".")
+    name = TableName(schema if point else "public", table)
+    if not name.schema or not name.table or "." in name.schema:
+        raise ValueError("must be schema.table, or a table of the schema public; a name with a point in it can't be used")
+    for wrong in (*name_problems(name.schema, LONGEST), *name_problems(name.table, LONGEST - len(DEAD))):
+        raise ValueError(wrong)
+    return name
+
+
+def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
+    """What is wrong with a name."""
+    if not name.isprintable():
+        yield f"the name {name!r} holds control characters"
+    if len(name.encode()) > longest:
+        yield f"the name {name} is longer than {longest} bytes"
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, whatever stands in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def staged_prefix(table: TableName) -> str:
+    """How the names of all tables begin that were staged for a table."""
+    return f"s_{hashlib.sha256(msgspec.json.encode(table)).hexdigest()[:16]}_"
+
+
+def staged_name(table: TableName, seconds: int) -> str:
+    """A name that no other attempt uses, and that says when it was given: since the epoch, by the server's clock."""
+    return f"{staged_prefix(table)}{seconds:010x}_{secrets.token_hex(12)}"
+
+
+def staged_at(name: str) -> int:
+    """When a staged table was given its name."""
+    return int(name.split("_")[2], 16)

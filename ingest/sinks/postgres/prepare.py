@@ -1,0 +1,240 @@
+"""A table is made once, and bound; later it is held against what is wanted of it, before anything is read.
+
+Making it, its mark and windrow's own tables is one transaction, and one such transaction at a time: of those that race, one binds the
+table, and the others find whose it is. A table that somebody else made is taken over if it has the wanted columns and no row: that is how
+it gets partitions, constraints or a tablespace of its owner's choice.
+
+Columns that it lacks are brought by the commit of the first rows that have them (`evolve`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+from psycopg import sql
+
+from ingest.errors import OutcomeUnknownError, SchemaChangedError, SpecError
+from ingest.model.binding import Binding, refuse_other_binding
+from ingest.sinks.postgres import catalog
+from ingest.sinks.postgres.catalog import TableThere, Target
+from ingest.sinks.postgres.columns import CatalogColumn, ColumnChanges, Evolve, column_type, difference, evolution, strange
+from ingest.sinks.postgres.names import MARK
+from ingest.sinks.postgres.server import Connection, TablePlace, Unanswered, connected, identifier, transact
+
+_SETUP = 7_308_332_045_911_029_879
+"""The advisory lock under which tables are made; any number will do."""
+
+_OLDEST = 140_000
+_ALLOWED: Mapping[Evolve, str] = {
+    "none": "sink.evolve is none: no column of the table changes.",
+    "add_columns": "Only new nullable columns are added.",
+    "widen": "Only new nullable columns are added, and columns made wider.",
+}
+
+
+class WantedTable(msgspec.Struct, frozen=True):
+    """What a table is to be like: its columns, which of them is the window's, and what may become of columns that are there.
+
+    `at_once`: columns are added before there are rows with them; else the first commit of such rows does.
+    """
+
+    schema: pa.Schema
+    window: str
+    evolve: Evolve = "add_columns"
+    at_once: bool = False
+
+
+def ensure(place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
+    """Create the table, or hold it against what is wanted. Idempotent; racing calls agree.
+
+    Raises:
+        SchemaChangedError: every difference that no commit may make good, column by column.
+        BindingError, GridError: see `model.binding.refuse_other_binding`.
+        SpecError: somebody else's rows are in it; or the user may not do this there.
+    """
+    with connected(place.url) as connection:
+        found = catalog.table_at(connection, place)
+        if found is not None and found.target is not None and not _to_add(place, found.target, found.columns, wanted, mine):
+            return
+    done = transact(place.url, lambda connection: _ensure(connection, place, wanted, mine), "setup")
+    if isinstance(done, Unanswered):
+        raise OutcomeUnknownError(f"the table {place} may have been set up, or not: {done.why}", "setup", "Run this again.")
+
+
+def _ensure(connection: Connection, place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SETUP])
+    if not catalog.has_own(connection, place):
+        _make_own(connection, place)
+    found = catalog.table_at(connection, place)
+    if found is None:
+        _create(connection, place, wanted)
+    if found is None or found.target is None:
+        _bind(connection, place, wanted, mine, found)
+        return
+    added = _to_add(place, found.target, found.columns, wanted, mine)
+    if added is not None:
+        change_columns(connection, place, found.target, added)
+
+
+def _to_add(
+    place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable, mine: Binding
+) -> ColumnChanges | None:
+    """What is still to be done of a bound table; None if it is as wanted, or a commit may make it so."""
+    refuse_other_binding(str(place), target.binding, mine)
+    refuse_other_columns(place, target, columns, wanted)
+    become = evolution(target.columns, wanted.schema, wanted.evolve)
+    return become if wanted.at_once and become.added else None
+
+
+def refuse_other_columns(place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable) -> None:
+    """Hold a bound table against the wanted columns.
+
+    Raises:
+        SchemaChangedError: they differ in more than a commit may change, or somebody changed the table.
+    """
+    problems = difference(target.columns, wanted.schema, wanted.evolve)
+    if problems:
+        ways: tuple[Evolve, ...] = ("add_columns", "widen")
+        way = next((way for way in ways if not difference(target.columns, wanted.schema, way)), None)
+        more = "" if way is None else f" With sink.evolve: {way} the table would take it."
+        what = f"the schema and the table {place} differ: " + "; ".join(problems)
+        do = f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id and table.{more}"
+        raise SchemaChangedError(what, "setup", do)
+    _refuse_strange(place, columns, target.columns)
+
+
+def _refuse_strange(place: TablePlace, columns: Sequence[CatalogColumn], schema: pa.Schema) -> None:
+    wrong = strange(columns, schema)
+    if wrong:
+        what = f"the table {place} has other columns than windrow brings: " + "; ".join(wrong)
+        raise SchemaChangedError(what, "setup", "Did somebody else make or change it? Give it these columns, or name another table.")
+
+
+def become_of(place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable) -> ColumnChanges:
+    """What becomes of the table's columns, as it is at the commit, so that staged rows fit it: it may be another one than when they were.
+
+    Raises:
+        SchemaChangedError: a staged column can't be one of the table's.
+    """
+    become = evolution(target.columns, wanted.schema, wanted.evolve)
+    problems = [*become.problems, *strange(columns, target.columns)]
+    if problems:
+        what = f"the staged rows don't fit the table {place} any more: " + "; ".join(problems)
+        raise SchemaChangedError(what, "commit", "Nothing was committed. The table was changed meanwhile: run the window again.")
+    return become
+
+
+def change_columns(connection: Connection, place: TablePlace, target: Target, become: ColumnChanges) -> None:
+    """Change the table's columns, within a transaction."""
+    parts = [sql.SQL("ADD COLUMN {} {}").format(identifier(f.name), _type(f)) for f in become.added]
+    for old, new in become.altered:
+        name = identifier(new.name)
+        if column_type(old.type) != column_type(new.type):
+            parts.append(sql.SQL("ALTER COLUMN {} TYPE {}").format(name, _type(new)))
+        if new.nullable and not old.nullable:
+            parts.append(sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
+    if parts:
+        connection.execute(place.query("ALTER TABLE {table} {parts}", parts=sql.SQL(", ").join(parts)), ())
+    if become.added or become.altered:
+        put = place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
+        connection.execute(put, [become.schema.serialize().to_pybytes(), target.id])
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- making
+
+
+def _make_own(connection: Connection, place: TablePlace) -> None:
+    if not _ask(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", place.own):
+        connection.execute(place.query("CREATE SCHEMA {own}"), ())
+    for statement in catalog.TABLES.split(";"):
+        if statement.strip():
+            connection.execute(place.query(statement), ())
+
+
+def _create(connection: Connection, place: TablePlace, wanted: WantedTable) -> None:
+    columns = [sql.SQL("{} {} {}").format(identifier(f.name), _type(f), sql.SQL("" if f.nullable else "NOT NULL")) for f in wanted.schema]
+    connection.execute(place.query("CREATE TABLE {table} ({columns})", columns=sql.SQL(", ").join(columns)), ())
+
+
+def _bind(connection: Connection, place: TablePlace, wanted: WantedTable, mine: Binding, found: TableThere | None) -> None:
+    """Bind a table that is new, or somebody else's and empty."""
+    if found is not None:
+        refuse_others_rows(connection, place)
+        _refuse_strange(place, found.columns, wanted.schema)
+    mark, window = uuid.uuid4(), identifier(wanted.window)
+    connection.execute(place.query("CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)", window=window), ())
+    comment = f"{MARK}{mark}: the window that a row is of. By this comment windrow knows the table; leave it as it is."
+    connection.execute(place.query("COMMENT ON COLUMN {table}.{window} IS {comment}", window=window, comment=sql.Literal(comment)), ())
+    put = "INSERT INTO {targets} (id, place, pipeline, ledger, grid, window_column, columns) VALUES (%s, %s, %s, %s, %s, %s, %s)"
+    columns = wanted.schema.serialize().to_pybytes()
+    values = [mark, str(place.name), mine.pipeline, mine.ledger, mine.grid, wanted.window, columns]
+    connection.execute(place.query(put), values)
+
+
+def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
+    """Look whether a table that isn't bound is empty.
+
+    Raises:
+        SpecError: it holds rows of somebody else's.
+    """
+    if catalog.has_rows(connection, place):
+        what = f"the table {place} was not made by windrow, and holds rows"
+        raise SpecError(what, "setup", "Set sink.table to a name that isn't taken, or to a table without rows.")
+
+
+def _type(field: pa.Field) -> sql.SQL:
+    return sql.SQL(str(column_type(field.type)))  # of our own making
+
+
+def _ask(connection: Connection, question: str, *values: object) -> bool:
+    row = connection.execute(question, values).fetchone()
+    return row is not None and bool(row[0])
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- rights
+
+_RIGHTS = {
+    "CREATE in the schema {schema}": (
+        "SELECT to_regclass(%(table)s) IS NOT NULL OR has_schema_privilege(quote_ident(%(schema)s), 'CREATE')"
+    ),
+    "SELECT, INSERT and DELETE of the table {table}, as its owner": (
+        "SELECT to_regclass(%(table)s) IS NULL OR pg_has_role((SELECT relowner FROM pg_class WHERE oid = to_regclass(%(table)s)), 'USAGE')"
+    ),
+    "USAGE and CREATE in the schema {own}, or CREATE in the database": (
+        "SELECT CASE WHEN to_regnamespace(quote_ident(%(own)s)) IS NULL THEN has_database_privilege(current_database(), 'CREATE') "
+        "ELSE has_schema_privilege(quote_ident(%(own)s), 'USAGE, CREATE') END"
+    ),
+}
+"""What the user must be allowed to do, and how that is asked."""
+
+
+def refuse_unwritable(place: TablePlace) -> None:
+    """See whether the server can take the table, and the user may make or write it.
+
+    Raises:
+        SpecError: the server is too old, has another encoding, takes no writes; or rights are missing: says which.
+    """
+    names = {"schema": place.name.schema, "table": place.name.quoted, "own": place.own}
+    with connected(place.url) as connection:
+        if connection.info.server_version < _OLDEST:
+            what = f"the server {place.url.place} is PostgreSQL {connection.info.server_version // 10_000}"
+            raise SpecError(what, "setup", f"Use PostgreSQL {_OLDEST // 10_000} or a later one.")
+        if connection.info.parameter_status("server_encoding") != "UTF8":
+            what = f"the database {place.url.place} isn't in UTF8, and could not hold every text"
+            raise SpecError(what, "setup", "Make a database with ENCODING 'UTF8', and name it in sink.url.")
+        if _ask(connection, "SELECT pg_is_in_recovery()"):
+            what = f"the server {place.url.place} is a standby, which takes no writes"
+            raise SpecError(what, "setup", "Name the primary in sink.url, or all servers with target_session_attrs=read-write.")
+        if not _ask(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", place.name.schema):
+            what = f"the database {place.url.place} has no schema {place.name.schema}"
+            raise SpecError(what, "setup", "Make it with CREATE SCHEMA, or name another one in sink.table.")
+        missing = []
+        for right, question in _RIGHTS.items():
+            row = connection.execute(question, names).fetchone()
+            missing += [] if row is not None and row[0] else [right.format(schema=place.name.schema, table=place.name, own=place.own)]
+        if missing:
+            what = f"the user {connection.info.user} on {place.url.place} lacks: {'; '.join(missing)}"
+            raise SpecError(what, "setup", "Grant it, or name another user in sink.url.")

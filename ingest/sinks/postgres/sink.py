@@ -1,0 +1,223 @@
+"""The PostgreSQL sink: rows and receipt in one transaction, exactly once.
+
+A commit goes: lock the table's row among the targets -> look -> decide -> change columns -> take an older generation out -> move the staged
+rows in -> put the receipt -> COMMIT; if that didn't surely arrive, again from the top.
+
+Race of two runs of one window:  1 A locks.  2 B waits for the lock.  3 A moves its rows, puts its receipt, commits.  4 B has the lock,
+and looks: each statement sees what is committed before it, so it finds A's receipt: already done.  Had B looked before it waited, it would
+write twice; and where two windows overlap, neither would see the other.
+
+To keep progress in the transaction that keeps the data is PostgreSQL's own strength, and the advice of Kafka's documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property
+
+import pyarrow as pa
+
+from ingest.errors import RefusedError
+from ingest.model.binding import Binding
+from ingest.model.codec import to_json
+from ingest.model.plan import Plan
+from ingest.model.receipt import Committed, Receipt
+from ingest.model.staged import Staged
+from ingest.model.window import Window
+from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
+from ingest.schema.metadata import DEFAULT, refuse_wrong
+from ingest.sinks.columns import file_schema
+from ingest.sinks.decision import decide
+from ingest.sinks.postgres import catalog
+from ingest.sinks.postgres.catalog import Target
+from ingest.sinks.postgres.columns import Evolve, check_rows, evolution
+from ingest.sinks.postgres.prepare import (
+    WantedTable,
+    become_of,
+    change_columns,
+    ensure,
+    refuse_other_columns,
+    refuse_others_rows,
+    refuse_unwritable,
+)
+from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
+from ingest.sinks.postgres.stage import PostgresStagerFactory, StagedTable, move, staged_tables
+from ingest.sinks.postgres.sweep import sweep
+from ingest.sinks.staging import RowLayout
+
+
+class PostgresSink:
+    """`ports.sink.Sink` on a table in PostgreSQL.
+
+    Args:
+        place: the table's; it belongs to one pipeline.
+        schema: the columns of a row, without the ones that windrow adds; or what loads them, called at the first write.
+        metadata: those that it adds, by name (see `ingest.schema.metadata`).
+        evolve: what may become of the columns of a table that is there.
+
+    Raises:
+        SpecError: if PostgreSQL can't store these columns as they are; of a schema to load, at the first write.
+    """
+
+    promises = Promises(atomic="window", replaces=True, mode="append")
+
+    def __init__(
+        self,
+        place: TablePlace,
+        schema: pa.Schema | Callable[[], pa.Schema],
+        metadata: Mapping[str, str] = DEFAULT,
+        evolve: Evolve = "add_columns",
+    ) -> None:
+        if isinstance(schema, pa.Schema):
+            check_rows(schema, metadata)
+        else:
+            refuse_wrong((), metadata)
+        self.place, self.metadata = place, dict(metadata)
+        self._load, self._evolve = schema, evolve
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of a row, without the ones that windrow adds."""
+        loaded = self._load() if callable(self._load) else self._load
+        check_rows(loaded, self.metadata)
+        return loaded
+
+    @cached_property
+    def _wanted(self) -> WantedTable:
+        window = pa.field(self.metadata["window"], pa.string(), nullable=False)
+        return WantedTable(file_schema(self.schema, self.metadata).append(window), window.name, self._evolve)
+
+    @property
+    def identity(self) -> str:
+        """Which table this is."""
+        return self.place.identity
+
+    def is_at(self, identity: str) -> bool:
+        """See `ports.sink.Sink.is_at`."""
+        return identity == self.identity
+
+    def refuse_unwritable(self) -> None:
+        """See `ports.sink.Sink.refuse_unwritable`."""
+        refuse_unwritable(self.place)
+
+    def binding(self) -> Binding | None:
+        """See `ports.sink.Sink.binding`; None also of a table without rows that is still to be bound."""
+        with reading(self.place.url) as connection:
+            found = catalog.table_at(connection, self.place)
+            if found is not None and found.target is None:
+                refuse_others_rows(connection, self.place)
+        return None if found is None or found.target is None else found.target.binding
+
+    def prepare(self, binding: Binding) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        ensure(self.place, self._wanted, binding)
+
+    def columns_to_come(self) -> Sequence[str]:
+        """See `ports.sink.Sink.columns_to_come`."""
+        with reading(self.place.url) as connection:
+            found = catalog.table_at(connection, self.place)
+        if found is None or found.target is None:
+            return ()
+        refuse_other_columns(self.place, found.target, found.columns, self._wanted)
+        return evolution(found.target.columns, self._wanted.schema, self._evolve).changes
+
+    def look(self, window: Window) -> Committed | None:
+        """See `ports.sink.Sink.look`."""
+        return next(self.looks([window]))
+
+    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
+        """See `ports.sink.Sink.looks`."""
+        kept: Mapping[str, catalog.KeptReceipt] = {}
+        if windows:
+            with reading(self.place.url) as connection:
+                found = catalog.table_at(connection, self.place)
+                if found is not None and found.target is not None:
+                    kept = catalog.newest(connection, self.place, found.target, [window.key for window in windows])
+        return ((None if window.key not in kept else kept[window.key].whole()) for window in windows)
+
+    def receipts(self) -> Iterator[Committed]:
+        """See `ports.sink.Sink.receipts`. Rows of a window that was never committed are looked for at its commit, and by verification."""
+        with reading(self.place.url) as connection:
+            found = catalog.table_at(connection, self.place)
+            if found is None or found.target is None:
+                return
+            for kept in catalog.every(connection, self.place, found.target):
+                yield kept.whole()
+
+    def receipt_text(self, receipt: Receipt) -> str:
+        """See `ports.sink.Sink.receipt_text`."""
+        with reading(self.place.url) as connection:
+            found = catalog.table_at(connection, self.place)
+            if found is not None and found.target is not None:
+                text = catalog.text_of(connection, self.place, found.target, receipt)
+                if text is not None:
+                    return text
+        return to_json(receipt)
+
+    def stager(self, plan: Plan, generation: int, attempt: str) -> PostgresStagerFactory:
+        """See `ports.sink.Sink.stager`; a row says nothing of its generation."""
+        del plan, generation
+        return PostgresStagerFactory(self.place, RowLayout(self.schema, self.metadata, attempt))
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        """See `ports.sink.Sink.commit`.
+
+        Raises:
+            RefusedError: the window is there under another plan, or has rows that no commit brought; a generation was left out; staged
+                rows are gone; or a constraint or a trigger of the table refuses the rows.
+            UnreachableError: the server is lost, and surely nothing was committed.
+        """
+        tables = staged_tables(word for s in staged for word in s.rows)
+        done = transact(self.place.url, lambda connection: self._commit(connection, receipt, tables), marked=True)
+        if isinstance(done, Unanswered):
+            return Unknown(done.why)
+        outcome = done.value
+        if isinstance(outcome, AlreadyDone) and done.sent and outcome.committed.receipt == receipt:
+            return Done(outcome.committed)
+        return outcome
+
+    def audit(self) -> Audit:
+        """See `ports.sink.Sink.audit`."""
+        from ingest.sinks.postgres.audit import PostgresAudit  # noqa: PLC0415  # only verification needs it
+
+        return PostgresAudit(self.place, self.metadata)
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        """See `ports.sink.Sink.sweep`."""
+        return sweep(self.place, older_than, dry_run=dry_run)
+
+    # ------------------------------------------------------------------------------------------------------------- look, decide, write
+
+    def _commit(self, connection: Connection, receipt: Receipt, tables: Sequence[StagedTable]) -> Outcome:
+        """Within a transaction.
+
+        Raises:
+            Rollback: with the outcome, if there is nothing to write.
+        """
+        target, columns = catalog.locked(connection, self.place)
+        committed = decide(receipt, catalog.seen(connection, self.place, target, receipt))
+        if committed is not None:
+            raise Rollback(AlreadyDone(committed))
+        if tables:
+            change_columns(connection, self.place, target, become_of(self.place, target, columns, self._wanted))
+        self._replace(connection, target, receipt)
+        for table in tables:
+            move(connection, self.place, table, target.window_column, receipt.window.key)
+        if tables:
+            catalog.summarize(connection, self.place)
+        return Done(catalog.put_receipt(connection, self.place, target, receipt))
+
+    def _replace(self, connection: Connection, target: Target, receipt: Receipt) -> None:
+        """Take an older generation's rows out; of a new window there are none."""
+        key = receipt.window.key
+        if receipt.generation == 0:
+            if catalog.has_rows(connection, self.place, target, key):
+                raise _strange(self.place, key)
+        elif receipt.mending is None:
+            catalog.delete_rows(connection, self.place, target, key)
+
+
+def _strange(place: TablePlace, key: str) -> RefusedError:
+    what = f"the table {place} holds rows of window {key} that no commit of windrow brought"
+    return RefusedError(what, "commit", "Something else writes into this table: windrow verify shows what; remove those rows.")

@@ -1,0 +1,120 @@
+"""Several tables as a kind of sink: what a spec says of them. Loads a table's kind only when the tables are made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from ingest.config.document import Place
+from ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
+from ingest.sinks.kind import Rows, SinkKind, SinkSection
+from ingest.sinks.kinds import TableOfItsKind, sink_kind
+
+if TYPE_CHECKING:
+    from ingest.ports.dead_letters import DeadLetters
+    from ingest.ports.sink import Sink
+
+
+class RouteSection(Section):
+    """One table, and which values lead to it."""
+
+    values: Annotated[
+        Annotated[tuple[Text, ...], Field(min_length=1)] | None, Values("a list of texts"), LeftOut("none, as goes with `pattern`")
+    ] = Field(default=None, description="The values that lead to this table. Each leads to one table alone.")
+    pattern: Annotated[Text | None, Values("a regular expression"), LeftOut("none, as goes with `values`")] = Field(
+        default=None,
+        description="In their place: what matches a value as a whole (RE2). Of several tables the first that takes a value has it.",
+    )
+    sink: Annotated[TableOfItsKind, Values("as `sink`")] = Field(description="The table, of any kind; rows are only appended to it.")
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """One way to say what leads here."""
+        if (written.get("values") is None) == (written.get("pattern") is None):
+            yield ("values",), "exactly one of values and pattern says what leads to the table"
+        pattern = written.get("pattern")
+        if isinstance(pattern, str) and not _is_pattern(pattern):
+            yield ("pattern",), "can't be read as a regular expression"
+        yield from _keyed(("sink",), section_of(written, "sink"))
+
+
+class RoutesSection(SinkSection):
+    """Several tables: by a column of the rows, by a header or by the topic each row goes into one of them."""
+
+    kind: Literal["routes"]
+    by: Literal["column", "header", "topic"] = Field(
+        description="What leads a row to its table: one of its columns, the last header with a name, or its topic."
+    )
+    name: Annotated[Text | None, Values("a column, or a header"), LeftOut("none, as goes with `by: topic`")] = Field(
+        default=None, description="Of which column, or which header."
+    )
+    tables: Annotated[tuple[RouteSection, ...], Field(min_length=1)] = Field(
+        description="The tables, in the order in which they are asked."
+    )
+    other: Annotated[TableOfItsKind, Values("as `sink`")] = Field(
+        description="The table for all rows that no route takes. It has the receipts of windows, too, and the dead letters beside it."
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """A name goes with what has one; no value leads to two tables."""
+        if written.get("by") == "topic" and written.get("name") is not None:
+            yield ("name",), "goes with by: column or by: header; a message has one topic"
+        if written.get("by") in {"column", "header"} and written.get("name") is None:
+            yield ("name",), f"is missing: which {written['by']} leads to a table"
+        yield from _keyed(("other",), section_of(written, "other"))
+        tables, seen = written.get("tables"), set[str]()
+        for number, table in enumerate(tables if isinstance(tables, list | tuple) else ()):
+            for value in names_in(table.get("values")) if isinstance(table, Mapping) else ():
+                if value in seen:
+                    yield ("tables", number, "values"), f"{value} leads to another table already"
+                seen.add(value)
+
+    def place(self, folder: Path) -> str:
+        """See `sinks.kind.SinkSection.place`: where the receipts are."""
+        return self.other.place(folder)
+
+
+def _keyed(place: Place, table: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    if table.get("mode", "append") != "append":
+        yield (*place, "mode"), "must be append where there are routes: a row whose values change would stay in its old table"
+
+
+def _is_pattern(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+class _Routes:
+    """`sinks.kind.SinkKind`: several tables, each of its own kind."""
+
+    section = RoutesSection
+
+    def make(self, section: RoutesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        """See `sinks.kind.SinkKind.make`."""
+        from ingest.errors import SpecError
+        from ingest.sinks.routes.router import Rule
+        from ingest.sinks.routes.sink import RoutedSink
+
+        def made(table: SinkSection) -> Sink:
+            return sink_kind(table.kind).make(table, rows, metadata, folder)
+
+        if "attempt" in metadata:
+            what = "metadata.attempt can't be kept where there are routes: the rows of one window may be of two attempts"
+            raise SpecError(what, "spec", "Leave it out.")
+        routes = [(Rule(route.values or (), route.pattern), made(route.sink)) for route in section.tables]
+        return RoutedSink(section.by, section.name or "", routes, made(section.other), rows, metadata)
+
+    def dead_letters(self, section: RoutesSection, folder: Path) -> DeadLetters:
+        """See `sinks.kind.SinkKind.dead_letters`: those of the table with the receipts."""
+        return sink_kind(section.other.kind).dead_letters(section.other, folder)
+
+
+ROUTES: SinkKind[RoutesSection] = _Routes()

@@ -1,0 +1,107 @@
+"""Which of several tables a row belongs to. Pure, whole columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.errors import SpecError
+
+By = Literal["column", "header", "topic"]
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What one table takes: some values, or all that a pattern (RE2) matches as a whole."""
+
+    values: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def takes(self, texts: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which of some texts, none of them null; bytes are looked at as they are."""
+        if self.pattern is not None:
+            taken = pc.match_substring_regex(texts, f"^(?:{self.pattern})$")
+        else:
+            values = pa.array([v.encode() for v in self.values], pa.binary())
+            taken = pc.is_in(texts, values if pa.types.is_binary(texts.type) else values.cast(pa.string()))
+        return np.asarray(taken.to_numpy(zero_copy_only=False), np.bool_)
+
+
+class Router(msgspec.Struct, frozen=True):
+    """Rules in their order, the first that takes a row's value counts. Picklable.
+
+    `by`: whether the value is of a column of the row, of the last header with a name, or the message's topic; `name`: of which column or
+    header.
+    """
+
+    by: By
+    name: str
+    rules: tuple[Rule, ...]
+
+    def refuse_unfit(self, rows: pa.Schema) -> None:
+        """Hold the rules against the columns of the rows.
+
+        Raises:
+            SpecError: the column isn't there, or holds no values to route by.
+        """
+        if self.by != "column":
+            return
+        if self.name not in rows.names:
+            what = f"sink.name is {self.name}, and no row has such a column"
+            raise SpecError(what, "spec", f"Name one of {', '.join(rows.names)}.")
+        kind = rows.field(self.name).type
+        if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+            what = f"sink.name is {self.name}, which is {kind}: rows go by text, integers or booleans"
+            raise SpecError(what, "spec", "Name another column, or make one of it in the schema.")
+
+    def refuse_no_pattern(self) -> None:
+        """Try each pattern.
+
+        Raises:
+            SpecError: one can't be read.
+        """
+        for number, rule in enumerate(self.rules):
+            try:
+                rule.takes(pa.array([""]))
+            except pa.ArrowInvalid:
+                what = f"sink.tables.{number}.pattern can't be read"
+                raise SpecError(what, "spec", "Write it as RE2 reads it: no look-around and no back-references.") from None
+
+    def places(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
+        """Per row the number of the rule that takes it; the number of rules, where none does or there is no value."""
+        distinct = self._values(rows, messages).dictionary_encode()
+        places = np.full(len(distinct.dictionary) + 1, len(self.rules), np.intp)  # the last one is for null
+        for number, rule in reversed(list(enumerate(self.rules))):
+            places[:-1][rule.takes(distinct.dictionary)] = number
+        chosen: npt.NDArray[np.intp] = places[distinct.indices.cast(pa.int64()).fill_null(len(distinct.dictionary)).to_numpy()]
+        return chosen
+
+    def _values(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
+        if self.by == "topic":
+            return messages["topic"].cast(pa.string())
+        return rows[self.name].cast(pa.string()) if self.by == "column" else _last_header(messages["headers"], self.name)
+
+
+def _last_header(headers: pa.Array, name: str) -> pa.Array:
+    """Per message the value of its last header with a name; null where there is none."""
+    entries, lists = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
+    named = np.flatnonzero(pc.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
+    last = np.full(len(headers), -1, np.int64)
+    last[lists[named]] = named  # of several the last one is written last
+    return entries.field("value").take(pa.array(last, mask=last < 0))
+
+
+def spread(
+    places: npt.NDArray[np.intp], rows: pa.RecordBatch, messages: pa.RecordBatch
+) -> Sequence[tuple[int, pa.RecordBatch, pa.RecordBatch]]:  # fmt: skip
+    """The rows of each table that has any, with their messages, in their order."""
+    there = np.unique(places)
+    if len(there) == 1:
+        return [(int(there[0]), rows, messages)]
+    index = [pa.array(np.flatnonzero(places == place)) for place in there]
+    return [(int(place), rows.take(mine), messages.take(mine)) for place, mine in zip(there, index, strict=True)]

@@ -1,0 +1,60 @@
+"""Staging for several tables at once: each row goes to the stager of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from ingest.model.plan import Split
+from ingest.model.staged import Staging
+from ingest.ports.sink import Stager, StagerFactory
+from ingest.schema.checksum import text
+from ingest.sinks.routes.parts import TableRows
+from ingest.sinks.routes.router import Router, spread
+
+
+class RoutedStagerFactory(msgspec.Struct, frozen=True):
+    """Picklable. `tables`: identity and factory of each, in the order of the router's rules, that of all other rows last."""
+
+    router: Router
+    tables: tuple[tuple[str, StagerFactory], ...]
+
+    def __call__(self, split: Split) -> RoutedStager:
+        """A stager of its own for each attempt."""
+        return RoutedStager(self.router, [(name, factory(split)) for name, factory in self.tables])
+
+
+class RoutedStager:
+    """`ports.sink.Stager` over those of the tables."""
+
+    def __init__(self, router: Router, tables: Sequence[tuple[str, Stager]]) -> None:
+        self._router, self._tables = router, tables
+        self._messages = [0] * len(tables)
+
+    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        """See `ports.sink.Stager.add`."""
+        if not rows.num_rows:
+            return
+        for place, mine, theirs in spread(self._router.places(rows, messages), rows, messages):
+            self._tables[place][1].add(mine, theirs)
+            offsets = theirs["offset"].to_numpy()
+            self._messages[place] += int(np.count_nonzero(np.diff(offsets))) + 1  # a message's rows are never in two batches
+
+    def finish(self) -> Staging:
+        """See `ports.sink.Stager.finish`: one committable for each table that has rows."""
+        done = [stager.finish() for _, stager in self._tables]
+        parts = [
+            TableRows(name, staging.rows, messages, staging.checksum, staging.committables)
+            for (name, _), staging, messages in zip(self._tables, done, self._messages, strict=True)
+            if staging.rows
+        ]
+        whole = text(sum(int(staging.checksum, 16) for staging in done))
+        return Staging(sum(staging.rows for staging in done), whole, tuple(msgspec.json.encode(part).decode() for part in parts))
+
+    def discard(self) -> None:
+        """See `ports.sink.Stager.discard`."""
+        for _, stager in self._tables:
+            stager.discard()

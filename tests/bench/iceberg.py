@@ -1,0 +1,78 @@
+"""What an Iceberg table's committed windows cost the next one: `python -m tests.bench.iceberg --committed 1000`.
+
+Two figures decide, so each is told twice: with all snapshots that the windows have made, which Iceberg writes anew with each commit, and
+after they are expired, where the windows alone are left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from unittest.mock import patch
+
+from ingest.ports.sink import Done
+from tests.sinks.iceberg.world import IcebergBoth, sink_at
+from tests.sinks.things import staged_receipt, window
+
+COMMITS = 20
+STEP = 500
+"""While windows are made, snapshots are expired after so many: thousands take minutes then."""
+
+
+def commit(sink: IcebergBoth, number: int) -> float:
+    """Commit a small window; the milliseconds of the commit alone."""
+    made, staged = staged_receipt(sink, number, dead=False)
+    return timed(lambda: isinstance(sink.commit(made, staged), Done))
+
+
+def timed(what: Callable[[], object]) -> float:
+    """The milliseconds that it takes."""
+    began = time.perf_counter()
+    assert what() is not False
+    return (time.perf_counter() - began) * 1000
+
+
+def expire(sink: IcebergBoth) -> None:
+    """Every snapshot but the newest one."""
+    state = sink._lake.look()
+    assert state is not None
+    newest = state.table.current_snapshot()
+    old = [s.snapshot_id for s in state.table.snapshots() if newest is not None and s.snapshot_id != newest.snapshot_id]
+    if old:
+        state.table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def told(label: str, place: str, first: int) -> None:
+    """Measure by a handle of its own, and say so."""
+    sink = sink_at(place)
+    look = timed(lambda: sink.look(window(0)))
+    commits = [commit(sink, first + n) for n in range(COMMITS)]
+    print(f"{label:>45}: first look {look:.1f} ms, first commit {commits[0]:.1f} ms, later ones {statistics.median(commits[1:]):.1f} ms")
+
+
+def main(windows: int) -> None:
+    """A table of ten windows, then one of so many."""
+    for count in (10, windows):
+        with tempfile.TemporaryDirectory() as place:
+            sink = sink_at(place)
+            sink.prepare()
+            with patch.object(os, "fsync", lambda _: None):
+                for number in range(count):
+                    commit(sink, number)
+                    if number % STEP == STEP - 1 and number + STEP < count:
+                        expire(sink)
+            state = sink._lake.look()
+            assert state is not None
+            told(f"{count:,} windows, {len(state.table.snapshots()):,} snapshots kept", place, count)
+            expire(sink)
+            told(f"{count:,} windows, 1 snapshot kept", place, count + COMMITS)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--committed", type=int, default=1000)
+    main(parser.parse_args().committed)

@@ -1,0 +1,353 @@
+"""A round of chaos: windows of one table, each committed under faults that are drawn from a seed, while a reader looks on.
+
+Each window has numbers of its own, drawn from the round's seed, so that a round has the same faults again; when exactly a process is hit
+in them is the machine's to say. Two windows are at work at a time. When a window's faults are over, it must commit within a few runs.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+
+from ingest.crashpoints import CrashPoint
+from ingest.errors import WindrowError
+from ingest.ports.sink import Promises
+from tests.chaos import reader, worker
+from tests.chaos.judge import judged, unmerged
+from tests.chaos.sinks import SINKS
+from tests.chaos.worker import COMMITTED, FAILED, POINTS, UNKNOWN, WAKE, Job, signalled
+from tests.warm import stops
+
+LANES = 2
+LIMIT = 180
+"""Seconds after which an attempt without faults can only be hanging."""
+ENOUGH = 6
+"""Runs without faults in which a window must commit."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a round is made of. `calm`: without any fault, which a broken twin passes, too."""
+
+    kind: str
+    seed: int
+    windows: int = 25
+    rows: int = 20
+    twin: str | None = None
+    calm: bool = False
+
+
+class Found(msgspec.Struct):
+    """What came of a round. `foreign`: rows that are of no message. `wrong`: all else that may not be, in words."""
+
+    asked: Asked
+    faults: dict[str, int] = {}
+    outcomes: dict[str, int] = {}
+    rows: int = 0
+    lost: int = 0
+    doubled: int = 0
+    foreign: int = 0
+    wrong: list[str] = []
+    looks: int = 0
+    missed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return not (self.lost or self.doubled or self.foreign or self.wrong)
+
+    @property
+    def hit(self) -> int:
+        """How many faults there were."""
+        return sum(self.faults.values())
+
+
+def chaos(asked: Asked, folder: Path) -> Found:
+    """One round, in an empty folder."""
+    began, kind = time.monotonic(), SINKS[asked.kind]
+    with kind.placed(folder) as place:
+        sink = kind.world.sink_at(place)
+        sink.prepare()
+        watching = reader.start(asked.kind, place, asked.rows, folder)
+        lanes = _Round(asked, place, folder, sink.promises)
+        lanes.run()
+        looks = reader.told(watching, folder)
+        found = _found(lanes, looks)
+        try:
+            _judge(found, kind.world, kind.world.sink_at(place))
+        except WindrowError as error:
+            found.wrong.append(f"the table can't be judged: {error}")
+    found.seconds = round(time.monotonic() - began, 1)
+    return found
+
+
+def _found(done: _Round, looks: reader.Looks) -> Found:
+    return Found(
+        done.asked, dict(sorted(done.faults.items())), dict(sorted(done.outcomes.items())), done.asked.windows * done.asked.rows,
+        wrong=[*done.wrong, *looks.wrong], looks=looks.looks, missed=looks.missed,
+    )  # fmt: skip
+
+
+def _judge(found: Found, world: Any, sink: Any) -> None:
+    """Over all that is there, to its very end."""
+    report = judged(world, sink, range(found.asked.windows), found.asked.rows)
+    found.lost, found.doubled, found.foreign = len(report.lost), len(report.duplicated), len(report.invented)
+    found.wrong += [*report.receipts, *report.accounting, *(f"out of order: {place}" for place in report.out_of_order), *unmerged(sink)]
+
+
+class _Round:
+    """The windows of a round, and what happened to them; threads share it."""
+
+    def __init__(self, asked: Asked, place: str, folder: Path, promises: Promises) -> None:
+        self.asked, self.place, self.folder, self.promises = asked, place, folder, promises
+        self.faults: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.took = 0.1
+        self.strikes = 0
+        self.up = threading.Event()
+        self.up.set()
+        self._left: SimpleQueue[int] = SimpleQueue()
+        self._lock, self._server = threading.Lock(), threading.Lock()
+
+    def run(self) -> None:
+        """All windows, some at a time."""
+        for number in range(self.asked.windows):
+            self._left.put(number)
+        lanes = [threading.Thread(target=self._lane, daemon=True) for _ in range(LANES)]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join(3600)
+            assert not lane.is_alive(), "a lane hangs"
+
+    def _lane(self) -> None:
+        while True:
+            try:
+                number = self._left.get_nowait()
+            except Empty:
+                return
+            try:
+                Ordeal(self, number).run()
+            except Exception as error:  # noqa: BLE001  # told with the rest
+                self.tell(f"window {number}: {error!r}")
+
+    def hit(self, fault: str) -> None:
+        """Count a fault that struck."""
+        with self._lock:
+            self.faults[fault] += 1
+
+    def ended(self, outcome: str) -> None:
+        """Count how an attempt ended."""
+        with self._lock:
+            self.outcomes[outcome] += 1
+
+    def strike(self, what: Callable[[str], None], delay: float) -> None:
+        """Have something happen to the server; one at a time. Runs that meet it don't count."""
+        time.sleep(delay)
+        with self._server:
+            self.strikes += 1
+            self.up.clear()
+            try:
+                what(self.place)
+            finally:
+                self.up.set()
+
+    def tell(self, what: str) -> None:
+        """Something that may not be."""
+        with self._lock:
+            self.wrong.append(what)
+
+
+class Ordeal:
+    """One window: faults by chance, until it must commit."""
+
+    def __init__(self, among: _Round, number: int) -> None:
+        self.round, self.number = among, number
+        self.chance = random.Random(f"{among.asked.seed} {number}")
+        self.kind = SINKS[among.asked.kind]
+        self.attempts = 0
+
+    def run(self) -> None:
+        """The first generation; then, perhaps, others."""
+        if self.round.asked.calm:
+            self.commit(0)
+            return
+        with self._struck():
+            self._sweep_beside(self.chance.choice([self.kills, self.dies, self.stops, self.pauses, self.crowds, self.starves]), 0)
+        self.commit(0)
+        if not self.round.promises.replaces or self.chance.random() > 0.4:
+            return
+        mends = self.chance.random() < 0.4
+        (self.mended if mends else self.replayed)()
+        keeps = mends and self.round.promises.mode == "upsert"  # there a row that a mending brought can't be taken back
+        if not keeps and self.chance.random() < 0.3:
+            self.chance.choice([self.kills, self.stops, self.crowds])(2)
+            self.commit(2)
+
+    # --------------------------------------------------------------------------------------------------------------------- faults
+
+    def kills(self, generation: int) -> None:
+        """Attempts that are killed at a delay by chance; the retry, too, up to three deep."""
+        for _ in range(self.chance.choice([1, 1, 2, 3])):
+            process = worker.start(self.job(generation))
+            process.join(self.chance.uniform(0, 1.2 * self.round.took))
+            if process.is_alive():
+                process.kill()
+                self.round.hit("killed")
+            self.end(process)
+
+    def dies(self, generation: int) -> None:
+        """Attempts that die at named points: by a kill, or by an exception."""
+        for _ in range(self.chance.choice([1, 1, 2, 3])):
+            point, how = self.chance.choice(POINTS), self.chance.choice(["kill", "raise"])
+            code = self.end(worker.start(self.job(generation, crash=f"{point}:{how}")))
+            if code in {worker.CRASHED, -signal.SIGKILL}:
+                self.round.hit(f"{how} at {point}")
+
+    def stops(self, generation: int) -> None:
+        """A zombie: stopped at a named point, it wakes when the retry has finished."""
+        point: CrashPoint = self.chance.choice(POINTS)
+        zombie = worker.start(self.job(generation, crash=f"{point}:stop"))
+        if stops(zombie):
+            self.round.hit(f"stopped at {point}")
+            self._outlived(zombie, generation, holds=self.kind.locks)
+        self.end(zombie)
+
+    def pauses(self, generation: int) -> None:
+        """A zombie that is stopped at a delay by chance."""
+        zombie = worker.start(self.job(generation))
+        zombie.join(self.chance.uniform(0, 1.2 * self.round.took))
+        if zombie.is_alive() and signalled(zombie, signal.SIGSTOP):
+            self.round.hit("stopped")
+            self._outlived(zombie, generation, holds=self.kind.locks or self.kind.locks_between)
+        self.end(zombie)
+
+    def _outlived(self, zombie: BaseProcess, generation: int, *, holds: bool) -> None:
+        if holds:  # perhaps nobody gets past it while it sleeps
+            retry = worker.start(self.job(generation))
+            signalled(zombie, WAKE)
+            self.end(retry)
+            return
+        if self.chance.random() < 0.3:
+            self.kills(generation)
+        self.commit(generation)
+        signalled(zombie, WAKE)
+
+    def crowds(self, generation: int) -> None:
+        """Two or three attempts that meet at their commits; perhaps one is killed there."""
+        gate, many = time.monotonic() + 0.5 * self.round.took + 0.05, self.chance.choice([2, 2, 3])
+        crowd = [worker.start(self.job(generation, gate=gate)) for _ in range(many)]
+        self.round.hit("doubled" if many == 2 else "tripled")
+        if self.chance.random() < 0.3:
+            crowd[0].join(max(0.0, gate - time.monotonic()) + self.chance.uniform(0, 0.5 * self.round.took))
+            if crowd[0].is_alive():
+                crowd[0].kill()
+                self.round.hit("killed")
+        for process in crowd:
+            self.end(process)
+
+    def starves(self, generation: int) -> None:
+        """An attempt whose files may not become long: as on a full disk."""
+        code = self.end(worker.start(self.job(generation, disk=int(2 ** self.chance.uniform(0, 16)))))
+        if code not in COMMITTED:
+            self.round.hit("no room")
+
+    def replayed(self) -> None:
+        """Another generation, under faults of its own."""
+        self.chance.choice([self.kills, self.dies, self.stops, self.crowds])(1)
+        self.round.hit("replayed")
+        self.commit(1)
+
+    def mended(self) -> None:
+        """The dead letters become rows, while another attempt does the same, or dies of it."""
+        crash = self.chance.choice(["", "commit.before:kill", "commit.after:kill", "write.after:kill"])
+        gate = time.monotonic() + 0.5 * self.round.took
+        crowd = [worker.start(self.job(0, what="mend", crash=how, gate=gate)) for how in (crash, "")]
+        codes = [self.end(process) for process in crowd]
+        self.round.hit("mended")
+        for _ in range(ENOUGH):
+            if codes[-1] in COMMITTED:
+                return
+            codes.append(self.end(worker.start(self.job(0, what="mend"))))
+        self.round.tell(f"window {self.number} could not be mended: {codes}; {self._errors()}")
+
+    def _sweep_beside(self, fault: Callable[[int], None], generation: int) -> None:
+        """The fault, and perhaps a sweep at the same time, to which all that is staged looks old."""
+        if not hasattr(self.kind.world, "age") or self.chance.random() > 0.25:
+            fault(generation)
+            return
+        sweep = worker.start(self.job(0, what="sweep"))
+        self.round.hit("swept")
+        fault(generation)
+        self.end(sweep)
+
+    @contextmanager
+    def _struck(self) -> Iterator[None]:
+        """Perhaps something happens to the server meanwhile."""
+        if not self.kind.strikes or self.chance.random() > 0.15:
+            yield
+            return
+        name, delay = self.chance.choice(sorted(self.kind.strikes)), self.chance.uniform(0, self.round.took)
+        thread = threading.Thread(target=self.round.strike, args=(self.kind.strikes[name], delay), daemon=True)
+        thread.start()
+        self.round.hit(name)
+        try:
+            yield
+        finally:
+            thread.join(LIMIT)
+            assert not thread.is_alive(), f"the server isn't up again after: {name}"
+
+    # ------------------------------------------------------------------------------------------------------------------- attempts
+
+    def job(self, generation: int, **more: object) -> Job:
+        """The next attempt."""
+        self.attempts += 1
+        asked, name = self.round.asked, f"w{self.number}-{self.attempts}"
+        job = Job(
+            asked.kind, self.round.place, str(self.round.folder), self.number, name, asked.rows, generation, twin=asked.twin
+        )  # fmt: skip
+        return job.but(**more)
+
+    def commit(self, generation: int) -> None:
+        """Without faults: it must be had."""
+        codes: list[int] = []
+        while len(codes) < ENOUGH:
+            assert self.round.up.wait(LIMIT), "the server isn't up again"
+            began, strikes = time.monotonic(), self.round.strikes
+            code = self.end(worker.start(self.job(generation)))
+            if code in COMMITTED:
+                if code == worker.DONE:
+                    self.round.took += 0.3 * (time.monotonic() - began - self.round.took)
+                return
+            if strikes == self.round.strikes:
+                codes.append(code)
+        self.round.tell(f"window {self.number}.{generation} did not commit in {ENOUGH} runs without faults: {codes}; {self._errors()}")
+
+    def _errors(self) -> str:
+        files: Sequence[Path] = sorted(self.round.folder.glob(f"w{self.number}-*.error"), key=lambda f: f.stat().st_mtime)
+        return files[-1].read_text()[-500:] if files else "no error was told"
+
+    def end(self, process: BaseProcess) -> int:
+        """Wait for an attempt's end; its exit code."""
+        process.join(LIMIT)
+        if process.is_alive():
+            process.kill()
+            process.join(60)
+            self.round.tell(f"window {self.number}: an attempt hung, and was killed after {LIMIT} s")
+        code = process.exitcode
+        assert code is not None
+        names = {worker.DONE: "done", worker.ALREADY: "already done", UNKNOWN: "unknown", worker.REFUSED: "refused", FAILED: "failed"}
+        self.round.ended(names.get(code, "died"))
+        return code

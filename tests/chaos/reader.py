@@ -1,0 +1,59 @@
+"""A reader that looks again and again while all else goes wrong, in a process of its own, and writes down what it should not have seen."""
+
+from __future__ import annotations
+
+import json
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import msgspec
+
+from tests.chaos.judge import seen, unwhole
+from tests.chaos.sinks import SINKS
+from tests.warm import SERVER
+
+
+class Looks(msgspec.Struct):
+    """What a reader has to say. `missed`: looks that failed, as they may while a server is down."""
+
+    looks: int = 0
+    missed: int = 0
+    wrong: list[str] = []
+
+
+def start(kind: str, place: str, rows: int, folder: Path) -> BaseProcess:
+    """Begin; it ends when the file `quiet` is there."""
+    process = SERVER.Process(target=_look_on, args=(kind, place, rows, str(folder)))
+    process.start()
+    return process
+
+
+def told(process: BaseProcess, folder: Path) -> Looks:
+    """Have it look a last time, and end."""
+    (folder / "quiet").touch()
+    process.join(120)
+    assert process.exitcode == 0, f"the reader ended with {process.exitcode}"
+    return msgspec.json.decode((folder / "looks").read_bytes(), type=Looks)
+
+
+def _look_on(name: str, place: str, rows: int, folder: str) -> None:
+    kind, said, before = SINKS[name], Looks(), set[tuple[str, int]]()
+    ends = False
+    while not ends:
+        ends = (Path(folder) / "quiet").exists()
+        began = time.monotonic()
+        try:
+            sink = kind.world.sink_at(place)
+            received = None if sink.promises.atomic == "window" else {c.receipt.window.key for c in sink.receipts()}
+            found = seen(kind.world.pieces(sink), sink.metadata)
+        except Exception as error:  # noqa: BLE001  # a server may be down
+            said.missed += 1
+            (Path(folder) / "missed").write_text(repr(error))
+        else:
+            said.looks += 1
+            said.wrong += [line for line in unwhole(found, before, rows, received) if len(said.wrong) < 100]
+            before |= found.keys()
+        if not ends:
+            time.sleep(min(2.0, 0.05 + 3 * (time.monotonic() - began)))  # so that most of the machine is the writers'
+    (Path(folder) / "looks").write_text(json.dumps(msgspec.to_builtins(said)))

@@ -1,0 +1,48 @@
+"""The table of docs/chaos.md, which `--record` writes: a line for each part of a long run, and the sums by sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.harness import Found
+
+PAGE = Path(__file__).parents[2] / "docs" / "chaos.md"
+SUMS, PARTS = "## Sums", "## Parts"
+HEAD = ("sink", "seed", "rounds", "windows", "rows", "faults", "lost", "doubled", "foreign", "else wrong", "seconds")
+
+
+def record(done: Sequence[Found], seed: int, page: Path = PAGE) -> None:
+    """Add what rounds found, and sum up anew."""
+    text = page.read_text(encoding="utf-8")
+    parts = [*_lines(text.partition(PARTS)[2]), line_of(done, seed)]
+    page.write_text(f"{text.partition(SUMS)[0]}{SUMS}\n\n{_table(sums(parts))}\n{PARTS}\n\n{_table(parts)}", encoding="utf-8")
+
+
+def line_of(done: Sequence[Found], seed: int) -> list[str]:
+    """One part."""
+    numbers = (
+        len(done), sum(f.asked.windows for f in done), sum(f.rows for f in done), sum(f.hit for f in done), sum(f.lost for f in done),
+        sum(f.doubled for f in done), sum(f.foreign for f in done), sum(len(f.wrong) for f in done), round(sum(f.seconds for f in done)),
+    )  # fmt: skip
+    return [done[0].asked.kind, str(seed), *(f"{n:,}" for n in numbers)]
+
+
+def sums(parts: Sequence[Sequence[str]]) -> list[list[str]]:
+    """By sink; in place of the seed, how many parts."""
+    found = []
+    for kind in sorted({part[0] for part in parts}):
+        mine = [part for part in parts if part[0] == kind]
+        totals = [sum(int(part[n].replace(",", "")) for part in mine) for n in range(2, len(HEAD))]
+        found.append([kind, f"{len(mine)} parts", *(f"{n:,}" for n in totals)])
+    return found
+
+
+def _lines(table: str) -> list[list[str]]:
+    rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith(("| sink", "| ---"))]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    lines = [HEAD, ["---"] * len(HEAD), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

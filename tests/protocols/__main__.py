@@ -1,0 +1,90 @@
+"""Explores a protocol, or has one way of it again.
+
+python -m tests.protocols [--protocol kafka] [--twin random-id] [--scenario "one window twice"]     every state
+python -m tests.protocols --protocol kafka --seeds 1000 [--first 1]                                 ways by chance, with a third run
+python -m tests.protocols --protocol kafka --twin random-id --scenario "..." --trace 0.2.1          that way, as numbered steps
+python -m tests.protocols --protocol kafka --scenario "..." --seed 17                               that seed's way, likewise
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+
+from tests.protocols.explore import Explored, Protocol, Scenario, explore, replay, wander
+from tests.protocols.table import PROTOCOLS, TWINS, crowded
+
+
+def tell(protocol: Protocol, scenario: Scenario, explored: Explored, again: str) -> bool:
+    """Whether nothing is broken; else the steps, and how to have them again."""
+    if explored.broken is None:
+        return True
+    print("\n".join(replay(protocol, scenario, explored.broken.way)))
+    print(f"the same again: python -m tests.protocols {again} --trace {'.'.join(map(str, explored.broken.way))}")
+    return False
+
+
+def every_state(protocol: Protocol, name: str, again: str) -> bool:
+    """One scenario, whole."""
+    began, scenario = time.monotonic(), protocol.scenarios[name]
+    explored = explore(protocol, scenario)
+    print(f"{protocol.name}, {name}: {explored.states:,} states, {explored.steps:,} steps, {time.monotonic() - began:.1f} s", flush=True)
+    return tell(protocol, scenario, explored, again)
+
+
+def by_chance(protocol: Protocol, name: str, seeds: range, again: str) -> bool:
+    """One scenario with a third run, from many seeds; ends at the first that breaks a promise."""
+    scenario, steps = crowded(protocol.scenarios[name]), 0
+    for seed in seeds:
+        explored = wander(protocol, scenario, seed)
+        steps += explored.steps
+        if not tell(protocol, scenario, explored, f"{again} --crowded"):
+            print(f"seed {seed}")
+            return False
+    print(f"{protocol.name}, {name}, three runs: seeds {seeds.start} to {seeds.stop - 1}, {steps:,} steps", flush=True)
+    return True
+
+
+def chosen(asked: argparse.Namespace) -> Iterator[tuple[Protocol, str, str]]:
+    """The protocols and scenarios that were asked for, and how to ask for each alone."""
+    for name in [asked.protocol] if asked.protocol else PROTOCOLS:
+        protocol = TWINS[name][asked.twin].of() if asked.twin else PROTOCOLS[name]()
+        for scenario in [asked.scenario] if asked.scenario else protocol.scenarios:
+            twin = f" --twin {asked.twin}" if asked.twin else ""
+            yield protocol, scenario, f'--protocol {name}{twin} --scenario "{scenario}"'
+
+
+def main() -> int:
+    """0 if no promise is broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.protocols", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--protocol", choices=PROTOCOLS)
+    parser.add_argument("--twin", choices=sorted({twin for twins in TWINS.values() for twin in twins}))
+    parser.add_argument("--scenario")
+    parser.add_argument("--seeds", type=int, default=0)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--crowded", action="store_true", help="with a third run, as seeds are")
+    parser.add_argument("--trace")
+    asked = parser.parse_args()
+    if asked.twin and asked.twin not in TWINS.get(asked.protocol, {}):
+        parser.error(f"--twin {asked.twin} is of another protocol: name that one with --protocol")
+    good = True
+    for protocol, name, again in chosen(asked):
+        if name not in protocol.scenarios:
+            parser.error(f"--scenario of {protocol.name} is one of: {', '.join(protocol.scenarios)}")
+        scenario = crowded(protocol.scenarios[name]) if asked.crowded else protocol.scenarios[name]
+        if asked.trace is not None:
+            print("\n".join(replay(protocol, scenario, [int(n) for n in asked.trace.split(".")])))
+        elif asked.seed is not None:
+            good &= by_chance(protocol, name, range(asked.seed, asked.seed + 1), again)
+        elif asked.seeds:
+            good &= by_chance(protocol, name, range(asked.first, asked.first + asked.seeds), again)
+        else:
+            good &= every_state(protocol, name, again)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

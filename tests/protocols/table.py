@@ -1,0 +1,73 @@
+"""The protocols and their broken twins, with the scenario that tells a twin from the real one, and the step that it gets wrong."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.protocols import fenced, numbered, pointer, transaction
+from tests.protocols.explore import Process, Protocol, Scenario
+
+PROTOCOLS: dict[str, type[Protocol]] = {
+    "delta": numbered.NumberedLog,
+    "files": numbered.Manifests,
+    "iceberg": pointer.Catalog,
+    "postgres": transaction.Transaction,
+    "kafka": fenced.FencedIds,
+}
+
+
+class Twin(NamedTuple):
+    """`breaks`: the promise, as its first words; `by`: the step at which it breaks."""
+
+    of: type[Protocol]
+    scenario: str
+    breaks: str
+    by: str
+
+
+_ONE, _TWO, _REPLAYS, _SWEEP = "one window twice", "two windows", "two replays", "a sweep"
+
+TWINS: dict[str, dict[str, Twin]] = {
+    "delta": {
+        "path-write": Twin(numbered.PathWrite, _ONE, "INV-2", "put_anywhere"),
+        "default-retries": Twin(numbered.DefaultRetries, _ONE, "INV-2", "put_anywhere"),
+        "generation-in-the-id": Twin(numbered.GenerationInTheId, _REPLAYS, "INV-2", "put_anywhere"),
+        "look-once": Twin(numbered.LookOnce, _ONE, "INV-2", "put_anywhere"),
+        "delete-on-unknown": Twin(numbered.DeleteOnUnknown, _ONE, "INV-4", "remove"),
+        "sweep-without-word": Twin(numbered.SweepWithoutWord, _SWEEP, "INV-4", "remove"),
+        "letters-last": Twin(numbered.LettersLast, _ONE, "INV-1", "put"),
+        "no-freeze": Twin(numbered.NoFreeze, _ONE, "a run of (0,) without faults ends with ('Refused', 'another plan')", "put"),
+        "one-name-for-two-tasks": Twin(numbered.OneNameForTwoTasks, _ONE, "A's stopped task of split", "put"),
+    },
+    "files": {
+        "rename-over": Twin(numbered.RenameOver, _TWO, "INV-4", "put_over"),
+        "one-manifest-an-attempt": Twin(numbered.OneManifestAnAttempt, _ONE, "INV-2", "put_anywhere"),
+    },
+    "iceberg": {
+        "marker-in-the-summary": Twin(pointer.MarkerInTheSummary, _ONE, "after a run of (0,) without faults: INV-2", "another engine"),
+        "default-retries": Twin(pointer.CatalogRetries, _ONE, "INV-2", "put_anywhere"),
+        "look-once": Twin(pointer.CatalogLookOnce, _ONE, "INV-2", "put_anywhere"),
+        "delete-on-unknown": Twin(pointer.CatalogDeletes, _ONE, "INV-4", "remove"),
+    },
+    "postgres": {
+        "select-then-insert": Twin(
+            transaction.SelectThenInsert, _ONE, "arrives late, after all have run without faults: INV-2", "send_commit"
+        ),
+        "look-before-lock": Twin(transaction.LookBeforeLock, _ONE, "INV-2", "send_commit"),
+        "trusts-staging": Twin(transaction.TrustsStaging, _ONE, "INV-1", "send_commit"),
+        "waits-for-the-lock": Twin(transaction.WaitsForTheLock, _ONE, "a run of (0,) without faults ends with ('Unknown',)", "lock"),
+    },
+    "kafka": {
+        "look-before-fence": Twin(fenced.LookBeforeFence, _ONE, "after a run of (0,) without faults: INV-2", "end"),
+        "random-id": Twin(fenced.RandomId, _ONE, "after a run of (0,) without faults: INV-2", "end"),
+        "ignores-reports": Twin(fenced.IgnoresReports, _ONE, "INV-1", "end"),
+        "look-once": Twin(fenced.LookOnceInAFence, _ONE, "after a run of (0,) without faults: INV-2", "end"),
+        "receipt-first": Twin(fenced.ReceiptFirst, _ONE, "after a run of (0,) without faults: INV-1", "end"),
+        "receipt-before-its-rows": Twin(fenced.ReceiptBeforeItsRows, _TWO, "INV-1", "end"),
+    },
+}
+
+
+def crowded(scenario: Scenario) -> Scenario:
+    """The scenario with a third run, of what is wanted in the end: too many states to be explored whole."""
+    return scenario._replace(processes=(*scenario.processes, Process("C", "run", scenario.wanted[0])))

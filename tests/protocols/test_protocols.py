@@ -1,0 +1,73 @@
+"""The commit protocols as state machines: each keeps its promises in every state, and each broken twin is told from it."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+
+from tests.protocols import __main__ as command
+from tests.protocols.explore import explore, replay, wander
+from tests.protocols.table import PROTOCOLS, TWINS, crowded
+
+EVERY = [(name, scenario) for name, protocol in PROTOCOLS.items() for scenario in protocol().scenarios]
+SEEDS = 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "scenario"), EVERY)
+def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:
+    """Two runs in every order, with every crash and every lost reply: INV-1 to 5, and runs without faults commit from each state."""
+    protocol = PROTOCOLS[name]()
+    explored = explore(protocol, protocol.scenarios[scenario])
+    told = explored.broken and replay(protocol, protocol.scenarios[scenario], explored.broken.way)
+    assert explored.broken is None, "\n".join(told or ())
+    assert explored.states > 1_000, "the scenario was hardly explored"
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1, of=100)
+@pytest.mark.parametrize(("name", "scenario"), EVERY)
+def test_ways_by_chance_keep_the_promises(part: int, dice: random.Random, name: str, scenario: str) -> None:
+    """Three runs, in orders by chance: the same promises."""
+    protocol = PROTOCOLS[name]()
+    wide = crowded(protocol.scenarios[scenario])
+    for seed in (dice.randrange(2**32) for _ in range(SEEDS)):
+        explored = wander(protocol, wide, seed)
+        told = explored.broken and replay(protocol, wide, explored.broken.way)
+        assert explored.broken is None, f"seed {seed}:\n" + "\n".join(told or ())
+
+
+@pytest.mark.parametrize(("name", "twin"), [(name, twin) for name, twins in TWINS.items() for twin in twins])
+def test_a_twin_is_caught(name: str, twin: str) -> None:
+    """Each broken twin breaks the promise that its step was there for, at that step; the same way does so again."""
+    what = TWINS[name][twin]
+    protocol = what.of()
+    explored = explore(protocol, protocol.scenarios[what.scenario])
+    assert explored.broken is not None
+    *_, step, told = replay(what.of(), protocol.scenarios[what.scenario], explored.broken.way)
+    assert what.breaks in told
+    assert what.by in step
+
+
+def test_a_broken_promise_is_shown_and_had_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command prints numbered steps and a line that has them again, word for word; its exit code says that something is broken."""
+
+    def said(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["protocols", "--protocol", "kafka", "--twin", "random-id", "--scenario", "two windows", *words])
+        assert command.main() == (not words)
+        return capsys.readouterr().out
+
+    shown = said()
+    steps = [line for line in shown.splitlines() if line.startswith("  ")]
+    trace = shown.partition("--trace ")[2].strip()
+    assert steps[-1].strip().startswith("BROKEN")
+    assert said("--trace", trace).splitlines() == steps
+
+
+def test_ways_by_chance_find_a_twin() -> None:
+    """Random ways aren't blind: a twin is caught within a thousand."""
+    protocol = TWINS["delta"]["path-write"].of()
+    wide = crowded(protocol.scenarios["one window twice"])
+    assert any(wander(protocol, wide, seed).broken for seed in range(1_000))

@@ -1,0 +1,247 @@
+"""What all protocols share: frozen boundaries, staged files, dead letters, requests under way; and what is promised of any sink.
+
+Two topic-partitions, which each window takes a split of; a message of a window is (split, offset). The first message of split 1 is a
+dead letter, until it is mended.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tests.protocols.explore import Again, Ask, Program, Protocol, Scenario
+
+SPLITS = (0, 1)
+TRIES = 2
+"""Commits that are sent without an answer before a run says that it doesn't know."""
+
+
+class File(NamedTuple):
+    """What a task staged: the name says the attempt, and what is in it is of `by`."""
+
+    run: str
+    split: int
+    task: int
+    by: int
+
+    def __str__(self) -> str:
+        return f"{self.run}.{self.split}.{self.task}"
+
+
+class Receipt(NamedTuple):
+    """What a run would commit. `of`: the attempt that a mending stands on."""
+
+    window: int
+    generation: int
+    attempt: str
+    start: int
+    stop: int
+    files: tuple[File, ...]
+    of: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.attempt}'s window {self.window}.{self.generation} [{self.start}, {self.stop})"
+
+    def messages(self) -> list[tuple[int, int]]:
+        """The messages whose rows it stands for."""
+        dead = (1, self.start)
+        if self.of is not None:
+            return [dead]
+        return [(s, o) for s in SPLITS for o in range(self.start, self.stop) if (s, o) != dead]
+
+
+class World(NamedTuple):
+    """`store` is the sink's own."""
+
+    boundaries: tuple[tuple[int, int], ...]
+    torn: frozenset[File]
+    letters: frozenset[tuple[int, str]]
+    flying: frozenset[Any]
+    store: Any
+
+    # ------------------------------------------------------------------------------------------------------ what any sink is asked
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """All that are committed and not taken back, in the order of their commits."""
+        raise NotImplementedError
+
+    def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
+        """The visible rows: which message each is of, and what it came with."""
+        return ((message, r) for r in self.receipts() for message in r.messages())
+
+    def removed(self) -> frozenset[File]:
+        """Files that somebody removed."""
+        return frozenset()
+
+    # --------------------------------------------------------------------------------------------------------- the steps of any run
+
+    def freeze(self, who: str, label: int) -> list[tuple[int, Any]]:
+        """Put-if-absent of a boundary: each run sees the topic's end elsewhere, and one of them is right for ever."""
+        known = dict(self.boundaries)
+        if label not in known:
+            low = max((offset for at, offset in known.items() if at < label), default=0)
+            high = min((offset for at, offset in known.items() if at > label), default=99)
+            known[label] = min(max(2 * label + (who != "A" and label > 0), low), high)
+        return [(known[label], self._replace(boundaries=tuple(sorted(known.items()))))]
+
+    def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
+        """A task; or a second one, where the first was killed, or was stopped and writes on when it wakes.
+
+        Under a name of its own that changes nothing that anybody sees; so it wakes only where tasks share a name.
+        """
+        zombie = self.flying | ({("task", who, split)} if self.overwrites else frozenset())
+        return [(File(who, split, 1, 1), self), (self.named(who, split), self._replace(flying=zombie))]
+
+    def named(self, who: str, split: int) -> File:
+        """How the second task of a split calls its file."""
+        return File(who, split, 2, 2)
+
+    def keep_letters(self, who: str, window: int) -> list[tuple[str, Any]]:
+        """The dead letters of an attempt, in a commit of their own; again if that wasn't answered."""
+        there = self._replace(letters=self.letters | {(window, who)})
+        return [("ok", there)] if there == self else [("ok", there), ("unknown", there), ("unknown", self)]
+
+    def dies(self, run: str) -> Any:
+        """What the world makes of a run's death; what it sent is under way all the same."""
+        return self
+
+    def events(self) -> list[tuple[str, Any]]:
+        """What the world does by itself."""
+        found = []
+        for request in sorted(self.flying, key=str):
+            rest = self._replace(flying=self.flying - {request})
+            if request[0] == "task":
+                _, who, split = request
+                torn = {self.named(who, split)} & {f for r in self.receipts() for f in r.files}
+                found.append((f"{who}'s stopped task of split {split} wakes and writes", rest._replace(torn=self.torn | torn)))
+            else:
+                found.append((f"{_whose(request)} arrives late", rest.arrives(request)))
+        return found
+
+    overwrites = False
+    """Whether two tasks of a split write one name: in a broken twin."""
+
+    def arrives(self, request: Any) -> Any:
+        """A request that nobody waits for any more."""
+        raise NotImplementedError
+
+
+def _whose(request: tuple[Any, ...]) -> str:
+    return " ".join(map(str, request))
+
+
+def begun(kind: type[World], store: Any, **more: Any) -> World:
+    """A world in which nothing has happened yet."""
+    return kind(**({"boundaries": ((0, 0),), "torn": frozenset(), "letters": frozenset(), "flying": frozenset(), "store": store} | more))
+
+
+def newest(window: int, receipts: Iterable[Receipt]) -> Receipt | None:
+    """The receipt of a window's highest generation."""
+    mine = [r for r in receipts if r.window == window]
+    return max(mine, key=lambda r: r.generation) if mine else None
+
+
+def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None:
+    """`ingest.sinks.decision.decide` in small: what stands in place of this receipt, why it is refused, or None if it may be committed."""
+    every = [*receipts]
+    held = newest(receipt.window, every)
+    if held is not None and (held.start, held.stop) != (receipt.start, receipt.stop):
+        return "another plan"
+    if held is not None and held.generation >= receipt.generation:
+        return held
+    if receipt.generation != (0 if held is None else held.generation + 1):
+        return "generations left out"
+    if receipt.of is not None and (held is None or held.attempt != receipt.of):
+        return "mends another attempt"
+    if any(r.window != receipt.window and r.start < receipt.stop and receipt.start < r.stop for r in every):
+        return "overlap"
+    return None
+
+
+class SinkProtocol(Protocol):
+    """The steps of a run up to its commit, and what is promised of every sink."""
+
+    atomic = True
+    """Whether a window's rows become visible all at once."""
+
+    def run(self, me: str, window: int, generation: int = 0) -> Program:
+        """Freeze, stage, keep the dead letters, commit."""
+        start, stop = (yield Ask("freeze", (window,))), (yield Ask("freeze", (window + 1,)))
+        files = ((yield Ask("stage", (SPLITS[0],))), (yield Ask("stage", (SPLITS[1],))))
+        return Again("keep", (Receipt(window, generation, me, start, stop, files),))
+
+    def keep(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
+        """The dead letters first: without them nothing is committed."""
+        if (yield Ask("keep_letters", (receipt.window,))) == "ok":
+            return Again("commit", (receipt,))
+        return Again("keep", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
+
+    @abstractmethod
+    def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
+        """The sink's own; ends with what a run says of it."""
+
+    # ----------------------------------------------------------------------------------------------------------------------- promises
+
+    def wrong(self, world: World) -> str | None:
+        """INV-1, INV-2, INV-4 and INV-5 on one state."""
+        return next(self._wrong(world), None)
+
+    def _wrong(self, world: World) -> Iterator[str]:
+        rows, receipts = [*world.rows()], world.receipts()
+        times, has = Counter(message for message, _ in rows), {(message, r.window) for message, r in rows}
+        yield from (f"INV-2: message {message} is there {n} times" for message, n in times.items() if n > 1)
+        windows = {r.window for r in receipts}
+        if self.atomic:
+            yield from (f"INV-1: a row of window {r.window} without a receipt" for _, r in rows if r.window not in windows)
+        for r in receipts:
+            short = [m for m in r.messages() if (m, r.window) not in has]
+            yield from (f"INV-1: the receipt of {r} without its row of {m}" for m in short)
+            yield from (f"INV-4: {r} names a file that was removed" for f in r.files if f in world.removed())
+            yield from (f"INV-1: {r} names a file that another task wrote over" for f in r.files if f in world.torn)
+            if r.of is None and (r.window, r.attempt) not in world.letters:
+                yield f"INV-1: the receipt of {r} without its dead letter"
+        for window in sorted(windows):
+            yield from self._tears([r for r in receipts if r.window == window], newest(window + 1, receipts))
+            yield from self._letters(window, receipts, times)
+
+    def _tears(self, mine: list[Receipt], after: Receipt | None) -> Iterator[str]:
+        if len({(r.start, r.stop) for r in mine}) > 1:
+            yield f"INV-5: window {mine[0].window} is committed under two plans"
+        if len({r.generation for r in mine}) < len(mine):
+            yield f"INV-2: a generation of window {mine[0].window} has two receipts"
+        if after is not None and after.start != mine[0].stop:
+            yield f"INV-5: window {mine[0].window} stops at {mine[0].stop}, the next one starts at {after.start}"
+
+    def _letters(self, window: int, receipts: tuple[Receipt, ...], rows: Counter[tuple[int, int]]) -> Iterator[str]:
+        """A dead letter is open, or a row of the table: never both, never neither."""
+        held = newest(window, receipts)
+        assert held is not None
+        if (held.of is None) == bool(rows[1, held.start]):
+            yield f"message {(1, held.start)} is {'a row and a dead letter' if held.of is None else 'neither a row nor a dead letter'}"
+
+    def lost(self, before: World, after: World) -> str | None:
+        """What is committed stays, in this generation or a later one."""
+        old, new = before.receipts(), after.receipts()
+        for r in (newest(window, old) for window in sorted({r.window for r in old})):
+            assert r is not None
+            held = newest(r.window, new)
+            if held is None or (held != r and held.generation <= r.generation):
+                return f"INV-4: the receipt of {r} is gone"
+        return None
+
+    def false(self, verdict: Any, world: World, scenario: Scenario) -> str | None:
+        """Who says Done has committed; who says that it was done already names what is there; nobody is refused without a reason."""
+        match verdict:
+            case ("Done" | "AlreadyDone", Receipt() as receipt):
+                held = newest(receipt.window, self.decided(world))
+                if held is None or held.generation < receipt.generation:
+                    return f"INV-1: {verdict[0]}, but {receipt} isn't there"
+            case ("Refused", why) if why not in scenario.refusable:
+                return f"a run is refused: {why}"
+        return None
+
+    def decided(self, world: World) -> tuple[Receipt, ...]:
+        """What is committed for good, also if readers don't see it yet."""
+        return world.receipts()

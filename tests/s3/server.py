@@ -1,0 +1,143 @@
+"""An S3 server on loopback: moto's, made as atomic as S3 is, with faults on demand. Nothing of it speaks to any other machine.
+
+moto looks whether a key is there, and then puts it: between the two another thread may come. S3 does both in one step, so here one request
+is carried out at a time. A twin that is kinder or harsher than the real thing would prove nothing (`tests/s3/test_server.py`).
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+How = Literal["lost", "cut", "slow_down", "broken", "no_conditions", "unconditional"]
+"""`lost`: it is done, and the connection is cut before the answer. `unconditional`: it is done as if the request had no condition. With
+the others nothing is done: the connection is cut; or the answer is 503, 500, or 501 as of a store that knows no conditions."""
+
+_ANSWERS = {
+    "slow_down": ("503 Slow Down", "SlowDown"),
+    "broken": ("500 Internal Server Error", "InternalError"),
+    "no_conditions": ("501 Not Implemented", "NotImplemented"),
+}
+
+
+@dataclass
+class Fault:
+    """What goes wrong with the next `times` requests of a method whose path has `part` in it; `hit` counts them."""
+
+    how: How
+    method: str
+    part: str
+    times: int = 1
+    hit: int = 0
+
+
+@dataclass
+class S3Server:
+    """The server. `secret`: what its clients sign with; it must be found nowhere else."""
+
+    port: int = 0
+    secret: str = field(default_factory=lambda: f"canary-{uuid.uuid4().hex}")
+    faults: list[Fault] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        from moto.server import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        self._app, self._lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.port = self._server.server_port
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join(30)
+        self._server.server_close()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What deltalake, Arrow, boto3 and PyIceberg find the server by, each by itself."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "windrow",
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def bucket(self) -> str:
+        """The URL of a new bucket."""
+        name = f"bucket-{uuid.uuid4().hex[:12]}"
+        self.client().create_bucket(Bucket=name)
+        return f"s3://{name}"
+
+    def client(self) -> Any:
+        """A client of its own, which asks once."""
+        import boto3
+        from botocore.config import Config
+
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=self.env["AWS_ENDPOINT_URL"],
+            region_name="us-east-1",
+            aws_access_key_id="windrow",
+            aws_secret_access_key=self.secret,
+            config=Config(retries={"total_max_attempts": 1}, max_pool_connections=32),
+        )
+
+    def fail(self, how: How, method: str, part: str, times: int = 1) -> Fault:
+        """Let requests go wrong from now on."""
+        fault = Fault(how, method, part, times)
+        self.faults.append(fault)
+        return fault
+
+    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read() if environ.get("wsgi.input_terminated") else environ["wsgi.input"].read(_length(environ))
+        environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+        with self._lock:
+            fault = self._fault(environ)
+            if fault is not None and fault.how in _ANSWERS:
+                return _refusal(fault.how, start)
+            if fault is not None and fault.how == "unconditional":
+                environ.pop("HTTP_IF_NONE_MATCH", None)
+            answer: list[Any] = []
+            if fault is None or fault.how != "cut":
+                content = list(self._app(environ, lambda *said, **_: answer.extend(said)))
+        if fault is not None and fault.how in {"lost", "cut"}:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            start("500 Cut", [])
+            return []
+        start(*answer)
+        return content
+
+    def _fault(self, environ: dict[str, Any]) -> Fault | None:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.seen.append(f"{method} {path}")
+        for fault in self.faults:
+            if fault.hit < fault.times and fault.method == method and fault.part in path:
+                fault.hit += 1
+                return fault
+        return None
+
+
+def _length(environ: dict[str, Any]) -> int:
+    return int(environ.get("CONTENT_LENGTH") or 0)
+
+
+def _refusal(how: str, start: Callable[..., Any]) -> list[bytes]:
+    status, code = _ANSWERS[how]
+    content = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>as a test wants it</Message></Error>".encode()
+    start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(content)))])
+    return [content]

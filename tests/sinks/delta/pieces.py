@@ -1,0 +1,30 @@
+"""What lies in a Delta table's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from ingest.sinks.delta.names import STAGED
+from ingest.sinks.place import Place
+
+
+def delta_pieces(uri: str) -> list[pa.Table]:
+    """A Delta table's rows, one table per data file, in the order in which they lie in it."""
+    actions = pa.table(DeltaTable(uri).get_add_actions()).to_pylist()
+    files, pieces = Place(uri).filesystem(), []
+    for action in actions:
+        with files.open_input_file(unquote(action["path"])) as source:
+            table = pq.ParquetFile(source).read()
+        ((column, key),) = action["partition"].items()
+        pieces.append(table.append_column(column, pa.repeat(key, table.num_rows)))
+    return pieces
+
+
+def staged_paths(uri: str) -> set[Path]:
+    """All staged Parquet files under a table, committed or not."""
+    return set((Path(uri) / STAGED).rglob("*.parquet"))

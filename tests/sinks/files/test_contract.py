@@ -1,0 +1,59 @@
+"""The sink contracts on the files sink, on a real disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ingest.schema.metadata import DEFAULT
+from tests.contracts.dead_letters_contract import DeadLettersContract
+from tests.contracts.sink_audit_contract import SinkAuditContract
+from tests.contracts.sink_checksums_contract import SinkChecksumsContract
+from tests.contracts.sink_contract import SinkContract
+from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.contracts.sink_under_test import SinkUnderTest
+from tests.sinks.files.world import FORMATS, FilesBoth, pieces
+
+pytestmark = pytest.mark.slow  # its dead letters are a Delta table
+
+
+class _OnDisk(SinkUnderTest):
+    written = FORMATS["parquet"]
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> FilesBoth:
+        return FilesBoth(str(tmp_path / "orders"), schema, metadata, self.written)
+
+    def reopen(self, sink: FilesBoth) -> FilesBoth:
+        return FilesBoth(sink.uri, sink.schema, sink.metadata, sink.written)
+
+    def pieces(self, sink: FilesBoth) -> list[pa.Table]:
+        return pieces(sink)
+
+    @contextmanager
+    def no_answer(self, sink: FilesBoth) -> Iterator[None]:
+        log, put = sink._log, sink._log.put
+
+        def unanswered(*args: object) -> None:
+            del log.put
+            put(*args)  # type: ignore[arg-type]
+            raise OSError("connection reset")
+
+        log.put = unanswered  # type: ignore[method-assign]
+        yield
+
+
+class TestParquet(
+    _OnDisk, SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
+):  # fmt: skip
+    """Parquet files."""
+
+
+class TestJson(_OnDisk, SinkAuditContract, SinkChecksumsContract, SinkMetadataContract):
+    """Lines of JSON: what depends on how rows are written."""
+
+    written = FORMATS["jsonl"]

@@ -1,0 +1,79 @@
+"""Who reads by the list of files sees what is committed, and nothing else; also who knows no windrow."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from ingest.errors import SpecError
+from ingest.sinks.files.reader import list_files, main
+from ingest.spec.load import load_spec
+from tests.docs.test_pages import ROOT, text
+from tests.sinks.files.world import FilesBoth
+from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+
+pytestmark = pytest.mark.slow  # another process
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Any:
+    """A table of three windows, one of them replaced and one mended, with files of attempts that came to nothing."""
+    made = FilesBoth(str(tmp_path / "lake" / "orders"), ROWS)
+    made.prepare()
+    for n, generation, attempt in ((0, 0, "a"), (1, 0, "b"), (2, 0, "c"), (1, 1, "d")):
+        receipt, staged = staged_receipt(made, n, generation, attempt)
+        made.commit(receipt, staged)
+    made.commit(*staged_mending(made, made.look(window(2)).receipt, "m"))
+    staged_receipt(made, 3, 0, "came to nothing")
+    return made
+
+
+PAGE = "docs/sinks/files.md"
+
+
+def offsets(files: list[str]) -> list[int]:
+    """What DuckDB reads in some files."""
+    return sorted(n for (n,) in duckdb.sql(f"SELECT _offset FROM read_parquet({files})").fetchall())
+
+
+COMMITTED = sorted([n for n in range(30) if n not in {3, 13}] * 2)
+"""Each window's fourth message is a dead letter, but for those that were mended."""
+
+
+def test_the_list_is_what_is_committed(sink: Any) -> None:
+    """No generation that was replaced is in it, no attempt that came to nothing, and a mended window's files of both generations."""
+    assert offsets(list_files(sink.uri)) == COMMITTED
+    ran = subprocess.run(
+        [sys.executable, "-m", "ingest.sinks.files.reader", sink.uri], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout.splitlines() == list_files(sink.uri)
+
+
+def test_the_pages_sql_reads_the_same(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page has a query for DuckDB alone, and it sees the same rows."""
+    _, query = text(PAGE).split("```sql\n")
+    monkeypatch.chdir(Path(sink.uri).parents[1])
+    with duckdb.connect() as database:
+        *_, rows = [database.execute(part).fetchall() for part in query.partition("```")[0].split(";") if part.strip()]
+    assert len(rows) == len(COMMITTED)
+
+
+def test_the_page_has_a_spec_that_loads(tmp_path: Path) -> None:
+    """Who copies the page's section has a sink of files."""
+    shutil.copy(ROOT / "assets" / "defs" / "orders" / "schema.py", tmp_path)
+    (tmp_path / "orders.yaml").write_text(text(PAGE).split("```yaml\n")[1].partition("```")[0])
+    assert load_spec(tmp_path / "orders.yaml").sink.kind == "files"
+
+
+def test_where_no_table_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That is a mistake of who asks, and not an empty table."""
+    with pytest.raises(SpecError, match="no table of files"):
+        list_files(str(tmp_path / "none"))
+    assert (main([str(tmp_path / "none")]), main([])) == (2, 2)
+    assert "no table of files" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+"""What a sweep takes: never what counts, and what it takes can't be committed any more."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.errors import RefusedError, UnreachableError
+from ingest.ports.sink import Done
+from ingest.sinks.files import janitor
+from ingest.sinks.files.log import FilesLog
+from ingest.sinks.files.reader import list_files
+from ingest.sinks.place import Place
+from tests.sinks.files.test_log import commit, fresh
+from tests.sinks.files.world import FilesBoth, report
+from tests.sinks.things import FIRST, ROWS, staged_mending, staged_receipt, window
+
+pytestmark = pytest.mark.slow  # its dead letters are a Delta table
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Any:
+    """A prepared sink."""
+    made = FilesBoth(str(tmp_path / "orders"), ROWS)
+    made.prepare()
+    return made
+
+
+def age(sink: Any) -> None:
+    """Let all data files be older than the windows' own receipts say."""
+    for file in (Path(sink.uri) / "data").rglob("*.parquet"):
+        os.utime(file, (FIRST.timestamp() - 86_400,) * 2)
+
+
+def test_what_came_to_nothing_goes(sink: Any) -> None:
+    """Files of an attempt that was never committed go once they are old enough; what is committed stays, mended windows too."""
+    commit(sink, 0)
+    sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m"))
+    staged_receipt(sink, 1, 0, "came to nothing")
+    assert sink.sweep(HOUR) == []
+    age(sink)
+    found = sink.sweep(HOUR, dry_run=True)
+    assert len(found) == 2
+    assert fresh(sink).sweep(HOUR) == found
+    assert sink.sweep(HOUR) == []
+    assert report(sink, range(1)).ok
+    with pytest.raises(ValueError, match="grace"):
+        sink.sweep(timedelta(minutes=1))
+
+
+def test_a_replaced_generation_stays_for_those_who_read_it(sink: Any) -> None:
+    """However old its files are: until the grace period since the replacement is over."""
+    commit(sink, 0)
+    listed = list_files(sink.uri)
+    age(sink)
+    made, staged = staged_receipt(sink, 0, 1, "b1")
+    sink.commit_dead(made.plan, "b1", staged)
+    sink.commit(made, staged)
+    state = FilesLog(sink.uri).look()
+    assert state is not None
+    (since,) = {*state.replaced.values()}
+    old = list(Place(sink.uri).walk("data"))
+    assert janitor.orphans(old, state, since - 1) == {}
+    assert sorted(f"{sink.uri}/{path}" for path in janitor.orphans(old, state, since)) == sorted(listed)
+
+
+def test_what_was_given_up_is_not_committed(sink: Any) -> None:
+    """An attempt that wakes after its files were swept is refused, and the window can be run again."""
+    made, staged = staged_receipt(sink, 0, 0, "slow")
+    age(sink)
+    assert len(fresh(sink).sweep(HOUR)) == 2
+    with pytest.raises(RefusedError, match="gone or cut short"):
+        sink.commit(made, staged)
+    assert isinstance(commit(sink, 0), Done)
+    assert report(sink, range(1)).ok
+
+
+def test_a_commit_that_arrives_while_a_sweep_looks(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the sweep's look and its entry: the sweep finds the name taken, looks again, and leaves the files alone."""
+    made, staged = staged_receipt(sink, 0, 0, "slow")
+    sink.commit_dead(made.plan, "slow", staged)
+    age(sink)
+    put, turns = FilesLog.put, [lambda: sink.commit(made, staged)]
+
+    def late(log: FilesLog, state: Any, change: Any) -> None:
+        while turns and isinstance(change, janitor.GiveUpStaged):
+            turns.pop()()
+        put(log, state, change)
+
+    monkeypatch.setattr(FilesLog, "put", late)
+    assert fresh(sink).sweep(HOUR) == []
+    assert report(sink, range(1)).ok
+
+
+def test_without_the_entry_it_would_take_what_counts(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that doesn't say first what it gives up loses the rows of a commit that comes in between: the entry carries the promise."""
+    made, staged = staged_receipt(sink, 0, 0, "slow")
+    sink.commit_dead(made.plan, "slow", staged)
+    age(sink)
+
+    def silent(_uri: str, place: Any, log: Any, cutoff: int) -> Any:
+        gone = janitor._look(place, log, cutoff)[1]
+        sink.commit(made, staged)
+        return gone
+
+    monkeypatch.setattr(janitor, "_given_up", silent)
+    assert len(fresh(sink).sweep(HOUR)) == 2
+    with pytest.raises(RefusedError, match="gone"):
+        report(sink, range(1))
+
+
+def test_a_sweep_that_cannot_say_so_removes_nothing(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the log can't be written, every file stays."""
+    staged_receipt(sink, 0, 0, "came to nothing")
+    age(sink)
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(janitor.time, "sleep", lambda _: None)
+    monkeypatch.setattr(FilesLog, "put", fail)
+    with pytest.raises(UnreachableError, match="nothing was removed"):
+        sink.sweep(HOUR)
+    assert len(list((Path(sink.uri) / "data").rglob("*.parquet"))) == 2

@@ -1,0 +1,74 @@
+"""The files sink as tests have it: with its dead letters, and its rows read by a reader that goes by the list of files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.crashpoints import crash_point
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.delta.dead import DeltaDeadLetters
+from ingest.sinks.files.columns import whole_schema
+from ingest.sinks.files.log import FilesLog
+from ingest.sinks.files.sink import FilesSink
+from ingest.sinks.files.stage import DATA, FileFormat, rows_of
+from ingest.sinks.place import Place
+from ingest.testing.checker import Report, check
+from tests.sinks.beside import WithDeadLetters
+from tests.sinks.things import ROWS, produced
+
+PARQUET = FileFormat("parquet", "zstd")
+FORMATS = {"parquet": PARQUET, "jsonl": FileFormat("jsonl", "gzip"), "csv": FileFormat("csv", "none")}
+
+
+class FilesBoth(WithDeadLetters, FilesSink):
+    """With dead letters in a Delta table: beside it, or at another place."""
+
+    def __init__(
+        self, uri: str, rows: pa.Schema, metadata: Mapping[str, str] = DEFAULT, written: FileFormat = PARQUET, dead: str | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(uri, rows, metadata, written)
+        self.dead = dead
+        self.dead_letters = DeltaDeadLetters(dead) if dead is not None else DeltaDeadLetters.beside(self.uri)
+
+
+def report(sink: Any, numbers: range) -> Report:
+    """What the checker says of all windows."""
+    receipts = [c.receipt for c in sink.receipts()]
+    return check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+
+
+def age(place: str) -> None:
+    """All that was staged, and dead letters, two hours ago."""
+    then = time.time() - 7200
+    for folder in (Path(place), Path(f"{place}_dead")):
+        for file in (folder / DATA).rglob("*.*"):
+            os.utime(file, (then, then))
+
+
+def sink_at(place: str) -> Any:
+    """The sink on an existing place, whose name may end with its format."""
+    return FilesBoth(place, ROWS, written=FORMATS.get(place.rpartition("-")[2], PARQUET))
+
+
+def pieces(sink: Any) -> list[pa.Table]:
+    """All visible rows, one table per file, in the order in which they lie in it."""
+    state, schema = FilesLog(sink.uri).look(), whole_schema(sink.schema, sink.metadata)
+    files = [] if state is None else list(state.files())
+    return [pa.Table.from_batches(rows_of(Place(sink.uri), file.path, schema)) for file in files]
+
+
+def twin_at(place: str) -> Any:
+    """A broken one, with the crash point between its look and its write."""
+    from tests.sinks.files.twins import RetriesBlindly
+
+    return RetriesBlindly(place, ROWS, partial(crash_point, "commit.before"))
+
+
+TWINS = {"retries-blindly": twin_at}

@@ -1,0 +1,107 @@
+"""A REST catalog on loopback, as small as Iceberg's protocol allows: it answers from a catalog in SQLite, and a test says when it fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flask import Flask, Response, abort, request
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableRequest, Table
+from werkzeug.serving import make_server
+
+from ingest.sinks.iceberg.database import DatabaseCatalog
+
+TOKEN = "hunter2-token"
+
+
+class Server:
+    """`faults`: what is done with the next commits, one after the other: taken and answered with a status, or a status alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.catalog = DatabaseCatalog("default", uri=f"sqlite:///{folder}/rest.db", warehouse=f"file://{folder}")
+        self.faults: list[tuple[bool, int]] = []
+        self.commits = 0
+
+    def app(self) -> Flask:
+        """The routes that PyIceberg asks."""
+        made = Flask("rest")
+        made.before_request(lambda: None if request.headers.get("Authorization") == f"Bearer {TOKEN}" else abort(401))
+        one = "/v1/namespaces/<name>/tables/<table>"
+        for path, method, answer in (
+            ("/v1/config", "GET", lambda: {"defaults": {}, "overrides": {}}),
+            ("/v1/namespaces/<name>", "GET", self.namespace),
+            ("/v1/namespaces", "POST", self.make_namespace),
+            ("/v1/namespaces/<name>/tables", "POST", self.create),
+            (one, "GET", lambda name, table: loaded(self.catalog.load_table(f"{name}.{table}"))),
+            (one, "POST", self.commit),
+        ):
+            made.add_url_rule(path, f"{method} {path}", answer, methods=[method])
+        for error in (NoSuchTableError, NoSuchNamespaceError):
+            made.register_error_handler(error, lambda e: told(404, type(e).__name__))
+        for error in (TableAlreadyExistsError, CommitFailedException):
+            made.register_error_handler(error, lambda e: told(409, type(e).__name__))
+        return made
+
+    def namespace(self, name: str) -> Any:
+        return {"namespace": [name], "properties": self.catalog.load_namespace_properties(name)}
+
+    def make_namespace(self) -> Any:
+        (name,) = request.json["namespace"]
+        self.catalog.create_namespace(name)
+        return {"namespace": [name], "properties": {}}
+
+    def create(self, name: str) -> Any:
+        body = request.json
+        spec = PartitionSpec.model_validate(body["partition-spec"])
+        schema = Schema.model_validate(body["schema"])
+        return loaded(self.catalog.create_table(f"{name}.{body['name']}", schema, partition_spec=spec, properties=body["properties"]))
+
+    def commit(self, name: str, table: str) -> Any:
+        asked = CommitTableRequest.model_validate_json(request.data)
+        self.commits += 1
+        arrives, status = self.faults.pop(0) if self.faults else (True, 200)
+        if arrives:
+            there = self.catalog.load_table(f"{name}.{table}")
+            there._do_commit(updates=asked.updates, requirements=asked.requirements)
+            if status == 200:
+                return loaded(there)
+        return told(status, "InternalServerError")
+
+
+def loaded(table: Table) -> Any:
+    """A table as the protocol has it."""
+    content = f'{{"metadata-location": "{table.metadata_location}", "metadata": {table.metadata.model_dump_json()}, "config": {{}}}}'
+    return Response(content, mimetype="application/json")
+
+
+def told(status: int, kind: str) -> Any:
+    """An error as the protocol has it."""
+    return {"error": {"message": f"said {kind}", "type": kind, "code": status}}, status
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[Server, str]]:
+    """The server, and its address."""
+    server = Server(folder)
+    with listening(server.app()) as url:
+        yield server, url
+
+
+@contextmanager
+def listening(app: Any) -> Iterator[str]:
+    """Any application on loopback; its address."""
+    made = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{made.server_port}"
+    finally:
+        made.shutdown()
+        thread.join(30)
+        made.server_close()

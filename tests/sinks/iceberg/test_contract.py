@@ -1,0 +1,49 @@
+"""The sink contracts on the Iceberg sink, with its catalog in SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.iceberg.at import TableAt
+from ingest.sinks.iceberg.table import Prepared
+from tests.contracts.dead_letters_contract import DeadLettersContract
+from tests.contracts.sink_audit_contract import SinkAuditContract
+from tests.contracts.sink_checksums_contract import SinkChecksumsContract
+from tests.contracts.sink_contract import SinkContract
+from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.sinks.iceberg.world import TABLE, IcebergBoth, pieces
+
+pytestmark = pytest.mark.slow
+
+
+class TestIcebergSink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
+    """On real Iceberg tables."""
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> IcebergBoth:
+        return IcebergBoth(TableAt.in_folder(str(tmp_path), TABLE), schema, metadata)
+
+    def reopen(self, sink: IcebergBoth) -> IcebergBoth:
+        return IcebergBoth(sink.at, sink.schema, sink.metadata)
+
+    def pieces(self, sink: IcebergBoth) -> list[pa.Table]:
+        return pieces(sink)
+
+    @contextmanager
+    def no_answer(self, sink: IcebergBoth) -> Iterator[None]:
+        send = Prepared.send
+        with pytest.MonkeyPatch.context() as patch:
+
+            def unanswered(ready: Prepared) -> None:
+                patch.undo()
+                send(ready)
+                raise OSError("connection reset")
+
+            patch.setattr(Prepared, "send", unanswered)
+            yield

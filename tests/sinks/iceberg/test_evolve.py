@@ -1,0 +1,168 @@
+"""Columns of a table that is there: they change with the first rows that need it, in the same commit, and no checksum changes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.errors import SchemaChangedError
+from ingest.model.receipt import Checksums
+from ingest.operate.deep import summed
+from ingest.ports.sink import Done
+from ingest.sinks.iceberg.at import TableAt
+from ingest.sinks.iceberg.columns import Evolve
+from tests.sinks.iceberg.world import TABLE, IcebergBoth
+from tests.sinks.things import messages, plan, receipt, window
+
+pytestmark = pytest.mark.slow
+
+NARROW = pa.schema([pa.field("id", pa.int32(), nullable=False), pa.field("price", pa.decimal128(5, 2)), pa.field("rate", pa.float32())])
+WIDE = pa.schema([pa.field("id", pa.int64()), pa.field("price", pa.decimal128(20, 2)), pa.field("rate", pa.float64())])
+MORE = pa.schema([*NARROW, pa.field("note", pa.string()), pa.field("tags", pa.list_(pa.struct([pa.field("k", pa.int64())])))])
+OTHER = pa.schema([*NARROW, pa.field("colour", pa.string())])
+
+
+def sink_of(tmp_path: Path, schema: pa.Schema, evolve: Evolve = "add_columns") -> IcebergBoth:
+    """The table, as a process with this schema sees it."""
+    return IcebergBoth(TableAt.in_folder(str(tmp_path), TABLE), schema, evolve=evolve)
+
+
+def staged(sink: IcebergBoth, number: int) -> Any:
+    """Window n with rows of the sink's schema, nearly all null."""
+    from ingest.model.receipt import SplitCounts
+    from ingest.model.staged import Staged
+
+    planned, every = plan(sink, number), []
+    for split in planned.splits:
+        stager, whole = sink.stager(planned, 0, "a1")(split), messages(split)
+        n = whole.num_rows
+        columns = [pa.array(range(n), f.type) if f.name == "id" else pa.nulls(n, f.type) for f in sink.schema]
+        stager.add(pa.RecordBatch.from_arrays(columns, schema=sink.schema), whole)
+        done = stager.finish()
+        counts = SplitCounts(
+            split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n, 0, 0, done.rows, 0, 0,
+            checksums=Checksums(done.checksum),
+        )  # fmt: skip
+        every.append(Staged(split, counts, done.committables, ()))
+    return receipt(planned, every, 0, "a1"), every
+
+
+def names(sink: IcebergBoth) -> dict[str, str]:
+    """The table's columns, without windrow's."""
+    state = sink._lake.look()
+    assert state is not None
+    return {f.name: str(f.field_type) for f in state.table.schema().fields if not f.name.startswith("_")}
+
+
+def whole(sink: IcebergBoth, number: int) -> bool:
+    """Whether a window's rows have the checksums of its receipt."""
+    committed = sink.look(window(number))
+    assert committed is not None
+    back = summed(committed.receipt.splits, sink.audit().contents(window(number)), sink.metadata)
+    return back.checksums == tuple(s.checksums.rows for s in committed.receipt.splits if isinstance(s.checksums, Checksums))
+
+
+def test_new_columns_come_with_their_first_rows(tmp_path: Path) -> None:
+    """Preparing and staging change nothing; the commit brings columns and rows at once; older rows have nulls; who is older goes on."""
+    old, new = sink_of(tmp_path, NARROW), sink_of(tmp_path, MORE)
+    old.prepare()
+    assert isinstance(old.commit(*staged(old, 0)), Done)
+    new.prepare()
+    assert new.columns_to_come() == ("note (string)", "tags (list<element: struct<k: int64>>)")
+    ready = staged(new, 1)
+    late = staged(old, 2)
+    assert names(new).keys() == {"id", "price", "rate"}
+    assert isinstance(new.commit(*ready), Done)
+    assert names(new).keys() == {"id", "price", "rate", "note", "tags"}
+    assert new.columns_to_come() == ()
+    assert isinstance(old.commit(*late), Done)
+    assert all(whole(new, n) for n in range(3))
+    state = new._lake.look()
+    assert state is not None
+    assert state.table.scan().to_arrow().num_rows == 60
+
+
+def test_columns_become_wider_without_a_file_written_anew(tmp_path: Path) -> None:
+    """Numbers and nulls: the first wide rows make the table wider; files stay; narrow rows that were staged before still go in."""
+    old, new = sink_of(tmp_path, NARROW), sink_of(tmp_path, WIDE, "widen")
+    old.prepare()
+    old.commit(*staged(old, 0))
+    late = staged(old, 2)
+    new.prepare()
+    before = {task.file.file_path for task in new._lake.look().every_task()}  # type: ignore[union-attr]
+    assert isinstance(new.commit(*staged(new, 1)), Done)
+    assert names(new) == {"id": "long", "price": "decimal(20, 2)", "rate": "double"}
+    assert isinstance(sink_of(tmp_path, NARROW, "widen").commit(*late), Done)
+    state = new._lake.look()
+    assert state is not None
+    assert before < {task.file.file_path for task in state.every_task()}
+    assert all(whole(new, n) for n in range(3))
+    assert sorted(state.table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()) == sorted([*range(10)] * 6)
+
+
+@pytest.mark.parametrize(
+    ("schema", "evolve", "says"),
+    [
+        (MORE, "none", "note: new .*sink.evolve is none.*With sink.evolve: add_columns the table would take it"),
+        (WIDE, "add_columns", "id: int32 not null in the table, int64 in the schema.*With sink.evolve: widen"),
+        (pa.schema([*NARROW, pa.field("x", pa.int64(), nullable=False)]), "widen", "x: new, but not nullable"),
+        (pa.schema([*NARROW, pa.field("PRICE", pa.int64())]), "widen", "the name stands there twice|case doesn't count"),
+        (pa.schema([f for f in NARROW if f.name != "rate"]), "widen", r"rate: in the table \(float\), not in the schema"),
+        (pa.schema([pa.field("id", pa.string()), *list(NARROW)[1:]]), "widen", "id: int32 not null in the table, string in the schema"),
+        (pa.schema([NARROW.field(0), pa.field("price", pa.decimal128(9, 4)), NARROW.field(2)]), "widen", "price: decimal128"),
+    ],
+)
+def test_what_no_commit_may_make_good_is_told(tmp_path: Path, schema: pa.Schema, evolve: Evolve, says: str) -> None:
+    """Column by column, with the way out, before anything is read."""
+    sink_of(tmp_path, NARROW).prepare()
+    with pytest.raises(Exception, match=says):
+        sink_of(tmp_path, schema, evolve).prepare()
+
+
+def test_of_two_that_bring_columns_the_second_stages_anew(tmp_path: Path) -> None:
+    """Files that were staged with field ids which others got meanwhile are refused: no value lands in another column."""
+    sink_of(tmp_path, NARROW).prepare()
+    one, other = sink_of(tmp_path, MORE), sink_of(tmp_path, OTHER)
+    ready = staged(other, 1)
+    assert isinstance(one.commit(*staged(one, 0)), Done)
+    with pytest.raises(SchemaChangedError, match="colour: another commit brought other columns first"):
+        other.commit(*ready)
+    with_both = sink_of(tmp_path, pa.schema([*MORE, *list(OTHER)[-1:]]))
+    assert isinstance(with_both.commit(*staged(with_both, 1)), Done)
+    assert all(whole(with_both, n) for n in range(2))
+
+
+def test_of_two_that_bring_the_same_columns_both_arrive(tmp_path: Path) -> None:
+    """Both staged with the same field ids: the second finds the columns there."""
+    sink_of(tmp_path, NARROW).prepare()
+    one, other = sink_of(tmp_path, MORE), sink_of(tmp_path, MORE)
+    first, second = staged(one, 0), staged(other, 1)
+    assert isinstance(one.commit(*first), Done)
+    assert isinstance(other.commit(*second), Done)
+    assert all(whole(one, n) for n in range(2))
+
+
+def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
+    """1 A run looks.  2 Somebody drops and adds columns, which makes no snapshot.  3 The commit fails, and looks again."""
+    sink = sink_of(tmp_path, NARROW)
+    sink.prepare()
+    ready = staged(sink, 0)
+    attempt, answers = sink._lake.attempt, list[str | None]()
+
+    def overtaken(send: Callable[[], None]) -> str | None:
+        if not answers:
+            state = sink._lake.look()
+            assert state is not None
+            with state.table.update_schema() as update:
+                update.add_column("theirs", state.table.schema().find_field("id").field_type)
+        answers.append(attempt(send))
+        return answers[-1]
+
+    sink._lake.attempt = overtaken  # type: ignore[method-assign]
+    assert isinstance(sink.commit(*ready), Done)
+    assert [answer is None for answer in answers] == [False, True]
+    assert whole(sink, 0)

@@ -1,0 +1,331 @@
+"""What others do to the table in between: expiry, compaction, rollback, branches, deletes, partitions, foreign rows; and a sweep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask
+from pyiceberg.table.update.spec import UpdateSpec
+from pyiceberg.transforms import IdentityTransform
+
+from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
+from ingest.model.receipt import Checksums
+from ingest.operate.deep import summed
+from ingest.ports.sink import AlreadyDone, Done, Unreadable
+from ingest.schema.metadata import TYPES
+from ingest.sinks.iceberg import janitor
+from ingest.sinks.iceberg.at import TableAt
+from ingest.sinks.iceberg.contents import rows_of
+from ingest.sinks.iceberg.place import LakePlace
+from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at, staged_paths
+from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+
+pytestmark = pytest.mark.slow
+
+GRACE = timedelta(hours=2)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Any:
+    """A table with two windows."""
+    made = sink_at(str(tmp_path))
+    made.prepare()
+    for number in (0, 1):
+        commit(made, number)
+    return made
+
+
+def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
+    receipt, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(receipt.plan, attempt, staged)
+    return sink.commit(receipt, staged)
+
+
+def table(sink: Any) -> Any:
+    """As PyIceberg has it."""
+    return sink._lake.look().table
+
+
+def expire_all(sink: Any) -> None:
+    """Every snapshot but the newest one goes."""
+    about = table(sink)
+    newest = about.current_snapshot().snapshot_id
+    about.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]).commit()
+
+
+def rewrite(sink: Any) -> None:
+    """Another engine writes all rows anew, in one snapshot that says nothing of windrow."""
+    about = table(sink)
+    about.overwrite(about.scan().to_arrow())
+
+
+def ids(sink: Any) -> list[str]:
+    return sorted(i for piece in pieces(sink) for i in piece["id"].to_pylist())
+
+
+def whole(sink: Any, number: int) -> bool:
+    """Whether a window's rows have the checksums of its receipt."""
+    committed = sink.look(window(number)).receipt
+    back = summed(committed.splits, sink.audit().contents(window(number)), sink.metadata)
+    return back.checksums == tuple(s.checksums.rows for s in committed.splits if isinstance(s.checksums, Checksums))
+
+
+@pytest.mark.parametrize(
+    "maintain", [expire_all, rewrite, lambda s: (rewrite(s), expire_all(s)), lambda s: (expire_all(s), rewrite(s), expire_all(s))]
+)
+def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object]) -> None:
+    """After expiry, compaction, or both, a rerun skips, receipts are as they were, the rows have their checksums, and work goes on."""
+    before = list(sink.receipts())
+    maintain(sink)
+    fresh = sink_at(sink.at.warehouse)
+    assert list(fresh.receipts()) == before
+    assert isinstance(commit(fresh, 0, attempt="again"), AlreadyDone)
+    assert whole(fresh, 0)
+    assert isinstance(commit(fresh, 0, 1, "b1"), Done)
+    assert isinstance(commit(fresh, 2), Done)
+    assert whole(fresh, 0)
+    assert len(ids(fresh)) == len(set(ids(fresh))) == 54
+
+
+def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
+    """The window that went is no longer committed, and can be run again; the one that stayed is."""
+    first = sink.look(window(0)).version
+    table(sink).manage_snapshots().set_current_snapshot(first).commit()
+    fresh = sink_at(sink.at.warehouse)
+    assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
+    assert isinstance(commit(fresh, 1, attempt="b1"), Done)
+    assert len(ids(fresh)) == len(set(ids(fresh))) == 36
+    assert list(fresh.audit().receipts()) == list(fresh.receipts())
+
+
+def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
+    """Rows that somebody tries on a branch are no rows of main's windows, and no sweep takes files that only a branch or a tag names."""
+    about = table(sink)
+    about.manage_snapshots().create_branch(about.current_snapshot().snapshot_id, "try").commit()
+    about.manage_snapshots().create_tag(about.current_snapshot().snapshot_id, "kept").commit()
+    assert isinstance(commit(sink, 0, 1, "b1"), Done)
+    for path in staged_paths(sink):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    assert sink.sweep(GRACE) == []
+    assert table(sink).scan(snapshot_id=table(sink).snapshot_by_name("kept").snapshot_id).to_arrow().num_rows == 36
+
+
+def test_rows_that_others_append_are_told(sink: Any) -> None:
+    """Rows of a window that nobody committed: it is refused, nothing is put beside them, and receipts say so."""
+    about = table(sink)
+    rows = about.scan().to_arrow().slice(0, 1)
+    at = rows.schema.get_field_index("_window")
+    about.append(rows.set_column(at, rows.schema.field(at), pa.array([window(5).key])))
+    receipt, staged = staged_receipt(sink, 5)
+    with pytest.raises(RefusedError, match="no commit of windrow brought"):
+        sink.commit(receipt, staged)
+    with pytest.raises(RefusedError, match=window(5).key):
+        list(sink.receipts())
+    assert sink.audit().windows() == {window(n).key for n in (0, 1, 5)}
+
+
+def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
+    """Verification counts what is left, and reads what is left."""
+    table(sink).delete("id = '0-0'")
+    held = sink.audit().rows_held(window(0))
+    assert [(h.rows, h.lowest) for h in held] == [(8, 1), (9, 0)]
+    assert not whole(sink, 0)
+    assert isinstance(commit(sink, 0, 1, "b1"), Done)
+    assert whole(sink, 0)
+
+
+def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
+    """A file of deletes beside the data, as merge-on-read leaves it: what is left is read, all of it or some columns."""
+    state = sink._lake.look()
+    (task, *_) = state.tasks("_window", window(0).key)
+    place = f"{state.table.metadata.location}/deletes.parquet"
+    positions = pa.table({"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())})
+    pq.write_table(positions, place.removeprefix("file://"))
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=place,
+        file_format=FileFormat.PARQUET,
+        partition=task.file.partition,
+        record_count=2,
+        file_size_in_bytes=1,
+        spec_id=0,
+    )
+    marked = FileScanTask(task.file, delete_files={deletes})
+    assert sum(batch.num_rows for batch in rows_of(state, [marked])) == 7
+    assert {name for batch in rows_of(state, [marked], ["id", "_offset"]) for name in batch.schema.names} == {"id", "_offset"}
+
+
+def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
+    """Metadata columns with quotes, slashes and letters beyond ASCII, which others spell in another way in their files."""
+    names = {name: f'kafka "{name}" größe/日本' for name in TYPES}
+    sink = IcebergBoth(TableAt.in_folder(str(tmp_path), "a.b"), ROWS, names)
+    sink.prepare()
+    assert isinstance(commit(sink, 0), Done)
+    rewrite(sink)
+    assert whole(sink, 0)
+    assert [(h.rows, h.offsets) for h in sink.audit().rows_held(window(0))] == [(9, 9)] * 2
+    assert isinstance(commit(sink, 0, 1, "b1"), Done)
+    assert whole(sink, 0)
+
+
+def test_other_partitions_are_refused(sink: Any) -> None:
+    """Rows would lie by something else than their windows: nothing is written before a person decides."""
+    spec: UpdateSpec = table(sink).update_spec()
+    spec.add_field("_topic", IdentityTransform(), "by_topic").commit()
+    fresh = sink_at(sink.at.warehouse)
+    with pytest.raises(SchemaChangedError, match="partitioned by _window, _topic"):
+        fresh.look(window(0))
+
+
+def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
+    """One that windrow didn't make is left as it is."""
+    made = sink_at(str(tmp_path))
+    made.prepare()
+    table(made).transaction().remove_properties("windrow.pipeline").commit_transaction()
+    with pytest.raises(SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"):
+        made.prepare()
+
+
+def test_a_lost_page_stops_everything(sink: Any) -> None:
+    """Nobody can tell then which windows are there: no look answers, and nothing is written, until it is back."""
+    (page,) = Path(sink.at.warehouse).glob(
+        "shop/orders/_windrow/pages/" + table(sink).current_snapshot().summary["windrow.pages"] + ".json"
+    )
+    content = page.read_bytes()
+    for damaged in (b"", content[:-5], content.replace(b"a", b"b")):
+        page.write_bytes(damaged)
+        with pytest.raises(DamagedError, match="page"):
+            sink_at(sink.at.warehouse).look(window(0))
+    page.unlink()
+    with pytest.raises(DamagedError, match="missing"):
+        commit(sink_at(sink.at.warehouse), 7)
+    page.write_bytes(content)
+    assert len(list(sink_at(sink.at.warehouse).receipts())) == 2
+
+
+def test_a_lost_receipt_is_told_and_put_back(sink: Any) -> None:
+    """Its window can't be looked at; its exact text puts it back, and no other one."""
+    committed = sink.look(window(0))
+    text = sink.receipt_text(committed.receipt)
+    for path in Path(sink.at.warehouse).glob("shop/orders/_windrow/receipts/2026-01-02T00*"):
+        path.write_bytes(b"{}")
+    fresh = sink_at(sink.at.warehouse)
+    with pytest.raises(DamagedError, match="damaged"):
+        fresh.look(window(0))
+    assert [type(found).__name__ for found in fresh.audit().receipts()] == ["Unreadable", "Committed"]
+    assert isinstance(next(iter(fresh.audit().receipts())), Unreadable)
+    with pytest.raises(RefusedError):
+        fresh.audit().restore(window(0), text + " ")
+    fresh.audit().restore(window(0), text)
+    assert fresh.look(window(0)) == committed
+
+
+def aged(sink: Any) -> None:
+    """All that is staged was last written long ago."""
+    for path in staged_paths(sink):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+
+
+def test_a_sweep_removes_what_was_staged_in_vain(sink: Any) -> None:
+    """What no snapshot names and is old goes; a dry run only says so; the table is as it was."""
+    staged_receipt(sink, 2, attempt="died")
+    aged(sink)
+    before = ids(sink)
+    told = sink.sweep(GRACE, dry_run=True)
+    assert len(told) == 2
+    assert sink.sweep(GRACE) == told
+    assert sink.sweep(GRACE) == []
+    assert len(staged_paths(sink)) == 4
+    assert ids(sink) == before
+    assert len(list(sink.receipts())) == 2
+
+
+def test_a_run_that_is_swept_meanwhile_is_refused(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 A run looks, and sees its files.  2 A sweep gives them up, and removes them.  3 Its commit fails; a look refuses it."""
+    receipt, staged = staged_receipt(sink, 2, attempt="late")
+    aged(sink)
+    attempt = sink._lake.attempt
+
+    def overtaken(send: Callable[[], None]) -> str | None:
+        sink._lake.attempt = attempt
+        assert len(sink_at(sink.at.warehouse).sweep(GRACE)) == 2
+        return attempt(send)  # type: ignore[no-any-return]
+
+    sink._lake.attempt = overtaken
+    with pytest.raises(RefusedError, match="gone"):
+        sink.commit(receipt, staged)
+    assert isinstance(commit(sink, 2, attempt="again"), Done)
+    assert whole(sink, 2)
+
+
+def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 A sweep gives files up and dies.  2 A run commits them: refused, though they are there, also after expiry.  3 The next sweep."""
+    receipt, staged = staged_receipt(sink, 2, attempt="late")
+    aged(sink)
+    with monkeypatch.context() as patch:
+        patch.setattr(LakePlace, "remove", _dying)
+        with pytest.raises(KeyboardInterrupt):
+            sink.sweep(GRACE)
+    expire_all(sink)
+    rewrite(sink)
+    expire_all(sink)
+    with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
+        sink.commit(receipt, staged)
+    assert any("late" in path for path in sink.sweep(GRACE))
+
+
+def test_giving_up_carries_the_promise(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that only looks before it removes loses the rows of a run that it met: the table names files that are gone."""
+    monkeypatch.setattr(janitor, "_given_up", janitor._look)
+    receipt, staged = staged_receipt(sink, 2, attempt="late")
+    aged(sink)
+    attempt = sink._lake.attempt
+
+    def overtaken(send: Callable[[], None]) -> str | None:
+        sink.sweep(GRACE)
+        return attempt(send)  # type: ignore[no-any-return]
+
+    sink._lake.attempt = overtaken
+    assert isinstance(sink.commit(receipt, staged), Done)
+    with pytest.raises(RefusedError, match="is gone"):
+        ids(sink)
+
+
+def test_a_mending_after_a_rewrite(sink: Any) -> None:
+    """Rows that another engine has put into other files are mended like any other."""
+    rewrite(sink)
+    made, staged = staged_mending(sink, sink.look(window(0)).receipt, "m1")
+    assert isinstance(sink.commit(made, staged), Done)
+    assert whole(sink, 0)
+    assert len(ids(sink)) == 38
+
+
+def test_a_foreign_commit_in_between_is_looked_at(sink: Any) -> None:
+    """Another engine's commit between look and write makes ours fail and look again; both are there."""
+    receipt, staged = staged_receipt(sink, 2)
+    attempt, answers = sink._lake.attempt, []
+
+    def overtaken(send: Callable[[], None]) -> str | None:
+        if not answers:
+            rewrite(sink)
+        answers.append(attempt(send))
+        return answers[-1]  # type: ignore[no-any-return]
+
+    sink._lake.attempt = overtaken
+    assert isinstance(sink.commit(receipt, staged), Done)
+    assert [answer is None for answer in answers] == [False, True]
+    assert CommitFailedException.__name__ in answers[0]
+    assert len(ids(sink)) == 54
+
+
+def _dying(*_: object) -> None:
+    raise KeyboardInterrupt

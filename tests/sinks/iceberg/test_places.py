@@ -1,0 +1,197 @@
+"""Where tables lie: odd names, an object store, folders that can't be written; and what goes wrong on the way there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from ingest.errors import OutcomeUnknownError, SpecError, UnreachableError
+from ingest.ports.sink import AlreadyDone, Done, Unknown
+from ingest.sinks.iceberg import dead, files
+from ingest.sinks.iceberg import sink as sinks
+from ingest.sinks.iceberg.at import TableAt
+from ingest.sinks.iceberg.table import LakeTable, Prepared
+from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at
+from tests.sinks.things import ROWS, staged_receipt, window
+
+pytestmark = pytest.mark.slow
+
+
+def runs(sink: IcebergBoth) -> None:
+    """A table is made; a window committed, found, replaced; nothing is swept."""
+    sink.prepare()
+    made, staged = staged_receipt(sink, 0)
+    sink.commit_dead(made.plan, "a1", staged)
+    assert isinstance(sink.commit(made, staged), Done)
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, 0, "again")), AlreadyDone)
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, 1, "b1", dead=False)), Done)
+    assert sum(piece.num_rows for piece in pieces(sink)) == 20
+    assert sink.read_dead(window(0), attempt="a1").num_rows == 2
+    assert sink.sweep(timedelta(hours=1)) == []
+
+
+@pytest.mark.parametrize("table", ["a.b", "select.from", "na'm\"e.ta `ble`", "größe.日本", "a.b.c", "A.B;DROP TABLE x"])
+def test_names_of_tables(tmp_path: Path, table: str) -> None:
+    """Keywords, quotes, spaces and letters beyond ASCII are names like any others; so they are in the path to the warehouse."""
+    runs(IcebergBoth(TableAt.in_folder(str(tmp_path / "la ke ü"), table), ROWS))
+
+
+def test_two_tables_in_one_catalog(tmp_path: Path) -> None:
+    """Tables of several pipelines lie beside each other, and know nothing of each other."""
+    for table in ("shop.orders", "shop.returns"):
+        runs(IcebergBoth(TableAt.in_folder(str(tmp_path), table), ROWS))
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    """An object store on loopback; its address."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client(
+        "s3", endpoint_url=f"http://{host}:{port}", aws_access_key_id="k", aws_secret_access_key="s", region_name="us-east-1"
+    )  # fmt: skip
+    client.create_bucket(Bucket="lake")
+    client.close()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def test_a_warehouse_in_an_object_store(store: str, tmp_path: Path) -> None:
+    """Tasks write there by the catalog's own properties; these are in no identity."""
+    properties = {
+        "type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": "s3://lake/house", "s3.endpoint": store,
+        "s3.access-key-id": "k", "s3.secret-access-key": "hunter2", "s3.region": "us-east-1",
+    }  # fmt: skip
+    sink = IcebergBoth(TableAt.in_catalog("shop.orders", properties), ROWS)
+    runs(sink)
+    assert "hunter2" not in sink.identity
+
+
+def test_a_folder_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:
+    """The table is known by either name; one beside it is another."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    one, other = sink_at(str(tmp_path / "real")), sink_at(str(tmp_path / "link"))
+    assert one.is_at(other.identity)
+    assert not one.is_at(sink_at(str(tmp_path / "none")).identity)
+
+
+def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
+    """Doctor says so before anything is read, and which setting it is."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpecError, match=r"is no folder.*set sink.warehouse to a place"):
+        sink_at(str(tmp_path / "file")).refuse_unwritable()
+
+
+def test_an_executor_loads_no_pyiceberg() -> None:
+    """What a task needs of a local table is pyarrow, and loads as fast."""
+    script = "import sys, ingest.sinks.iceberg.stage, ingest.sinks.iceberg.kind; print({'pyiceberg', 'deltalake'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.fixture
+def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergBoth:
+    """A prepared table; nothing waits between tries."""
+    made: IcebergBoth = sink_at(str(tmp_path))
+    made.prepare()
+    for module in (sinks, dead):
+        monkeypatch.setattr(module, "WAITS", (0.0, 0.0))
+    return made
+
+
+def failing(error: Exception) -> object:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_a_full_disk_is_no_unknown_outcome(sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look says that the table stands where it stood: nothing was committed, and that is said."""
+    made, staged = staged_receipt(sink, 0)
+    monkeypatch.setattr(Prepared, "send", failing(OSError("[Errno 28] Error writing bytes to file. No space left on device")))
+    with pytest.raises(UnreachableError, match="there is no room left"):
+        sink.commit(made, staged)
+
+
+def test_what_cannot_be_prepared_was_not_sent(sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest that can't be written: nothing was committed. After a send that wasn't answered the same is an unknown outcome."""
+    made, staged = staged_receipt(sink, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.SyncedFileIO, "new_output", failing(OSError("read-only")))
+        with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
+            sink.commit(made, staged)
+    prepared, tries = LakeTable.prepared, []
+
+    def once(*args: object) -> object:
+        tries.append(args)
+        if len(tries) > 1:
+            raise UnreachableError("read-only", "commit", "")
+        return prepared(*args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LakeTable, "prepared", once)
+        patch.setattr(Prepared, "send", failing(OSError("connection reset")))
+        assert isinstance(sink.commit(made, staged), Unknown)
+        tries.clear()
+        with pytest.raises(OutcomeUnknownError):
+            sink.commit_dead(made.plan, "a1", staged)
+    assert isinstance(sink.commit(made, staged), Done)
+
+
+def test_a_commit_is_synced_before_it_is_reported(sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file that it names, and each folder: data, receipt, page, manifest, list of manifests, metadata."""
+    synced, fsync = set[str](), os.fsync
+
+    def watched(handle: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        fsync(handle)
+
+    before = {path for path in Path(sink.at.warehouse).rglob("*") if path.is_file()}
+    monkeypatch.setattr(os, "fsync", watched)
+    made, staged = staged_receipt(sink, 0, dead=False)
+    sink.commit(made, staged)
+    monkeypatch.undo()
+    new = {path for path in Path(sink.at.warehouse).rglob("*") if path.is_file()} - before
+    names = {path.name.rpartition(".")[2] for path in new}
+    assert names == {"parquet", "json", "avro"}
+    assert {str(path) for path in new} | {str(path.parent) for path in new} <= synced
+
+
+def test_a_catalog_that_is_locked_is_tried_again(sink: IcebergBoth) -> None:
+    """Another process holds SQLite's lock: the commit isn't known to have arrived, is looked for, and comes through."""
+    import sqlite3
+
+    made, staged = staged_receipt(sink, 0)
+    send, tries = Prepared.send, []
+
+    def locked(ready: Prepared) -> None:
+        tries.append(ready)
+        if len(tries) == 1:
+            raise sqlite3.OperationalError("database is locked")
+        send(ready)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Prepared, "send", locked)
+        assert isinstance(sink.commit(made, staged), Done)
+    assert len(tries) == 2
+
+
+def test_processes_that_make_a_catalog_at_once(tmp_path: Path) -> None:
+    """Of several that begin where nothing is, each finds a table that is bound, whoever made database, namespace and table."""
+    script = "import sys; sys.path.insert(0, sys.argv[2]); from tests.sinks.iceberg.world import sink_at; sink_at(sys.argv[1]).prepare()"
+    command = [sys.executable, "-c", script, str(tmp_path / "new"), str(Path(__file__).parents[3])]
+    racers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [racer.communicate(timeout=120)[1] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0] * 3, said
+    assert sink_at(str(tmp_path / "new")).binding() is not None

@@ -1,0 +1,112 @@
+"""A REST catalog that answers late, wrongly or not at all: what arrived is found by looking, and nothing is there twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.errors import UnreachableError
+from ingest.model.codec import to_json
+from ingest.ports.sink import AlreadyDone, Done, Unknown
+from ingest.sinks.iceberg import catalogs
+from ingest.sinks.iceberg import sink as sinks
+from ingest.sinks.iceberg.at import TableAt
+from tests.sinks.iceberg.rest import TOKEN, Server, listening, serving
+from tests.sinks.iceberg.world import IcebergBoth, pieces
+from tests.sinks.things import ROWS, staged_receipt, together, window
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]  # PyIceberg's session is nobody's to close
+
+
+@pytest.fixture
+def rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, str]]:
+    """A catalog, and no waits between tries."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    monkeypatch.setattr(sinks, "WAITS", (0.0, 0.0))
+    with serving(tmp_path) as both:
+        yield both
+
+
+def sink_of(url: str) -> IcebergBoth:
+    return IcebergBoth(TableAt.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS)
+
+
+@pytest.fixture
+def sink(rest: tuple[Server, str]) -> IcebergBoth:
+    """A prepared table."""
+    made = sink_of(rest[1])
+    made.prepare()
+    return made
+
+
+def ids(sink: IcebergBoth) -> list[str]:
+    return sorted(i for piece in pieces(sink) for i in piece["id"].to_pylist())
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 409, 401, 418])
+@pytest.mark.parametrize("arrives", [True, False])
+def test_whatever_a_commit_is_answered_with(rest: tuple[Server, str], sink: IcebergBoth, status: int, arrives: bool) -> None:
+    """Taken or not, it is there once in the end, and whole: nothing that a taken commit names was removed."""
+    rest[0].faults[:] = [(arrives, status)]
+    outcome = sink.commit(*staged_receipt(sink, 0, dead=False))
+    assert isinstance(outcome, Done)
+    assert rest[0].commits == (1 if arrives and status != 401 else 2)  # PyIceberg itself asks again after that one
+    assert len(ids(sink)) == 20
+    assert isinstance(sink_of(rest[1]).commit(*staged_receipt(sink, 0, 0, "again", dead=False)), AlreadyDone)
+
+
+def test_an_outcome_that_stays_unknown(rest: tuple[Server, str], sink: IcebergBoth) -> None:
+    """After all tries it is a result of its own; the next run of the window looks, and brings it."""
+    rest[0].faults[:] = [(False, 503)] * 3
+    outcome = sink.commit(*staged_receipt(sink, 0, dead=False))
+    assert isinstance(outcome, Unknown)
+    assert TOKEN not in outcome.why
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, 0, "again", dead=False)), Done)
+    assert len(ids(sink)) == 20
+
+
+def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:
+    """Of four runs of one window one commits, and windows side by side all arrive."""
+    sinks_of = [sink_of(rest[1]) for _ in range(4)]
+    same = [(one, *staged_receipt(one, 0, 0, f"racer {n}", dead=False)) for n, one in enumerate(sinks_of)]
+    outcomes = together([lambda one=one, made=made, files=files: one.commit(made, files) for one, made, files in same])
+    assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 3 + ["Done"]
+    beside = [(one, *staged_receipt(one, n + 1, dead=False)) for n, one in enumerate(sinks_of)]
+    together([lambda one=one, made=made, files=files: one.commit(made, files) for one, made, files in beside])
+    assert len(ids(sink)) == len(set(ids(sink))) == 100
+
+
+def test_no_secret_is_kept(rest: tuple[Server, str], sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither identity, nor receipts, plans and errors, nor what stands for the stager in a log, hold the token."""
+    monkeypatch.setattr(catalogs, "WAITS", (0.0,))
+    made, staged = staged_receipt(sink, 0)
+    outcome: Any = sink.commit(made, staged)
+    said = [sink.identity, to_json(made), to_json(outcome.committed.receipt), repr(sink.stager(made.plan, 0, "a1"))]
+    wrong = IcebergBoth(TableAt.in_catalog("shop.orders", {"type": "rest", "uri": rest[1], "token": "wrong-" + TOKEN}), ROWS)
+    with pytest.raises(UnreachableError) as refused:
+        wrong.look(window(0))
+    assert TOKEN not in " ".join([*said, str(refused.value)])
+
+
+def test_a_catalog_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said with its address and what to do, after a few tries."""
+    monkeypatch.setattr(catalogs, "WAITS", (0.0,))
+    with pytest.raises(UnreachableError, match=r"the Iceberg catalog http://127\.0\.0\.1:9 can't be reached"):
+        sink_of("http://127.0.0.1:9").refuse_unwritable()
+
+
+@pytest.mark.parametrize("answer", [b"<html>We are sorry</html>", b'{"defaults": 7}', b""])
+def test_a_catalog_that_answers_something_else(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    """A page of a proxy is no wrong setting: it is to be tried again later."""
+    monkeypatch.setattr(catalogs, "WAITS", (0.0,))
+
+    def page(_environment: object, start: Any) -> list[bytes]:
+        start("200 OK", [("Content-Type", "text/html")])
+        return [answer]
+
+    with listening(page) as url, pytest.raises(UnreachableError, match="can't be reached"):
+        sink_of(url).look(window(0))

@@ -1,0 +1,40 @@
+"""One run of a window in a process of its own, which may be killed or stopped."""
+
+from __future__ import annotations
+
+import os
+from multiprocessing.process import BaseProcess
+from typing import NoReturn
+
+from ingest.ports.sink import AlreadyDone, Done
+from tests.sinks.kafka.twins import TWINS
+from tests.sinks.kafka.world import sink_at
+from tests.sinks.things import staged_receipt
+from tests.warm import SERVER
+
+DONE, ALREADY, OTHER = 0, 1, 2
+
+
+def started(place: str, number: int, name: str, crash: str = "", twin: str | None = None) -> BaseProcess:
+    """The attempt, begun. `crash`: WINDROW_CRASH; `twin`: a broken sink in the place of the real one."""
+    process = SERVER.Process(target=_child, args=(place, number, name, crash, twin))
+    process.start()
+    return process
+
+
+def ended(process: BaseProcess) -> int | None:
+    """Its exit code, negative for a signal."""
+    process.join(60)
+    return process.exitcode
+
+
+def _child(place: str, number: int, name: str, crash: str, twin: str | None) -> NoReturn:
+    os.environ["WINDROW_CRASH"] = crash
+    code = OTHER
+    try:
+        sink = sink_at(place) if twin is None else TWINS[twin](place)
+        made, staged = staged_receipt(sink, number, 0, name)
+        sink.commit_dead(made.plan, name, staged)
+        code = {Done: DONE, AlreadyDone: ALREADY}.get(type(sink.commit(made, staged)), OTHER)
+    finally:
+        os._exit(code)

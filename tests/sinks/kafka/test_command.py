@@ -1,0 +1,97 @@
+"""A pipeline into a topic, by the command as it is: the source in memory, the sink on a real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Stage, hour, stage
+from tests.kafka.produce import create_topic
+from tests.sinks.kafka.world import committed
+
+__all__ = ["stage"]
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+SINK = "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging, key: {{columns: [id]}}, {more}}}"
+
+
+class Out:
+    """A stage whose sink is a topic."""
+
+    def __init__(self, stage: Stage, kafka: str) -> None:
+        self.stage, self.kafka, self.topic = stage, kafka, create_topic(kafka, partitions=2)
+        self.write()
+
+    def write(self, more: str = "lanes: 3") -> None:
+        """The spec, with more options of its sink."""
+        self.stage.write()
+        spec = Path(self.stage.spec)
+        sink = SINK.format(servers=self.kafka, topic=self.topic, more=more)
+        spec.write_text(spec.read_text().replace("sink: {path: lake/things}", sink))
+
+
+@pytest.fixture
+def out(stage: Stage, kafka: str) -> Out:
+    """A pipeline into a topic of two partitions."""
+    return Out(stage, kafka)
+
+
+def test_a_pipeline_runs_on_it(out: Out) -> None:
+    """From its spec: run, again, show, dead letters, verify with everything read back, doctor, sweep; a replay is refused."""
+    stage, spec = out.stage, out.stage.spec
+    assert stage.json("run", spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
+    assert stage.json("run", spec, "--window", hour(0))["windows"][0]["recovered"] is True
+    assert "keeps what was committed once" in stage.json("replay", spec, "--window", hour(0), code=1)["error"]["message"]
+    assert len(stage.json("show", spec)["windows"]) == 1
+    assert [letter["reason"] for letter in stage.json("dead", "show", spec)["dead"]] == ["not_json"]
+    assert stage.json("verify", spec, "--deep")["findings"] == []
+    assert stage.json("sweep", spec)["files"] == []
+    assert next(c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")["level"] == "ok"
+    messages = [(json.loads(m.value() or b""), m.key(), dict(m.headers() or ())) for m in committed(out.kafka, out.topic)]
+    assert sorted(value["id"] for value, _, _ in messages) == [0, 1, 2, 3]
+    value, key, headers = messages[0]
+    assert json.loads(key or b"") == value
+    assert (headers["_window"], headers["_topic"]) == (hour(0).encode(), b"shop.things")
+
+
+def test_a_message_that_was_published_is_not_mended(out: Out) -> None:
+    """Dead letters of a window that is published are not mended into it: what is in a topic stays as it is."""
+    out.stage.json("run", out.stage.spec, "--window", hour(0))
+    said = out.stage.json("dead", "replay", out.stage.spec, "--window", hour(0), code=1)
+    assert "takes no second generation" in said["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("topics: [a]", "exactly one of topic and topics"),
+        ("value: {format: raw}", "sink.value.columns: must name one column"),
+        ("cluster: prod", "must not be set together"),
+        ("transaction_timeout: 1h", "must be 1s to 15m"),
+        ("partitioner: random", "sink.partitioner"),
+        ("staging_path: x", "unknown key"),
+    ],
+)
+def test_mistakes_are_told_when_the_spec_is_read(out: Out, more: str, says: str) -> None:
+    """With their lines, before anything is asked of the cluster."""
+    out.write(more)
+    assert says in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+
+
+@pytest.mark.parametrize("more", ["topic: shop.things", "topic: out, control_topic: shop.things"])
+def test_a_loop_is_refused(out: Out, more: str) -> None:
+    """On the source's own cluster, a topic that the pipeline reads is none that it may write to."""
+    spec = Path(out.stage.spec)
+    out.stage.write()
+    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", f"sink: {{kind: kafka, staging: s, {more}}}"))
+    assert "shop.things is read by this pipeline" in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+
+
+def test_columns_that_are_not_there(out: Out) -> None:
+    """A header of a column that the rows don't have is told before anything is read."""
+    out.write("headers: {h: nothing}")
+    said = out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)
+    assert "nothing" in said["error"]["message"]

@@ -1,0 +1,76 @@
+"""The sink contracts on the Kafka sink, on a real broker: with a transaction a split, and with one a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.kafka.transaction import Transaction, TransactionError
+from ingest.ports.sink import Promises
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.kafka.options import Reach
+from tests.contracts.dead_letters_contract import DeadLettersContract
+from tests.contracts.sink_audit_contract import SinkAuditContract
+from tests.contracts.sink_checksums_contract import SinkChecksumsContract
+from tests.contracts.sink_contract import CommitContract, KeepContract
+from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.kafka.produce import create_topic
+from tests.sinks.kafka import world
+from tests.sinks.kafka.world import KafkaBoth, options_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+class TestKafkaSink(
+    CommitContract, KeepContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
+):  # fmt: skip
+    """Split by split."""
+
+    promises = Promises(atomic="split", replaces=False)
+    more: Mapping[str, Any] = {"partitioner": "source"}
+
+    @pytest.fixture(autouse=True)
+    def bootstrap(self, kafka: str) -> None:
+        self.kafka = kafka
+        self.topics: dict[Path, str] = {}
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> KafkaBoth:
+        if tmp_path not in self.topics:
+            self.topics[tmp_path] = create_topic(self.kafka, partitions=2)
+        return KafkaBoth(Reach(self.kafka), options_of(self.topics[tmp_path], str(tmp_path / "staging"), **self.more), schema, metadata)
+
+    def reopen(self, sink: KafkaBoth) -> KafkaBoth:
+        return KafkaBoth(sink.reach, sink.options, sink.schema, sink.metadata)
+
+    def pieces(self, sink: KafkaBoth) -> list[pa.Table]:
+        return world.pieces(sink)
+
+    @contextmanager
+    def no_answer(self, sink: KafkaBoth) -> Iterator[None]:
+        commit = Transaction.commit
+        with pytest.MonkeyPatch.context() as patch:
+
+            def unanswered(transaction: Transaction) -> None:
+                commit(transaction)
+                patch.undo()
+                raise TransactionError("failed", "connection reset", sent=True)
+
+            patch.setattr(Transaction, "commit", unanswered)
+            yield
+
+
+class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
+    """A window in one transaction."""
+
+    promises = Promises(atomic="window", replaces=False)
+    more: Mapping[str, Any] = {"atomic_window": True}
+
+    bootstrap, make, reopen, pieces, no_answer = (
+        TestKafkaSink.bootstrap, TestKafkaSink.make, TestKafkaSink.reopen, TestKafkaSink.pieces, TestKafkaSink.no_answer,
+    )  # fmt: skip

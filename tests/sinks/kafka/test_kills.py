@@ -1,0 +1,139 @@
+"""kill -9 anywhere across a publication, a zombie, a twin: every message exactly once, or the checker says so."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.testing.checker import Report, check
+from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
+from tests.sinks.kafka.twins import TWINS
+from tests.sinks.kafka.world import new_place, pieces, sink_at
+from tests.sinks.things import produced, staged_receipt
+from tests.warm import stops
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+POINTS = ["write.middle", "write.after", "split.before", "split.after", "commit.before", "commit.after"]
+KILLS = 6
+
+
+def report(place: str, numbers: range) -> Report:
+    """What the checker says of all windows."""
+    sink = sink_at(place)
+    receipts = [c.receipt for c in sink.receipts()]
+    return check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+
+
+@pytest.fixture
+def place(kafka: str, tmp_path: Path) -> str:
+    """A prepared table."""
+    made = new_place(kafka, str(tmp_path / "staging"))
+    sink_at(made).prepare()
+    return made
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["split", "window"])
+def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
+    """Whoever runs a killed window again finds the commit exactly if it was sent, and every message is there once."""
+    place = new_place(kafka, str(tmp_path / "staging"), atomic_window=atomic)
+    sink_at(place).prepare()
+    points = [point for point in POINTS if not (atomic and point.startswith("split"))]
+    for number, point in enumerate(points):
+        assert ended(started(place, number, "first", f"{point}:kill")) == -signal.SIGKILL
+        assert ended(started(place, number, "retry")) == (ALREADY if point == "commit.after" else DONE), point
+    assert report(place, range(len(points))).ok, str(report(place, range(len(points))))
+
+
+@pytest.mark.parametrize("point", ["split.before", "commit.before"])
+def test_a_zombie_changes_nothing(place: str, point: str) -> None:
+    """A run that was stopped before a commit wakes when its retry has finished: its transaction is over, and it reports the retry's."""
+    zombie = started(place, 0, "zombie", f"{point}:stop")
+    try:
+        assert stops(zombie)
+        assert ended(started(place, 0, "retry")) == DONE
+        os.kill(zombie.pid or 0, signal.SIGCONT)
+        assert ended(zombie) == ALREADY
+    finally:
+        zombie.kill()
+    assert report(place, range(1)).ok, str(report(place, range(1)))
+
+
+@pytest.mark.sampled(1, of=4)
+def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> None:
+    """Runs that are killed at any moment, each followed by another: every message once."""
+    for number in range(KILLS):
+        process = started(place, number, "first")
+        process.join(0.3 + dice.random() * 1.2)
+        process.kill()
+        ended(process)
+        assert ended(started(place, number, "retry")) in {DONE, ALREADY}
+    assert report(place, range(KILLS)).ok, str(report(place, range(KILLS)))
+
+
+def test_a_split_that_is_published_with_other_rows_refuses_the_window(place: str) -> None:
+    """A run dies halfway, the schema changes, and the window is run again: refused, naming the attempt; with the old rows it ends."""
+    from ingest.errors import RefusedError
+
+    assert ended(started(place, 0, "first", "split.after:kill")) == -signal.SIGKILL
+    sink = sink_at(place)
+    made, staged = staged_receipt(sink, 0, 0, "other", dead=False)
+    with pytest.raises(RefusedError, match="published by attempt first with other rows"):
+        sink.commit(made, staged)
+    made, staged = staged_receipt(sink, 0, 0, "same")
+    sink.commit_dead(made.plan, "same", staged)
+    sink.commit(made, staged)
+    assert report(place, range(1)).ok, str(report(place, range(1)))
+
+
+def raced(place: str, sink: Any) -> Report:
+    """A is at work; where it says so, B runs from beginning to end in a process of its own; A goes on."""
+    a, a_files = staged_receipt(sink, 0, 0, "A", dead=False)
+
+    def other() -> None:
+        sink.meanwhile = lambda: None
+        assert ended(started(place, 0, "B")) == DONE
+
+    sink.meanwhile = other
+    sink.commit(a, a_files)
+    fresh = sink_at(place)
+    receipts = [c.receipt for c in fresh.receipts()]
+    return check(produced([0]), pieces(fresh), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
+
+
+@pytest.mark.parametrize("twin", ["LookBeforeFence", "RandomId"])
+def test_the_checker_catches_the_twin_in_a_race(place: str, twin: str) -> None:
+    """Both runs' messages are in the topic, and the checker says so."""
+    assert len(raced(place, TWINS[twin](place)).duplicated) >= 18
+
+
+def test_the_checker_catches_a_publication_without_a_record(place: str) -> None:
+    """A run that was killed behind its publication, and its retry: messages are there twice."""
+    assert ended(started(place, 0, "first", "split.after:kill", "NoRecord")) == -signal.SIGKILL
+    assert ended(started(place, 0, "retry", "", "NoRecord")) == DONE
+    assert len(report(place, range(1)).duplicated) == 18
+
+
+@pytest.mark.parametrize("where", ["_publish_part", "_pumped"])
+def test_the_real_sink_passes_the_same_races(place: str, where: str) -> None:
+    """The other run has its turn where the twins have it: between the look and the fence, and when all messages are written."""
+    sink = sink_at(place)
+    real = getattr(sink, where)
+
+    def stepped(*args: Any) -> Any:
+        before = where == "_publish_part"
+        if before:
+            sink.meanwhile()
+        result = real(*args)
+        if not before:
+            sink.meanwhile()
+        return result
+
+    setattr(sink, where, stepped)
+    found = raced(place, sink)
+    assert found.ok, str(found)

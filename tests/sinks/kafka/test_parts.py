@@ -1,0 +1,33 @@
+"""How a window's splits are cut into transactions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from ingest.model.plan import Split
+from ingest.sinks.kafka.parts import SMALL, chains
+
+
+def plan(*splits: tuple[int, int, int]) -> Any:
+    return SimpleNamespace(splits=tuple(Split("t", *split) for split in splits))
+
+
+def test_small_splits_share_a_transaction() -> None:
+    """As many as stay small together; all splits of one topic-partition lie in one."""
+    assert chains(plan((0, 0, 10), (1, 0, 10), (1, 10, 20))) == [[(0, 1, 2)]]
+    half = SMALL * 2 // 3
+    assert chains(plan((0, 0, half), (1, 0, half), (2, 0, 5))) == [[(0,)], [(1, 2)]]
+
+
+def test_large_ones_follow_each_other() -> None:
+    """Those of one topic-partition in their order, whatever the plan's; other topic-partitions beside them."""
+    assert chains(plan((0, SMALL, 2 * SMALL), (0, 0, SMALL), (1, 0, 5))) == [[(1,), (0,)], [(2,)]]
+
+
+def test_each_split_is_in_one_transaction() -> None:
+    """However many there are, none is left out and none is there twice."""
+    splits = [(p, at, at + 30_000) for p in range(7) for at in range(0, 30_000 * (p + 1), 30_000)]
+    numbers = [n for chain in chains(plan(*splits)) for part in chain for n in part]
+    assert sorted(numbers) == list(range(len(splits)))
+    assert chains(plan()) == []

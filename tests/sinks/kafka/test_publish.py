@@ -1,0 +1,148 @@
+"""Messages as they arrive, both ways of sending them; what a topic doesn't take; what hides the control topic's end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.errors import RefusedError, UnreachableError
+from ingest.model.receipt import Checksums, Receipt, SplitCounts
+from ingest.model.staged import Staged
+from ingest.ports.sink import Done
+from ingest.sinks.kafka import control
+from ingest.sinks.kafka import sink as sinks
+from ingest.sinks.kafka.fast import usable
+from ingest.sinks.kafka.form import MessagePart
+from ingest.sinks.kafka.options import Options, Reach
+from tests.kafka.produce import OpenTransaction, Put, create_topic
+from tests.sinks.kafka.world import KafkaBoth, committed, new_place, sink_at
+from tests.sinks.things import messages, plan, receipt, staged_receipt, window
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+ROWS = pa.schema([("k", pa.binary()), ("v", pa.string()), ("to", pa.string())])
+
+
+@pytest.fixture(params=["compiled", "one by one"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of sending."""
+    if request.param == "one by one":
+        monkeypatch.setattr(sinks, "usable", lambda: None)
+    else:
+        assert usable() is not None
+    return str(request.param)
+
+
+def staged(sink: Any, rows: Sequence[tuple[bytes | None, str | None, str]]) -> tuple[Receipt, list[Staged]]:
+    """A window whose first split has these rows, one for each of its messages, and whose second has none."""
+    planned = plan(sink, 0, (0, len(rows)))
+    first, second = planned.splits
+    stager = sink.stager(planned, 0, "a1")(first)
+    made = pa.record_batch([pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), ROWS, strict=True)], schema=ROWS)
+    half = len(rows) // 2
+    for part in (slice(0, half), slice(half, len(rows))):
+        stager.add(made.slice(part.start, part.stop - part.start), messages(first).slice(part.start, part.stop - part.start))
+    done, found = stager.finish(), []
+    for split, rows_staged, words in ((first, done.rows, done.committables), (second, 0, ())):
+        n = split.stop - split.start
+        counts = SplitCounts(
+            split.topic, split.partition, split.start, split.stop, split.stop, n, n, rows_staged, 0, n - rows_staged, rows_staged, 0, 0,
+            checksums=Checksums(done.checksum if words else "0" * 16),
+        )  # fmt: skip
+        found.append(Staged(split, counts, words, ()))
+    return receipt(planned, found, 0, "a1"), found
+
+
+def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
+    """A prepared table of several topics."""
+    options = Options(
+        tuple(topics), f"{topics[0]}.windrow", str(folder / "staging"), topic_column="to", value=MessagePart("raw", ("v",)),
+        key=MessagePart("raw", ("k",)), headers={"again": "v"}, **more,
+    )  # fmt: skip
+    made = KafkaBoth(Reach(kafka), options, ROWS)
+    made.prepare()
+    return made
+
+
+def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -> None:
+    """Keys, values and headers to the byte, null and empty apart; each in its topic, in order, at the time of its message."""
+    one, two = create_topic(kafka, 3), create_topic(kafka, 1)
+    rows = [
+        (b"\x00k", "é", one), (None, None, two), (b"", "", one), (b"k" * 9, "x" * 70_000, two), (b"z", "last", one),
+    ]  # fmt: skip
+    sink = table(kafka, tmp_path, [one, two], partitioner="fixed")
+    assert isinstance(sink.commit(*staged(sink, rows)), Done)
+    assert not sink._one_by_one, "the compiled way was given up"
+    for topic in (one, two):
+        found = list(committed(kafka, topic))
+        wanted = [(n, k, None if v is None else v.encode()) for n, (k, v, to) in enumerate(rows) if to == topic]
+        assert [(int(dict(m.headers())["_offset"]), m.key(), m.value()) for m in found] == wanted
+        assert [dict(m.headers())["again"] for m in found] == [v for _, _, v in wanted]
+        assert {dict(m.headers())["_window"] for m in found} == {window(0).key.encode()}
+        assert {m.partition() for m in found} == {0}
+        own = {m.timestamp()[1] for m in found if int(dict(m.headers())["_offset"]) == 1}
+        assert own <= {1767312000001}
+    (held,) = sink.audit().rows_held(window(0))
+    assert (held.rows, held.lowest, held.highest) == (5, 0, 4)
+
+
+def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way: str) -> None:
+    """It is named by where it was read from, and nothing of its split is visible; once the topic takes it, all of it is."""
+    small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
+    sink = table(kafka, tmp_path, [small])
+    import random
+
+    noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=60_000))
+    made = staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
+    with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
+        sink.commit(*made)
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 0, 1)
+    assert list(committed(kafka, small)) == []
+    assert sink.look(window(0)) is None
+
+
+def test_a_topic_that_is_not_in_the_list_refuses_the_window(kafka: str, tmp_path: Path) -> None:
+    """When it is staged, before anything is published; what the row says is not repeated."""
+    sink = table(kafka, tmp_path, [create_topic(kafka, 1)])
+    with pytest.raises(RefusedError, match=r"none of sink\.topics") as refused:
+        staged(sink, [(None, "a", "secret"), (None, "a", "secret")])
+    assert "secret" not in str(refused.value)
+
+
+def test_a_receipt_in_several_parts(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it is, it comes back to the byte, and another process reads it too."""
+    monkeypatch.setattr(control, "_PART", 700)
+    place = new_place(kafka, str(tmp_path / "staging"))
+    sink = sink_at(place)
+    sink.prepare()
+    made, files = staged_receipt(sink, 0, dead=False)
+    done = sink.commit(made, files)
+    assert sink_at(place).look(window(0)) == done.committed
+    assert len(sink_at(place).receipt_text(made)) > 1400
+
+
+def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path: Path) -> None:
+    """What lies behind it in the control topic can't be seen: a split may be published already, so none is published until it is over."""
+    place = new_place(kafka, str(tmp_path / "staging"))
+    sink = sink_at(place)
+    sink.prepare()
+    other = OpenTransaction(kafka, sink.options.control)
+    other.send([Put(b"{}", key=b"strange")])
+    sink._control._patience = 1.0
+    made, files = staged_receipt(sink, 0, dead=False)
+    with pytest.raises(UnreachableError, match="can't be read to its end"):
+        sink.commit(made, files)
+    assert list(committed_now(kafka, sink)) == []
+    assert sink.look(window(0)) is None
+    other.abort()
+    sink._control._patience = 30.0
+    assert isinstance(sink.commit(made, files), Done)
+
+
+def committed_now(kafka: str, sink: Any) -> list[Any]:
+    """The committed messages of the table's one topic."""
+    return list(committed(kafka, sink.options.topics[0]))

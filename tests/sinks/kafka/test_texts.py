@@ -1,0 +1,67 @@
+"""Columns as JSON and as headers, and back."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from ingest.sinks.kafka.texts import LOADS, back, back_from_header, header_texts, objects
+
+MOMENTS = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(2026, 1, 1, 0, 0, 0, 7, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+]
+STRUCT = pa.struct([("x", pa.float64()), ("b", pa.binary()), ("t", pa.timestamp("us", "UTC")), ("d", pa.decimal128(5, 2))])
+
+COLUMNS = {
+    "text": pa.array(["x", 'q"\\\n\x00\u2028é', "", None]),
+    "select": pa.array(["a", "b", "a", None]).dictionary_encode(),
+    "integer": pa.array([2**63 - 1, -(2**63), 0, None], pa.int64()),
+    "float": pa.array([1.0, 5e-324, float("-inf"), None]),
+    "single": pa.array([0.1, -0.0, 3.4e38, None], pa.float32()),
+    "flag": pa.array([True, False, True, None]),
+    "decimal": pa.array([Decimal("1.10"), Decimal("1E-8"), Decimal("-99.00000001"), None], pa.decimal128(10, 8)),
+    "bytes": pa.array([b"\xff\x00", b"", b"a", None]),
+    "instant": pa.array([*MOMENTS, None], pa.timestamp("us", "UTC")),
+    "local": pa.array([0, -5, 951_782_400_000_001, None], pa.timestamp("us")),
+    "day": pa.array([date(1, 1, 1), date(9999, 12, 31), date(2000, 2, 29), None]),
+    "hour": pa.array([time(0, 0, 0, 1), time(23, 59, 59, 999999), time(1, 2, 3), None]),
+    "list": pa.array([[Decimal("1.50")], [], [None], None], pa.list_(pa.decimal128(5, 2))),
+    "map": pa.array([[("k", 1)], [], [('"', None)], None], pa.map_(pa.string(), pa.int64())),
+    "struct": pa.array([{"x": 1.5, "b": b"z", "t": MOMENTS[1], "d": Decimal("0.10")}, {"x": float("inf")}, {}, None], STRUCT),
+    'a "name"': pa.array(["x", None, "y", "z"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_every_type_comes_back(cut: int) -> None:
+    """Any column of any type is JSON, which anybody's parser reads, and comes back as it was; also cut out of a longer one."""
+    columns = {name: column.slice(cut) for name, column in COLUMNS.items()}
+    texts = objects(columns).to_pylist()
+    for text in texts:
+        assert list(json.loads(text)) == list(COLUMNS)
+    for name, column in columns.items():
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        again = pa.array([back(LOADS(text)[name], kind) for text in texts], kind)
+        assert str(again.to_pylist()) == str(column.to_pylist()), name
+
+
+def test_what_is_not_a_number_is_a_text() -> None:
+    """JSON has no NaN: it is a text, and comes back."""
+    (text,) = objects({"f": pa.array([float("nan")])}).to_pylist()
+    assert text == '{"f":"NaN"}'
+    assert str(back(LOADS(text)["f"], pa.float64())) == "nan"
+
+
+def test_headers_have_texts_and_bytes_as_they_are() -> None:
+    """An instant is in epoch milliseconds, null is null, all else as in JSON."""
+    assert header_texts(pa.array(["é", None])).to_pylist() == ["é".encode(), None]
+    assert header_texts(pa.array([b"\xff"])).to_pylist() == [b"\xff"]
+    assert header_texts(pa.array([MOMENTS[1]], pa.timestamp("us", "UTC"))).to_pylist() == [b"1767225600000"]
+    assert back_from_header(b"1767225600000", pa.timestamp("us", "UTC")) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert header_texts(pa.array([7])).to_pylist() == [b"7"]

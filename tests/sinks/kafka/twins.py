@@ -1,0 +1,74 @@
+"""Broken twins of the Kafka sink, each one step from the real one. A suite that can't tell them apart proves nothing."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.kafka.transaction import Transaction
+from ingest.sinks.kafka.control import PublishedSplit
+from ingest.sinks.kafka.options import Reach
+from ingest.sinks.kafka.publish import PublishTarget
+from ingest.sinks.kafka.work import WindowWork
+from tests.sinks.kafka.world import KafkaBoth, options_of
+from tests.sinks.things import ROWS
+
+
+class LookBeforeFence(KafkaBoth):
+    """What it looked at before its fence it takes for true behind it: another run may have published in between."""
+
+    def _publish_part(self, work: WindowWork, target: PublishTarget, part: Any) -> None:
+        before = self._look(work)
+        look, self._look = self._look, lambda _work, **_: before  # type: ignore[method-assign]
+        try:
+            self.meanwhile()
+            super()._publish_part(work, target, part)
+        finally:
+            self._look = look  # type: ignore[method-assign]
+
+    def meanwhile(self) -> None:
+        """The other run gets its turn."""
+
+
+class RandomId(KafkaBoth):
+    """A transactional id of the attempt's own fences nobody."""
+
+    def _name(self, pipeline: str, part: str) -> str:
+        return super()._name(pipeline, part if part == "table" else f"{part}.{uuid.uuid4().hex}")
+
+    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any) -> list[Any]:
+        records = super()._pumped(work, target, transaction, numbers)
+        self.meanwhile()
+        return records
+
+    def meanwhile(self) -> None:
+        """The other run gets its turn."""
+
+
+class NoRecord(KafkaBoth):
+    """Publishes messages without the record that they are published."""
+
+    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any) -> list[Any]:
+        super()._pumped(work, target, transaction, numbers)
+        return []
+
+    def _look(self, work: WindowWork, *, to_end: bool = True) -> Any:
+        committed, _ = super()._look(work, to_end=to_end)
+        return committed, {}
+
+    def _close(self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]) -> Any:
+        return super()._close(work, target, {n: work.published(n, ()) for n in work.files})
+
+
+TWINS: Mapping[str, Callable[[str], Any]] = {
+    twin.__name__: lambda place, twin=twin: _at(place, twin) for twin in (LookBeforeFence, RandomId, NoRecord)
+}
+
+
+def _at(place: str, twin: type[KafkaBoth], schema: pa.Schema = ROWS) -> KafkaBoth:
+    told = json.loads(place)
+    return twin(Reach(told["servers"]), options_of(told["topic"], told["staging"], **told["more"]), schema)

@@ -1,0 +1,92 @@
+"""Kafka tables for tests, and how their rows are read: by a consumer that knows nothing of windrow, from the first message to the last."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import confluent_kafka as ck
+import pyarrow as pa
+
+from ingest.schema.metadata import DEFAULT, TYPES
+from ingest.sinks.delta.dead import DeltaDeadLetters
+from ingest.sinks.kafka.control import arrived
+from ingest.sinks.kafka.options import Options, Reach
+from ingest.sinks.kafka.sink import KafkaSink
+from ingest.sinks.kafka.texts import LOADS, back, back_from_header
+from tests.kafka.produce import create_topic, until_decided
+from tests.sinks.beside import WithDeadLetters
+from tests.sinks.things import ROWS
+
+SECONDS = 30.0
+
+
+class KafkaBoth(WithDeadLetters, KafkaSink):
+    """On real topics."""
+
+    def __init__(self, reach: Reach, options: Options, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
+        super().__init__(reach, options, schema, metadata)
+        self.dead_letters = DeltaDeadLetters(f"{options.staging}_dead")
+
+
+def options_of(topic: str, staging: str, **more: Any) -> Options:
+    """A table of one topic, with all that goes with it beside it."""
+    return Options((topic,), f"{topic}.windrow", staging, **more)
+
+
+def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) -> str:
+    """A place whose target topic is there, and nothing else."""
+    return json.dumps({"servers": bootstrap, "topic": create_topic(bootstrap, partitions), "staging": staging, "more": more})
+
+
+def sink_at(place: str) -> Any:
+    """The sink at a place, as another process opens it."""
+    said = json.loads(place)
+    return KafkaBoth(Reach(said["servers"]), options_of(said["topic"], said["staging"], **said["more"]), ROWS)
+
+
+def pieces(sink: Any) -> list[pa.Table]:
+    """All visible rows: per target partition those of one source partition in one window."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for topic in sink.options.topics:
+        for message in committed(sink.reach.servers, topic):
+            row = row_of(sink, message)
+            by = tuple(row[sink.metadata[name]] for name in ("window", "topic", "partition"))
+            found[topic, message.partition(), *by].append(row)
+    return [_table(sink, rows) for _, rows in sorted(found.items())]
+
+
+def row_of(sink: Any, message: ck.Message) -> dict[str, Any]:
+    """A message as the row that it was."""
+    headers, value = dict(message.headers() or ()), LOADS(message.value() or b"{}")
+    row = {field.name: back(value[field.name], field.type) for field in sink.schema}
+    return row | {column: back_from_header(headers[column], TYPES[name]) for name, column in sink.metadata.items()}
+
+
+def _table(sink: Any, rows: list[dict[str, Any]]) -> pa.Table:
+    kinds = [*sink.schema, *(pa.field(column, TYPES[name]) for name, column in sink.metadata.items())]
+    return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in kinds})
+
+
+def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
+    """Every committed message of a topic, once no transaction is open in it."""
+    until_decided(bootstrap, topic)
+    consumer = ck.Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "enable.partition.eof": True,
+        "isolation.level": "read_committed", "auto.offset.reset": "error", "fetch.wait.max.ms": 5, "log_level": 0,
+    })  # fmt: skip
+    try:
+        left = set(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
+        consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in left])
+        while left:
+            for message in arrived(consumer, SECONDS):
+                if message.error() is None:
+                    yield message
+                elif message.error().code() == ck.KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                else:
+                    raise ck.KafkaException(message.error())
+    finally:
+        consumer.close()

@@ -1,0 +1,58 @@
+"""The sink contracts on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.postgres import server
+from tests.contracts.dead_letters_contract import DeadLettersContract
+from tests.contracts.sink_audit_contract import SinkAuditContract
+from tests.contracts.sink_checksums_contract import SinkChecksumsContract
+from tests.contracts.sink_contract import SinkContract
+from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.sinks.postgres.world import PostgresBoth, pieces, place_of
+
+pytestmark = pytest.mark.slow  # starts a server
+
+
+class TestPostgresSink(
+    SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
+):
+    """The contract suites, unchanged."""
+
+    database: str
+
+    @pytest.fixture(autouse=True)
+    def _database(self, database: str) -> None:
+        self.database = database
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> PostgresBoth:
+        return PostgresBoth(place_of(f"{self.database}#{tmp_path.name}"), schema, metadata)
+
+    def reopen(self, sink: PostgresBoth) -> PostgresBoth:
+        return PostgresBoth(sink.place, sink.schema, sink.metadata)
+
+    def pieces(self, sink: PostgresBoth) -> list[pa.Table]:
+        return pieces(sink)
+
+    @contextmanager
+    def no_answer(self, sink: PostgresBoth) -> Iterator[None]:
+        commit = server.commit
+        with pytest.MonkeyPatch.context() as patch:
+
+            def unanswered(connection: Any) -> None:
+                patch.undo()
+                commit(connection)
+                raise psycopg.OperationalError("the connection is lost")
+
+            patch.setattr(server, "commit", unanswered)
+            yield

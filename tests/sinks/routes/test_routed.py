@@ -1,0 +1,248 @@
+"""A window that lies in several tables: what a crash between two of them leaves, and what the rerun makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ingest.crashpoints import CrashError
+from ingest.errors import BugError, OverlapError, RefusedError, SpecError
+from ingest.model.receipt import Receipt
+from ingest.model.staged import Staged
+from ingest.operate.verify import compare_rows
+from ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Unreadable
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.routes.sink import RoutedSink
+from ingest.testing.checker import check
+from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth, in_memory, of_two_kinds, pieces
+from tests.sinks.things import PER_WINDOW, ROWS, plan, produced, receipt, stage, staged_mending, staged_receipt, window
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> RoutedBoth:
+    """Three prepared tables in memory."""
+    made = in_memory(tmp_path, ROWS, DEFAULT)
+    made.prepare()
+    return made
+
+
+def with_the_first(sink: RoutedBoth) -> RoutedBoth:
+    """The same, whose second table no route names."""
+    return RoutedBoth([(FIRST, sink.tables[0])], sink.other, sink.dead_letters, ROWS, DEFAULT)
+
+
+def whole(sink: RoutedBoth, numbers: Sequence[int]) -> None:
+    """Every message of these windows is in one table once; each table's receipts agree with what it has, and with the whole."""
+    receipts = [c.receipt for c in sink.receipts()]
+    report = check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+    assert report.ok, str(report)
+    assert list(sink.audit().receipts()) == list(sink.receipts())
+    for table in sink.tables:
+        for held in table.receipts():
+            assert compare_rows(held.receipt, table.audit().rows_held(held.receipt.window)) == []
+    for held in receipts:
+        assert compare_rows(held, sink.audit().rows_held(held.window)) == []
+
+
+def attempt(sink: RoutedBoth, number: int, name: str, generation: int = 0) -> Outcome:
+    """One run of a window."""
+    made, staged = staged_receipt(sink, number, generation, name)
+    sink.commit_dead(made.plan, name, staged)
+    return sink.commit(made, staged)
+
+
+def dies_between(sink: RoutedBoth, number: int, name: str, patch: pytest.MonkeyPatch, generation: int = 0) -> None:
+    """A run that ends behind the first table."""
+    with patch.context() as crash:
+        crash.setenv("WINDROW_CRASH", "commit.between:raise")
+        with pytest.raises(CrashError):
+            attempt(sink, number, name, generation)
+
+
+def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
+    """Each table has its own rows, and a receipt of its own that counts the messages of the others as ones that became no row here."""
+    assert isinstance(attempt(sink, 0, "a1"), Done)
+    held = [table.look(window(0)).receipt.counts for table in (*sink.tables, sink.other)]
+    assert [(c.rows, c.valid, c.filtered) for c in held] == [(6, 6, 12), (8, 8, 10), (18, 18, 0)]
+    assert [(t.rows, t.table) for t in sink.look(window(0)).receipt.routed] == [(6, sink.tables[0].identity), (8, sink.tables[1].identity)]
+    ids = [{row for piece in table.pieces() for row in piece["id"].to_pylist()} for table in sink.tables]
+    assert all(int(row.rpartition("-")[2]) % 4 == 0 for row in ids[0])
+    assert all(int(row.rpartition("-")[2]) % 2 == 1 for row in ids[1])
+    whole(sink, [0])
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
+    sink: RoutedBoth, generation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The window isn't committed, verification says in which table it is, and the next run of it brings it into all, each row once."""
+    attempt(sink, 1, "a0")
+    if generation:
+        attempt(sink, 0, "a0")
+    dies_between(sink, 0, "a1", monkeypatch, generation)
+    seen = sink.look(window(0))
+    assert (None if seen is None else seen.receipt.attempt) == ("a0" if generation else None)
+    (found,) = [found for found in sink.audit().receipts() if isinstance(found, Unreadable)]
+    assert found.key == window(0).key
+    assert sink.tables[0].identity in found.what
+    assert isinstance(attempt(sink, 0, "a2", generation), Done)
+    assert sink.look(window(0)).receipt.attempt == "a2"
+    assert sink.tables[0].look(window(0)).receipt.attempt == "a1"
+    whole(sink, [0, 1])
+
+
+def test_a_mending_that_died_between_two_tables(sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are added to each table once, whichever attempt brought them."""
+    attempt(sink, 0, "a1")
+    before = sink.look(window(0)).receipt
+    with monkeypatch.context() as crash:
+        crash.setenv("WINDROW_CRASH", "commit.between:raise")
+        with pytest.raises(CrashError):
+            sink.commit(*staged_mending(sink, before, "m1"))
+    assert isinstance(sink.commit(*staged_mending(sink, before, "m2")), Done)
+    whole(sink, [0])
+
+
+def test_other_rows_than_the_attempt_before(sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the routes changed after a crash, nothing is doubled: the run is refused, says where the other rows are, and what to do."""
+    dies_between(sink, 0, "a1", monkeypatch)
+    changed = RoutedBoth([(SECOND, sink.tables[0]), (FIRST, sink.tables[1])], sink.other, sink.dead_letters, ROWS, DEFAULT)
+    with pytest.raises(RefusedError, match=r"first has rows of window .* by attempt a1 .* Set them back"):
+        attempt(changed, 0, "a2")
+    assert sink.look(window(0)) is None
+    assert isinstance(attempt(sink, 0, "a3"), Done)
+    whole(sink, [0])
+
+
+def test_a_table_that_comes_later(sink: RoutedBoth, tmp_path: Path) -> None:
+    """It has the windows from then on; an older one that is replaced brings it the generations before, without rows."""
+    alone = with_the_first(sink)
+    for number in (0, 1):
+        attempt(alone, number, "a1")
+    attempt(sink, 2, "a1")
+    assert sink.tables[1].look(window(0)) is None
+    attempt(sink, 0, "b1", 1)
+    assert sink.tables[1].look(window(0)).receipt.generation == 1
+    whole(sink, [0, 1, 2])
+
+
+def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
+    """A window with rows in it isn't replaced: they would stay there beside the new ones. Other windows go on."""
+    attempt(sink, 0, "a1")
+    fewer = with_the_first(sink)
+    with pytest.raises(RefusedError, match=r"has 8 rows in memory:.*second, which no route names"):
+        attempt(fewer, 0, "b1", 1)
+    attempt(fewer, 1, "a1")
+    attempt(sink, 0, "b1", 1)
+    whole(sink, [0, 1])
+
+
+def test_an_overlap_is_refused_before_any_table_has_it(sink: RoutedBoth) -> None:
+    """Also where a table came too late to know of the window that has the offsets."""
+    alone = with_the_first(sink)
+    attempt(alone, 0, "a1")
+    planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
+    staged = stage(sink, planned, 0, "a1")
+    with pytest.raises(OverlapError):
+        sink.commit(receipt(planned, staged, 0, "a1"), staged)
+    assert [table.look(window(5)) for table in sink.tables] == [None, None]
+
+
+def test_a_table_that_somebody_changed(sink: RoutedBoth) -> None:
+    """A table that has another generation than the receipt says is told, with what to do."""
+    attempt(sink, 0, "a1")
+    first = sink.tables[0]
+    held = first.look(window(0)).receipt
+    first.commit(msgspec.structs.replace(held, generation=1), [])
+    (found,) = sink.audit().receipts()
+    assert isinstance(found, Unreadable)
+    assert "has 6 rows in" in found.what
+    assert "replay" in found.do
+
+
+def test_what_was_staged_for_another_table(sink: RoutedBoth) -> None:
+    """Rows that no table of this sink would take are never left out in silence."""
+    made, staged = staged_receipt(sink, 0)
+    fewer = with_the_first(sink)
+    with pytest.raises(BugError, match="second"):
+        fewer.commit(made, staged)
+
+
+def test_tables_that_cannot_go_together(sink: RoutedBoth) -> None:
+    """One table under two routes is refused, before anything is read."""
+    with pytest.raises(SpecError, match="two routes lead to memory"):
+        RoutedSink("column", "id", [(FIRST, sink.tables[0]), (SECOND, sink.tables[0])], sink.other, ROWS, DEFAULT)
+
+
+def test_messages_with_rows_in_two_tables(sink: RoutedBoth) -> None:
+    """Of a message that became several rows each table counts the message; the audit of all counts it once."""
+    attempt(sink, 0, "a1")
+    audit = sink.audit()
+    audit._has_wide_messages = lambda _: True  # type: ignore[method-assign]
+    assert [(h.rows, h.offsets) for h in audit.rows_held(window(0))] == [(9, 9), (9, 9)]
+
+
+class ReceiptFirst(RoutedBoth):
+    """A broken twin: the table with the receipts comes first, as if the others were only copies."""
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        from ingest.crashpoints import crash_point
+        from ingest.sinks.routes.parts import parts_for, receipt_for, staged_for
+
+        outcome = self.other.commit(receipt, staged_for(parts_for(self.other.identity, staged), staged))
+        if isinstance(outcome, Done):
+            crash_point("commit.between")
+            for table in self.tables:
+                parts = parts_for(table.identity, staged)
+                table.commit(receipt_for(parts, receipt, None), staged_for(parts, staged))
+        return outcome
+
+
+def test_the_receipt_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the receipt first, a crash loses the other tables' rows, and the checker sees it: the rerun believes the receipt."""
+    made = in_memory(tmp_path, ROWS, DEFAULT)
+    twin = ReceiptFirst([(FIRST, made.tables[0]), (SECOND, made.tables[1])], made.other, made.dead_letters, ROWS, DEFAULT)
+    twin.prepare()
+    dies_between(twin, 0, "a1", monkeypatch)
+    assert isinstance(attempt(twin, 0, "a2"), AlreadyDone)
+    with pytest.raises(AssertionError, match="lost"):
+        whole(twin, [0])
+
+
+ONE_RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from ingest.schema.metadata import DEFAULT
+from tests.sinks.routes.test_routed import attempt
+from tests.sinks.routes.things import of_two_kinds
+from tests.sinks.things import ROWS
+attempt(of_two_kinds(Path(sys.argv[1]), ROWS, DEFAULT), 0, "first")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["write.after", "commit.before", "commit.after", "commit.between"])
+def test_killed(tmp_path: Path, point: str) -> None:
+    """kill -9 before, between and behind the tables' commits, on disk; the next run leaves every row once."""
+    sink: Any = of_two_kinds(tmp_path, ROWS, DEFAULT)
+    sink.prepare()
+    env = {**os.environ, "WINDROW_CRASH": f"{point}:kill"}
+    ran = subprocess.run([sys.executable, "-c", ONE_RUN, tmp_path, HERE.parents[2]], capture_output=True, env=env, timeout=120, check=False)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
+    assert sink.look(window(0)) is None
+    assert isinstance(attempt(sink, 0, "retry"), Done)
+    whole(sink, [0])
+    assert sink.sweep(timedelta(hours=1)) == []
+    assert all(isinstance(found, Committed) for found in sink.audit().receipts())

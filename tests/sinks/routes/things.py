@@ -1,0 +1,66 @@
+"""Several tables as one sink, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.ports.dead_letters import DeadLetters
+from ingest.sinks.delta.dead import DeltaDeadLetters
+from ingest.sinks.delta.sink import DeltaSink
+from ingest.sinks.routes.router import By, Rule
+from ingest.sinks.routes.sink import RoutedSink
+from ingest.testing.sink import MemoryDeadLetters, MemorySink
+from tests.sinks.beside import WithDeadLetters
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.sqlite_sink import SqliteSink
+
+FIRST = Rule(values=tuple(f"{p}-{o}" for p in (0, 1) for o in range(0, 1000, 4)))
+SECOND = Rule(pattern=".*[13579]")
+"""Of the messages of `tests.sinks.things` every fourth goes into the first table, what is odd into the second, the rest into the last."""
+
+
+class RoutedBoth(WithDeadLetters, RoutedSink):
+    """With the dead letters beside them, and the tables themselves at hand."""
+
+    def __init__(self, routes: Sequence[tuple[Rule, Any]], other: Any, dead: DeadLetters, rows: pa.Schema, metadata: Mapping[str, str],
+                 again: Callable[[], RoutedBoth] | None = None) -> None:  # fmt: skip
+        by: By = "column" if "id" in rows.names else "topic"
+        super().__init__(by, "id", routes, other, rows, metadata)
+        self.tables, self.other, self.dead_letters = [table for _, table in routes], other, dead
+        self.schema = rows
+        self._again = again
+
+    def again(self) -> RoutedBoth:
+        assert self._again is not None
+        return self._again()
+
+
+def in_memory(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
+    """Three tables in this process."""
+    first, second, other = (MemorySink(f"{place}/{name}", rows, metadata) for name in ("first", "second", "other"))
+    return RoutedBoth([(FIRST, first), (SECOND, second)], other, MemoryDeadLetters(), rows, metadata)
+
+
+def of_two_kinds(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
+    """On disk: one of them of another kind."""
+    place.mkdir(exist_ok=True)
+    first, other = DeltaSink(str(place / "first"), rows, metadata), DeltaSink(str(place / "orders"), rows, metadata)
+    second = SqliteSink(str(place / "second.sqlite"), rows, metadata)
+    dead = DeltaDeadLetters.beside(other.uri)
+    routes = [(FIRST, first), (SECOND, second)]
+    return RoutedBoth(routes, other, dead, rows, metadata, lambda: of_two_kinds(place, rows, metadata))
+
+
+def pieces(sink: RoutedBoth) -> list[pa.Table]:
+    """All visible rows of all tables, as the checker wants them."""
+    return [piece for table in (*sink.tables, sink.other) for piece in _pieces(table)]
+
+
+def _pieces(table: Any) -> list[pa.Table]:
+    if isinstance(table, DeltaSink):
+        return delta_pieces(table.uri) if table.binding() is not None else []
+    return [piece for kept in table.kept_rows().values() for piece in kept]

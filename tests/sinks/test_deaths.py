@@ -1,0 +1,129 @@
+"""Every sink, killed in every way at every point: the next run commits each message exactly once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ingest.crashpoints import CrashPoint
+from tests.chaos import worker
+from tests.chaos.judge import judged, judged_alone, unmerged
+from tests.chaos.sinks import SINKS, Kind
+from tests.chaos.worker import ALREADY, COMMITTED, CRASHED, DONE, POINTS, Job
+from tests.sinks.things import window
+from tests.warm import stops
+
+pytestmark = pytest.mark.slow
+
+ARRIVED: tuple[CrashPoint, ...] = ("commit.after", "report.before")
+"""Points behind the commit: who dies there has committed."""
+
+
+class Stage(NamedTuple):
+    """A prepared sink of a kind, and windows for one test after the other."""
+
+    kind: Kind
+    job: Job
+    numbers: Iterator[int]
+
+
+@pytest.fixture(scope="module", params=SINKS)
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One place for all tests of a kind: it may need a server of its own."""
+    folder: Path = tmp_path_factory.mktemp("deaths")
+    kind = SINKS[request.param]
+    with kind.placed(folder) as place:
+        kind.sink_at(place).prepare()
+        numbers = count()
+        job = Job(request.param, place, str(folder), 0, "none")
+        yield Stage(kind, job, numbers)
+        fresh = kind.sink_at(place)
+        report = judged(kind.world, fresh, range(next(numbers)), job.rows)
+        assert report.ok, f"over all tests: {report}"
+        assert unmerged(fresh) == []
+
+
+def ends(job: Job) -> int | None:
+    """An attempt in a process of its own; its exit code."""
+    process = worker.start(job)
+    process.join(120)
+    return process.exitcode
+
+
+def holds(stage: Stage, number: int, first: str | None = None) -> None:
+    """All of this window is there exactly once; `first`: by this attempt."""
+    fresh = stage.kind.sink_at(stage.job.place)
+    report = judged_alone(stage.kind.world, fresh, number, stage.job.rows)
+    assert report.ok, str(report)
+    if first is not None:
+        assert fresh.look(window(number)).receipt.attempt == first
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("how", ["kill", "raise"])
+def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
+    """Killed, or failed: another attempt finds the commit exactly if it had been sent, and every message is there once."""
+    job = stage.job.but(window=next(stage.numbers))
+    assert ends(job.but(attempt="first", crash=f"{point}:{how}")) == (CRASHED if how == "raise" else -9)
+    assert ends(job.but(attempt="retry")) == (ALREADY if point in ARRIVED else DONE)
+    holds(stage, job.window, "first" if point in ARRIVED else "retry")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
+    """Stopped at a point, it wakes when its retry has finished: it reports the retry's receipt, and writes nothing."""
+    job = stage.job.but(window=next(stage.numbers))
+    zombie = worker.start(job.but(attempt="zombie", crash=f"{point}:stop"))
+    assert stops(zombie)
+    first = "zombie" if point in ARRIVED or (stage.kind.locks and point == "commit.before") else "retry"
+    retry = worker.start(job.but(attempt="retry"))
+    if first == "retry" or point in ARRIVED:
+        retry.join(120)
+    worker.signalled(zombie, worker.WAKE)
+    zombie.join(120)
+    retry.join(120)
+    assert (zombie.exitcode, retry.exitcode) == ((DONE, ALREADY) if first == "zombie" else (ALREADY, DONE))
+    holds(stage, job.window, first)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_retry_dies_too(stage: Stage, point: CrashPoint) -> None:
+    """Killed at a point, and the retry at the next one; the third attempt ends it."""
+    job = stage.job.but(window=next(stage.numbers))
+    following = POINTS[(POINTS.index(point) + 1) % len(POINTS)]
+    assert ends(job.but(attempt="first", crash=f"{point}:kill")) == -9
+    assert ends(job.but(attempt="second", crash=f"{following}:kill")) in {-9, ALREADY}
+    assert ends(job.but(attempt="third")) in COMMITTED
+    holds(stage, job.window)
+
+
+KILLS = 10
+
+
+def meets(job: Job, delay: float | None) -> tuple[int | None, float]:
+    """An attempt that is killed so long after its commits began, unless it is over by then: its exit code, and how long they took."""
+    gate = time.monotonic() + 0.3
+    process = worker.start(job.but(gate=gate))
+    process.join(60 if delay is None else gate + delay - time.monotonic())
+    process.kill()
+    process.join(60)
+    return process.exitcode, time.monotonic() - gate
+
+
+@pytest.mark.sampled(1, of=4)
+def test_killed_at_any_moment(part: int, dice: random.Random, stage: Stage) -> None:
+    """Ten commits killed, one in each tenth of the time that a commit takes; the retries leave each window there once."""
+    took = sorted(meets(stage.job.but(window=next(stage.numbers)), None)[1] for _ in range(3))[1]
+    codes = []
+    for kill in range(KILLS):
+        job = stage.job.but(window=next(stage.numbers))
+        codes.append(meets(job.but(attempt="first"), took * (kill + dice.random()) / KILLS)[0])
+        assert ends(job.but(attempt="retry")) in COMMITTED
+        holds(stage, job.window)
+    assert codes.count(-9) > 1, f"too few were still alive to be killed: {codes}"

@@ -1,0 +1,100 @@
+"""Where a table lies: places that make no sense, places that fail, and no other kind of error."""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import SpecError, UnreachableError
+from ingest.sinks.delta.names import RECEIPTS
+from ingest.sinks.place import Place, normal
+from tests.sinks.beside import DeltaBoth
+from tests.sinks.things import ROWS, staged_receipt, window
+
+
+class _Down:
+    """A storage whose region can't be found out."""
+
+    @staticmethod
+    def from_uri(_: str) -> None:
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+
+class _Full(io.BytesIO):
+    """A file on a full disk."""
+
+    def write(self, _: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+METHODS: list[Callable[[Place], object]] = [
+    lambda p: p.create("a/b"),
+    lambda p: p.fsync("a/b"),
+    lambda p: p.put("a/b", b"x"),
+    lambda p: p.get("a/b"),
+    lambda p: p.names("a"),
+    lambda p: list(p.walk("a")),
+    lambda p: p.seen(["a/b"]),
+    lambda p: p.remove("a/b"),
+]
+
+
+@pytest.mark.parametrize("uri", ["foo://x", "az://c/x", "file://host/x", "/tmp/a%20b", "50%/x"])
+def test_no_table_lies_there(uri: str) -> None:
+    """A sink that can't be is a mistake in the spec, told before anything is asked."""
+    with pytest.raises(SpecError, match=r"sink\.path"):
+        DeltaBoth(uri, ROWS)
+
+
+@pytest.mark.parametrize("ask", METHODS)
+def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> None:
+    """Every question says what is wrong with the path; its user, password and options are not told."""
+    place = Place("foo://me:hunter2@x/y?key=hunter3")
+    with pytest.raises(SpecError, match=r"foo://x/y") as caught:
+        ask(place)
+    assert "hunter" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ask", METHODS)
+def test_a_place_that_fails(ask: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every question to a storage that doesn't answer says where, and what to do; making the sink asks nothing."""
+    monkeypatch.setattr("ingest.sinks.place.fs.FileSystem", _Down)
+    DeltaBoth("s3://bucket", ROWS)
+    with pytest.raises(UnreachableError, match=r"s3://bucket.*No route to host.*Check the storage"):
+        ask(Place("s3://bucket"))
+
+
+def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
+    """Who reads a file can tell its absence from a failure; who removes it has nothing to do; who names its size is told none."""
+    place = Place(str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        place.get("none")
+    place.remove("none")
+    assert place.seen(["none"]) == {"none": None}
+    assert place.names("none") == set()
+
+
+def test_a_full_disk_at_the_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was committed, the file is named, and the next try goes through."""
+    sink = DeltaBoth(str(tmp_path / "orders"), ROWS)
+    sink.prepare()
+    made, staged = staged_receipt(sink, 0)
+    with monkeypatch.context() as full:
+        full.setattr(Place, "create", lambda *_: _Full())
+        with pytest.raises(UnreachableError, match=rf"{RECEIPTS}/2026-01-02T00_00_00Z.*No space left"):
+            sink.commit(made, staged)
+    assert sink.look(window(0)) is None
+    sink.commit(made, staged)
+    assert sink.look(window(0)) is not None
+
+
+def test_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative, absolute, with a slash, as a URI with its escapes: one table."""
+    monkeypatch.chdir(tmp_path)
+    spelled = ["a b/t", "a b/t/", f"{tmp_path}/a b/t", f"file://{tmp_path}/a%20b/t"]
+    assert {normal(uri) for uri in spelled} == {f"{tmp_path}/a b/t"}
+    assert normal("s3://bucket/t/") == "s3://bucket/t"
