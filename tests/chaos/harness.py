@@ -161,6 +161,8 @@ class _Round:
             self.up.clear()
             try:
                 what(self.place)
+            except Exception as error:  # noqa: BLE001  # told with the rest
+                self.tell(f"the server could not be struck, or is not up again: {error!r}")
             finally:
                 self.up.set()
 

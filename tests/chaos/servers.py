@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,13 +35,32 @@ def _postgres_of(place: str) -> Any:
 
 
 def kill_postmaster(place: str) -> None:
-    """kill -9 of the server; its backends end when they notice, and it starts again when they have."""
+    """kill -9 of the server; its backends end when they notice, and it starts again when they have.
+
+    A server doesn't start while a backend of the last one lives. So it is stopped first, that it forks none after they were counted.
+    """
     server = _postgres_of(place)
     postmaster = psutil.Process(server.get_pid())
-    backends = postmaster.children()
+    postmaster.suspend()
+    backends = postmaster.children(recursive=True)
     postmaster.kill()
-    psutil.wait_procs([postmaster, *backends], 30)
-    server.ensure_postgres_running()
+    _, left = psutil.wait_procs([postmaster, *backends], 10)
+    for backend in left:  # at work, and so far from the next look at whether the server lives
+        backend.kill()
+    psutil.wait_procs(left, 30)
+    _start(server)
+
+
+def _start(server: Any, limit: float = 60) -> None:
+    """Start it, also while the last one's shared memory is still being given back."""
+    until = time.monotonic() + limit
+    while True:
+        try:
+            server.ensure_postgres_running()
+            return
+        except subprocess.SubprocessError:
+            if time.monotonic() > until:
+                raise
 
 
 def end_backends(place: str) -> None:
