@@ -57,10 +57,11 @@ def _start(server: Any, limit: float = 60) -> None:
     while True:
         try:
             server.ensure_postgres_running()
-            return
         except subprocess.SubprocessError:
             if time.monotonic() > until:
                 raise
+        else:
+            return
 
 
 def end_backends(place: str) -> None:
