@@ -2,14 +2,17 @@
 
 The order is the one in which the UI shows it: first what everybody looks for, then what is wrong, then the rest. A count that is usually
 zero is there only where it is not. `MEANINGS` explains each entry; the table's description shows it.
+
+Dagster keeps an event for ever, in one row of its database, and its UI loads it whole. So what grows with the topic-partitions is bounded:
+lists hold the `SHOWN` that matter most, and a long receipt is named, not copied; it lies beside the table's rows all the same.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import dagster as dg
 import msgspec
@@ -30,6 +33,17 @@ from ingest.windows.tiling import between
 Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
 """What Dagster takes as a value of metadata; plain numbers are plotted over time."""
 
+T = TypeVar("T")
+
+SHOWN = 64
+"""So many topic-partitions are listed."""
+
+_LINES = 20
+"""So many warnings are."""
+
+_LONG = 16 * 1024
+"""A receipt of more bytes is not copied."""
+
 
 MEANINGS: Mapping[str, str] = {
     "rows_written": "rows that the window added to the table; with a primary key, those that its messages became",
@@ -40,6 +54,7 @@ MEANINGS: Mapping[str, str] = {
     "window": "from when until when, as `START/END`; of a micro-batch its name",
     "batch": "the micro-batch's number",
     "offsets": "per topic-partition from which offset (`start`) up to which (`stop`, not included), and what came of them",
+    "topic_partitions": f"how many there are, if more than {SHOWN}: lists hold those with losses and dead letters, then the longest",
     "lag_records": "offsets beyond the window's stop when the event was made; only of the newest window, the last of its run",
     "lag_seconds": "the age of the first message there",
     "partial": "what was lost, or may be",
@@ -67,8 +82,9 @@ MEANINGS: Mapping[str, str] = {
     "rows_by_table": "how many of the rows went into each other table",
     "table_version": "the version of the table that the window made",
     "lag": "lag by topic-partition",
-    "offset_ranges": "the offsets as JSON: `{topic: {partition: [start, stop]}}`",
+    "offset_ranges": f"the offsets as JSON: `{{topic: {{partition: [start, stop]}}}}`; of at most {SHOWN} topic-partitions",
     "receipt": "the table's own receipt of the window",
+    "receipt_command": "what prints it, where it is too long to stand here",
 }
 """What each entry says, in the order in which they stand."""
 
@@ -90,9 +106,8 @@ def window_metadata(
         "rows_written": counts.rows, "dead_letters": counts.dead, "window": _interval(receipt.window),
         "offsets": offsets_table(receipt), "messages_read": counts.read, "bytes_read": counts.bytes,
         "run_seconds": receipt.seconds, "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
-        "offset_ranges": dg.MetadataValue.json(offset_ranges(receipt)), "receipt": dg.MetadataValue.json(json.loads(to_json(receipt))),
     }  # fmt: skip
-    found |= _by_kind(receipt) | _merged(receipt) | _sometimes(result)
+    found |= _by_kind(receipt) | _merged(receipt) | _sometimes(result) | _whole(receipt)
     found |= {} if lag is None else lag_metadata(lag)
     found |= {} if state is None else state_metadata(state)
     schema: dict[str, Value] = {
@@ -102,6 +117,27 @@ def window_metadata(
     lie_by_window = receipt.window.span is not None and not isinstance(receipt.merged, Merged)
     rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if lie_by_window else {}
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
+
+
+def _whole(receipt: Receipt) -> dict[str, Value]:
+    """All offsets and the whole receipt, if that is little; else how many topic-partitions there are, and where to look."""
+    text, topic_partitions = to_json(receipt), len(between(receipt.plan.start, receipt.plan.stop))
+    found: dict[str, Value] = {}
+    if topic_partitions > SHOWN:
+        found["topic_partitions"] = topic_partitions
+    else:
+        found["offset_ranges"] = dg.MetadataValue.json(offset_ranges(receipt))
+    if len(text) > _LONG:
+        found["receipt_command"] = f"windrow show SPEC --window {receipt.window.key} --json"
+    else:
+        found["receipt"] = dg.MetadataValue.json(json.loads(text))
+    return found
+
+
+def _most(lines: Sequence[T], matters: Callable[[T], tuple[int, int]]) -> list[T]:
+    """The `SHOWN` lines that matter most, in their order."""
+    ranked = sorted(range(len(lines)), key=lambda index: matters(lines[index]), reverse=True)
+    return [lines[index] for index in sorted(ranked[:SHOWN])]
 
 
 def _interval(window: Window) -> str:
@@ -148,7 +184,8 @@ def _sometimes(result: Result) -> dict[str, Value]:
         found["dead_reasons"] = dg.MetadataValue.json(dict(reasons.most_common()))
     for name, lines in (("warnings", receipt.warnings), ("partial", receipt.partial)):
         if lines:
-            found[name] = dg.MetadataValue.text("\n".join(lines))
+            more = [f"and {len(lines) - _LINES} more: the receipt has them"] if len(lines) > _LINES else []
+            found[name] = dg.MetadataValue.text("\n".join([*lines[:_LINES], *more]))
     if published is not None:
         found["published"] = dg.MetadataValue.json(msgspec.to_builtins(published))
     return found
@@ -166,8 +203,9 @@ def lag_metadata(lag: Lag) -> dict[str, Value]:
 
 
 def lag_table(lag: Lag) -> dg.TableMetadataValue:
-    """One line per topic-partition."""
-    return dg.MetadataValue.table([dg.TableRecord(msgspec.to_builtins(p)) for p in lag.partitions], schema=_LAG)
+    """One line per topic-partition; of many, those that lost something and those that are furthest behind."""
+    shown = _most(lag.partitions, lambda p: (p.lost, p.records))
+    return dg.MetadataValue.table([dg.TableRecord(msgspec.to_builtins(p)) for p in shown], schema=_LAG)
 
 
 _LAG = dg.TableSchema(
@@ -189,15 +227,21 @@ def offset_ranges(receipt: Receipt) -> dict[str, dict[str, list[int]]]:
 
 
 def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
-    """One line per topic-partition, whatever it was split into."""
+    """One line per topic-partition, whatever it was split into; of many, those with losses and dead letters, then the longest."""
     counted: dict[TopicPartition, list[SplitCounts]] = {}
     for counts in receipt.splits:
         counted.setdefault(TopicPartition(counts.topic, counts.partition), []).append(counts)
-    lines = [_offsets_line(*marks, counted.get(tp, ())) for tp, marks in between(receipt.plan.start, receipt.plan.stop).items()]
+    shown = _most(list(between(receipt.plan.start, receipt.plan.stop).items()), lambda of: _weight(*of[1], counted.get(of[0], ())))
+    lines = [_offsets_line(*marks, counted.get(tp, ())) for tp, marks in shown]
     empty = {name for name in _USUALLY_ZERO if not any(line[name] for line in lines)}
     columns = [column for column in _OFFSETS if column.name not in empty]
     kept = [dg.TableRecord({name: value for name, value in line.items() if name not in empty}) for line in lines]
     return dg.MetadataValue.table(kept, schema=dg.TableSchema(columns))
+
+
+def _weight(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> tuple[int, int]:
+    """How much there is to see of a topic-partition: what was lost or refused, and how much was read."""
+    return sum(c.skipped + c.dead for c in counts), stop.offset - start.offset
 
 
 _USUALLY_ZERO = ("invisible", "skipped")
