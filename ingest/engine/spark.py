@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ingest.engine.freshness import end_if_stale, note_loaded
 from ingest.engine.outcome import brought_back, tried
-from ingest.errors import BugError, UnreachableError
+from ingest.errors import BugError, UnreachableError, WindrowError
 from ingest.keeping import keeping
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
@@ -69,6 +69,8 @@ class SparkEngine:
         troubles = (PySparkException, Py4JError, OSError)  # OSError: no such program, or the Java side is gone
         try:
             packed: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]  # Spark's own
+        except WindrowError:  # a file that the task takes along can't be read
+            raise
         except Exception as failed:
             raise BugError.of(failed, "setup") from failed
         try:
