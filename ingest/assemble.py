@@ -17,6 +17,7 @@ from ingest.ports.engine import Engine
 from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.run.context import Pipeline
+from ingest.schema.load import ModelReference
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.pipeline import PipelineSpec
 
@@ -205,4 +206,4 @@ def _rules(spec: PipelineSpec) -> Transform:
     from ingest.transform.validate import Validate
 
     reference = spec.decode.schema_
-    return Chain(() if reference is None else (Validate(reference, spec.folder),))
+    return Chain(() if reference is None else (Validate(ModelReference(reference, spec.folder)),))

@@ -10,8 +10,9 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr, model_validator
 from pyspark.sql import SparkSession
 
+from ingest.engine.cluster import spark_engine, spark_session
 from ingest.engine.connect import ConnectedSpark
-from ingest.engine.local import MASTER, local_session
+from ingest.engine.local import MASTER
 from ingest.engine.spark import SparkEngine
 
 
@@ -45,7 +46,7 @@ class Spark(LazyPySparkResource):
             self._spark_session = self._server(self.connect).session()
         elif self._spark_session is None:
             self._own = SparkSession.getActiveSession() is None
-            self._spark_session = local_session(self.master, self.spark_config)
+            self._spark_session = spark_session(self.master, self.spark_config)
 
     def engine(self) -> SparkEngine:
         """Where the tasks of the splits run.
@@ -53,7 +54,7 @@ class Spark(LazyPySparkResource):
         Raises:
             SpecError: `connect` is no address.
         """
-        return SparkEngine(lambda: self.spark_session) if self.connect is None else self._server(self.connect).engine()
+        return spark_engine(lambda: self.spark_session, self.master) if self.connect is None else self._server(self.connect).engine()
 
     def _server(self, address: str) -> ConnectedSpark:
         if self._connected is None:

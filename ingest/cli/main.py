@@ -13,7 +13,20 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.arguments import Connect, Debug, Json, NextOrWindow, RequestText, Spec, TokenFile, WindowText, refuse_absent
+from ingest.cli.arguments import (
+    Conf,
+    Connect,
+    Debug,
+    Json,
+    Master,
+    NextOrWindow,
+    RequestText,
+    Spec,
+    TokenFile,
+    WindowText,
+    properties,
+    refuse_absent,
+)
 from ingest.cli.dead_commands import dead_app
 from ingest.cli.infer_command import Bootstrap, PipelineId, infer
 from ingest.cli.output import telling
@@ -40,9 +53,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _refuse_token_alone(connect: str | None, token_file: Path | None) -> None:
+def _place(master: str | None, conf: list[str] | None, connect: str | None, token_file: Path | None) -> dict[str, str]:
+    """The Spark properties that were given; refuses what would have no effect."""
     if token_file is not None and connect is None:
         raise typer.BadParameter("--token-file goes with --connect")
+    if connect is not None and (master is not None or conf):
+        raise typer.BadParameter("--connect excludes --master and --conf: tell them to the server, windrow spark run --conf NAME=VALUE")
+    return properties(conf)
 
 
 @app.callback()
@@ -94,6 +111,8 @@ def run(
     window: NextOrWindow = None,
     drain: Annotated[bool, typer.Option("--drain", help="Micro-batches until all that is stable now is committed.")] = False,
     request: RequestText = None,
+    master: Master = None,
+    conf: Conf = None,
     connect: Connect = None,
     token_file: TokenFile = None,
     json: Json = False,
@@ -102,12 +121,12 @@ def run(
     """Commit windows, or the next micro-batch, exactly once; one that is committed already is only reported."""
     if drain and window:
         raise typer.BadParameter("--drain and --window exclude each other")
-    _refuse_token_alone(connect, token_file)
+    settings = _place(master, conf, connect, token_file)
     with telling(json=json, debug=debug) as output:
         refuse_absent(spec)
-        from ingest.cli.running import connected, run_windows
+        from ingest.cli.running import place, run_windows
 
-        with connected(connect, token_file) as engine:
+        with place(master, settings, connect, token_file) as engine:
             run_windows(output, spec, window, engine, drain=drain, request=request)
 
 
@@ -119,18 +138,20 @@ def replay(
         bool, typer.Option("--accept-fewer", help="Replace although messages are gone since, or were edited to mend them.")
     ] = False,
     request: RequestText = None,
+    master: Master = None,
+    conf: Conf = None,
     connect: Connect = None,
     token_file: TokenFile = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Replace committed windows: the same offsets again, with today's schema. A window that isn't committed yet is committed."""
-    _refuse_token_alone(connect, token_file)
+    settings = _place(master, conf, connect, token_file)
     with telling(json=json, debug=debug) as output:
         refuse_absent(spec)
-        from ingest.cli.running import connected, replay_windows
+        from ingest.cli.running import place, replay_windows
 
-        with connected(connect, token_file) as engine:
+        with place(master, settings, connect, token_file) as engine:
             replay_windows(output, spec, window, engine, accept_fewer=accept_fewer, request=request)
 
 
@@ -325,10 +346,7 @@ def spark_run(
     host: Annotated[str, typer.Option(help="Where it listens; to other machines only with a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")] = 15002,
     token_file: TokenFile = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", metavar="NAME=VALUE", help="A Spark property; several times for several.", show_default=False),
-    ] = None,
+    conf: Conf = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -336,9 +354,7 @@ def spark_run(
 
     The token that clients must know may also be in the environment, as SPARK_CONNECT_AUTHENTICATE_TOKEN.
     """
-    settings = dict(each.partition("=")[::2] for each in conf or [])
-    if not all(name and value for name, value in settings.items()):
-        raise typer.BadParameter("--conf takes NAME=VALUE")
+    settings = properties(conf)
     with telling(json=json, debug=debug) as output:
         from ingest.cli.serving import run_spark
 

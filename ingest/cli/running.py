@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -89,18 +89,28 @@ class Runs(msgspec.Struct):
 
 
 @contextmanager
-def connected(address: str | None, token_file: Path | None) -> Iterator[Engine | None]:
-    """Where tasks run, on a server that is up; None where none is named.
+def place(master: str | None, settings: Mapping[str, str], connect: str | None, token_file: Path | None) -> Iterator[Engine | None]:
+    """Where tasks run: on a server that is up, or at a master; None where neither is named.
+
+    Args:
+        master: Spark's.
+        settings: Spark properties for it, by name.
+        connect: the server's address.
+        token_file: holds the token that the server asks for.
 
     Raises:
         SpecError: the address is none.
     """
-    if address is None:
-        yield None
+    if connect is None:
+        from ingest.engine.cluster import spark_engine, spark_session
+        from ingest.engine.local import MASTER
+
+        at = MASTER if master is None else master
+        yield None if master is None and not settings else spark_engine(lambda: spark_session(at, settings), at)
         return
     from ingest.engine.connect import ConnectedSpark
 
-    with closing(ConnectedSpark(address, token_file)) as spark:
+    with closing(ConnectedSpark(connect, token_file)) as spark:
         yield spark.engine()
 
 

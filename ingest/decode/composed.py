@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
 from ingest.ports.schemas import SchemaRegistry, Tell, UsesSchemas
 from ingest.schema.columns import Columns
-from ingest.schema.load import model_now
+from ingest.schema.load import ModelReference, model_now
 from ingest.schema.messages import MESSAGES
 from ingest.schema.part import WHOLE, Part
 
@@ -36,8 +35,7 @@ class ComposedDecoder:
     are. A message without a value does so, whatever its headers are, where they all come from the key; else it is the value's to judge.
     """
 
-    reference: str
-    folder: Path
+    model: ModelReference
     value: Decoder
     key: Decoder | None = None
     fields: tuple[str, ...] = ()
@@ -54,7 +52,7 @@ class ComposedDecoder:
                 column is no text and no bytes.
             BugError: the key's format doesn't give what it was asked for.
         """
-        whole = Columns.of(model_now(self.reference, self.folder)[1])
+        whole = Columns.of(model_now(self.model)[1])
         kinds = {column.name: column.type for column in whole.columns}
         if self.key is not None and [column.type for column in self.key.columns.columns] != [kinds[name] for name in self.fields]:
             raise BugError("The key's format gives other columns than it was asked for", "spec", "Report a bug in the format.")
@@ -80,7 +78,7 @@ class ComposedDecoder:
             ),
         ]
         if wrong:
-            what = f"The columns of the schema {self.reference} can't be put together: " + "; ".join(sorted(wrong))
+            what = f"The columns of the schema {self.model} can't be put together: " + "; ".join(sorted(wrong))
             raise SpecError(what, "spec", "Mend the schema, or what decode says of key and headers; nothing was read.")
         return whole
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ingest.config.kinds import OfItsKind, kind_at
 from ingest.decode.keys import KEY_FORMATS, KeyKind
 from ingest.decode.kind import FormatKind, FormatSection
+from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
@@ -66,8 +67,9 @@ def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, .
     from ingest.decode.composed import ComposedDecoder  # noqa: PLC0415  # as above
 
     headers = tuple(section.headers.items())
+    model = ModelReference(section.schema_, folder)
     if section.key is None:
-        return ComposedDecoder(section.schema_, folder, value, headers=headers, part=section.part, primary_key=primary_key)
+        return ComposedDecoder(model, value, headers=headers, part=section.part, primary_key=primary_key)
     of_keys: KeyKind[Any] = kind_at(KEY_FORMATS[section.key.format])
-    key = of_keys.decoder(section.key, section.schema_, folder)
-    return ComposedDecoder(section.schema_, folder, value, key, section.key.fields, headers, section.part, primary_key)
+    key = of_keys.decoder(section.key, model)
+    return ComposedDecoder(model, value, key, section.key.fields, headers, section.part, primary_key)

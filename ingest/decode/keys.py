@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from pydantic import Field
@@ -12,6 +11,7 @@ from pydantic import Field
 from ingest.config.document import Place
 from ingest.config.kinds import OfItsKind
 from ingest.config.values import Section, Text, Values, names_in
+from ingest.schema.load import ModelReference
 from ingest.schema.part import Part
 
 if TYPE_CHECKING:
@@ -71,13 +71,12 @@ class KeyKind(Protocol[S_contra]):
     def section(self) -> type[Any]:
         """The model of its `decode.key` section, a `KeySection`."""
 
-    def decoder(self, key: S_contra, reference: str, folder: Path) -> Decoder:
+    def decoder(self, key: S_contra, model: ModelReference) -> Decoder:
         """A decoder of the section's part of a schema, to be given messages whose values are their keys. It makes at most one row of each.
 
         Args:
             key: the section.
-            reference: the schema.
-            folder: what files are relative to.
+            model: the schema; files of the key's own are relative to its folder.
 
         Raises:
             SpecError: no decoder can be made of it.

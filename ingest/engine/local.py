@@ -28,8 +28,6 @@ MASTER = "local[*,4]"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",  # messages never enter the JVM
     "spark.sql.session.timeZone": "UTC",
     # Two attempts of a task are safe, but reading Kafka twice on purpose is a waste.
@@ -37,9 +35,12 @@ SETTINGS = {
     # One result row per task: no shuffle, no adaptive plan.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
-    "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,
 }
+"""Of every session."""
+
+_ALONE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.pyspark.python": sys.executable}
+"""Of one that has its workers in this process's own Java."""
 
 
 def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -> SparkSession:
@@ -49,15 +50,21 @@ def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
 
     Spark takes its workers' interpreter from the environment too, where it wins: a `python3` on the PATH would lack windrow.
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # Spark is loaded only where it is used
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # glibc gives each thread an arena that it rarely shrinks; librdkafka, DuckDB and polars have many threads in each worker.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    return started_session(master, {**_ALONE, **(more or {})})
+
+
+def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
+    """The process's session at any master, made if there is none. `more`: Spark properties on top of SETTINGS."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # Spark is loaded only where it is used
+
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("windrow")
     java = {"spark.driver.extraJavaOptions": f"{JAVA} {archive_options()}"}
-    for name, value in {**SETTINGS, **java, **(more or {})}.items():
+    for name, value in {**SETTINGS, **java, **more}.items():
         builder = builder.config(name, value)
     with _own_interrupts():
         session = builder.getOrCreate()

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ingest.engine.freshness import end_if_stale, note_loaded
 from ingest.engine.outcome import brought_back, tried
-from ingest.errors import BugError, UnreachableError
+from ingest.errors import BugError, UnreachableError, WindrowError
 from ingest.keeping import keeping
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
@@ -51,10 +51,22 @@ def own_parallelism(session: SparkSession) -> int:
 class SparkEngine:
     """`ports.engine.Engine` on a Spark session, which is asked for at the first window that has something to read."""
 
-    def __init__(self, session: Callable[[], SparkSession], parallelism: Callable[[SparkSession], int] = own_parallelism) -> None:
-        """`session` gives the session to run on; whoever made it stops it. `parallelism`: how many tasks it runs at once."""
+    def __init__(
+        self,
+        session: Callable[[], SparkSession],
+        parallelism: Callable[[SparkSession], int] = own_parallelism,
+        shipped: Callable[[Job], Job] = lambda job: job,
+    ) -> None:
+        """An engine on a session.
+
+        Args:
+            session: gives the session to run on; whoever made it stops it.
+            parallelism: how many tasks it runs at once.
+            shipped: what is sent to the workers instead of the job itself, where they have not what it needs.
+        """
         self._session = session
         self._parallelism = parallelism
+        self._shipped = shipped
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """See `ports.engine.Engine.run`. A plan without splits never reaches Spark."""
@@ -69,12 +81,14 @@ class SparkEngine:
         troubles = (PySparkException, Py4JError, OSError)  # OSError: no such program, or the Java side is gone
         try:
             packed: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]  # Spark's own
+        except WindrowError:  # a file that the task takes along can't be read
+            raise
         except Exception as failed:
             raise BugError.of(failed, "setup") from failed
         try:
             spark = self._session()
-            job = _Job(packed, tuple(splits), shares(splits, _PER_CORE * self._parallelism(spark)))
-            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(job, "index long, outcome string")
+            job = Job(packed, tuple(splits), shares(splits, _PER_CORE * self._parallelism(spark)))
+            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(self._shipped(job), "index long, outcome string")
         except troubles as failed:
             do = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
             raise UnreachableError(f"Java or Spark can't start ({_named(failed)})", "setup", do) from failed
@@ -144,7 +158,7 @@ def _named(failed: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """What each Spark task runs; picklable. `task` is packed by itself: each try has one of its own."""
 
     task: bytes
@@ -152,6 +166,7 @@ class _Job:
     shares: list[list[int]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One Spark task: each of its splits, one after the other."""
         gc.set_threshold(_COLLECTED_AFTER)
         end_if_stale()
         with keeping():

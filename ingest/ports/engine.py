@@ -22,6 +22,7 @@ class Engine(Protocol):
 
         Raises:
             WindrowError: a task's own error, with all its fields as it was raised; of several the first split's. Nothing comes after it.
+                Also what the task itself says where it is pickled, of a file that it can't take along; nothing has begun then.
             BugError: a task raised what nobody foresaw, or can't be pickled. Its type and place are told, never its text.
             UnreachableError: the engine can't be started, a task ran out of memory, or its worker died again and again.
         """

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 
 from ingest.engine.outcome import brought_back, tried
-from ingest.errors import BugError, UnreachableError
+from ingest.errors import BugError, UnreachableError, WindrowError
 from ingest.keeping import keeping
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
@@ -26,6 +26,8 @@ class LocalEngine:
         """See `ports.engine.Engine.run`."""
         try:
             packed = pickle.dumps(task) if splits else b""
+        except WindrowError:
+            raise
         except Exception as error:
             raise BugError.of(error, "setup") from error
         with keeping():

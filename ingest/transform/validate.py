@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,15 @@ import pyarrow as pa
 from ingest.errors import SpecError
 from ingest.ports.decoder import RULES, Decoded, Refusal
 from ingest.schema.columns import Columns
-from ingest.schema.load import built_of_model, model_now
+from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.transform.rules import Rules
 
 
 @dataclass(frozen=True)
 class Validate:
-    """The rules of a pandera model, and that its columns are what comes: a row that breaks one makes its message a dead letter.
+    """The rules of a pandera model, and that its columns are what comes: a row that breaks one makes its message a dead letter."""
 
-    `reference` and `folder`: see `ingest.schema.load`.
-    """
-
-    reference: str
-    folder: Path
+    model: ModelReference
 
     def columns(self, before: Columns) -> Columns:
         """The model's, with its descriptions and checks.
@@ -33,7 +28,7 @@ class Validate:
         Raises:
             SpecError: other columns come in; says how they differ.
         """
-        wanted = Columns.of(model_now(self.reference, self.folder)[1])
+        wanted = Columns.of(model_now(self.model)[1])
         there, names = {c.name: c for c in before.columns}, [c.name for c in wanted.columns]
         wrong = [f"{name}: missing" for name in names if name not in there]
         wrong += [f"{name}: {there[name].type}, not in the schema" for name in there if name not in names]
@@ -41,13 +36,13 @@ class Validate:
         if not wrong and list(there) != names:
             wrong.append(f"they come in the order {', '.join(there)}, in the schema they stand as {', '.join(names)}")
         if wrong:
-            what = f"The rows that come to the schema {self.reference} have other columns: " + "; ".join(wrong)
+            what = f"The rows that come to the schema {self.model} have other columns: " + "; ".join(wrong)
             raise SpecError(what, "spec", "Make the schema, or the transform before it, say the same; nothing was read.")
         return wanted
 
     def open(self) -> Callable[[Decoded], Decoded]:
         """See `ports.transform.Transform.open`. A thread's rules are kept until the schema's file changes."""
-        return built_of_model(self, self.reference, self.folder, _Validator)
+        return built_of_model(self, self.model, _Validator)
 
 
 class _Validator:

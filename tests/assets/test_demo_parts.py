@@ -26,6 +26,7 @@ from assets.demo.processes import end, note, noted
 from assets.demo.produce import write_customers
 from ingest.decode.formats import make_decoder
 from ingest.decode.json.decoder import JsonDecoder
+from ingest.schema.load import ModelReference
 from ingest.schema.messages import MESSAGES
 from ingest.spec.load import load_spec
 from ingest.transform.validate import Validate
@@ -71,7 +72,9 @@ def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
     """How many of these became rows, and why the others did not."""
     same = {"topic": "t", "partition": 0, "timestamp": START, "timestamp_type": "CreateTime", "key": None, "headers": []}
     messages = pa.RecordBatch.from_pylist([same | {"offset": i, "value": v} for i, v in enumerate(values)], schema=MESSAGES)
-    found = Validate("schema.py:Order", ORDERS).open()(JsonDecoder("schema.py:Order", ORDERS).open()(messages))
+    found = Validate(ModelReference("schema.py:Order", ORDERS)).open()(
+        JsonDecoder(ModelReference("schema.py:Order", ORDERS)).open()(messages)
+    )
     return found.rows.num_rows, found.dead_reason.to_pylist()
 
 

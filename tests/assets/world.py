@@ -25,7 +25,7 @@ from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from ingest.ports.sink import Sink
 from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
+from ingest.schema.load import ModelReference, load_model
 from ingest.sinks.kind import Rows
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
@@ -110,7 +110,7 @@ class World:
         self.broker = MemoryBroker()
         self.broker.create_topic(TOPIC, partitions=PARTITIONS)
         self.spec = self.spec_of(folder, **over)
-        columns = Columns.of(load_model(self.spec.decode.schema_, self.spec.folder))
+        columns = Columns.of(load_model(ModelReference(self.spec.decode.schema_, self.spec.folder)))
         self.columns = columns
         self.sink = MemoryBoth("things", columns.arrow_schema, self.spec.metadata)
         self.sent: dict[TopicPartition, dict[int, object]] = {}

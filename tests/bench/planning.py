@@ -23,7 +23,7 @@ from ingest.model.window import Window
 from ingest.run.context import Pipeline, ignore
 from ingest.run.pipeline import _freeze_plans
 from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
+from ingest.schema.load import ModelReference, load_model
 from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
@@ -55,10 +55,10 @@ def planner(broker: MemoryBroker, folder: Path) -> Pipeline:
         "decode": {"schema": "orders_schema.py:Order"}, "sink": {"path": str(folder / "table")}, "state": str(folder / "state.db"),
     }  # fmt: skip
     spec = parse_spec(attributes, HERE)
-    columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+    columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
     return Pipeline(
-        spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder),
-        transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=broker,
+        spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
+        transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=broker,
         reader=_nothing_is_read, ledger=open_ledger(spec.state_url()), sink=MemorySink("bench", columns.arrow_schema),
         dead_letters=MemoryDeadLetters(), engine=LocalEngine(),
     )  # fmt: skip

@@ -16,9 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from ingest.decode.avro.decoder import AvroDecoder
+from ingest.decode.avro.given import GivenSchema
 from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 from ingest.decode.confluent.payloads import AvroPayloads
 from ingest.ports.decoder import Decode
+from ingest.schema.load import ModelReference
 from ingest.schema.messages import MESSAGES
 from tests.bench.formats import AVRO, BATCH, as_avro
 from tests.bench.orders import values
@@ -59,9 +61,9 @@ def main() -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     orders = [as_avro(json.loads(order)) for order in values()]
     registry = FixedRegistry((*avro(*[AVRO] * SEVERAL),))
-    named = ConfluentDecoder(MODEL, HERE, AvroPayloads(), Subjects(), registry=registry).open()
+    named = ConfluentDecoder(ModelReference(MODEL, HERE), AvroPayloads(), Subjects(), registry=registry).open()
     sides = {
-        "Avro": (AvroDecoder(MODEL, HERE, AVRO).open(), orders),
+        "Avro": (AvroDecoder(ModelReference(MODEL, HERE), GivenSchema(AVRO, HERE)).open(), orders),
         "behind the id of one schema": (named, [framed(1, order) for order in orders]),
         f"behind those of {SEVERAL} in turn": (named, [framed(1 + i % SEVERAL, order) for i, order in enumerate(orders)]),
     }

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import BugError, DataLossError, UnreachableError
+from ingest.errors import BugError, DataLossError, SpecError, UnreachableError
 from ingest.model.plan import Split
 from ingest.ports.engine import Engine
-from tests.engine.tasks import Breaks, Counts, Dies, Name, Panics, Raises, Refuses, StaysAtHome, WaitsForEver, staged
+from tests.engine.tasks import Breaks, Counts, Dies, MissesItsFile, Name, Panics, Raises, Refuses, StaysAtHome, WaitsForEver, staged
 
 SPLITS = [Split("t", partition, 10 * partition, 10 * partition + 10, 4, 5) for partition in (3, 0, 4, 1, 2)]
 """In an order of their own."""
@@ -92,6 +92,11 @@ class EngineContract:
         with pytest.raises(BugError, match="this is a bug in windrow") as caught:
             list(engine.run(StaysAtHome(), SPLITS))
         assert caught.value.stage == "setup"
+
+    def test_a_task_may_refuse_to_travel(self, engine: Engine) -> None:
+        """An error of windrow's own at pickling, as of a schema's file that is gone, is told as it is, before anything runs."""
+        with pytest.raises(SpecError, match="gone"):
+            list(engine.run(MissesItsFile(), SPLITS))
 
     def test_an_error_comes_back_as_it_was_raised(self, engine: Engine, tmp_path: Path) -> None:
         """A task's own error keeps its class and all its fields. Of several it is the first split's; each split was tried once."""

@@ -26,7 +26,7 @@ from ingest.run.context import Pipeline, Request, Result
 from ingest.run.micro_batches import run_batch
 from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
+from ingest.schema.load import ModelReference, load_model
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.testing.checker import Report, check
@@ -140,11 +140,11 @@ class SourceDesk:
     def pipeline(self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any) -> Pipeline:
         """The pipeline; all of one desk share table and ledger."""
         spec = self.spec(source, window, **over)
-        columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+        columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
         if self.sink is None:
             self.sink = MemoryBoth("things", columns.arrow_schema, spec.metadata)
-        decoder: Decoder = PlainDecoder(columns) if self.plain else JsonDecoder(spec.decode.schema_, spec.folder)
-        rules = Chain() if self.plain else Validate(spec.decode.schema_, spec.folder)
+        decoder: Decoder = PlainDecoder(columns) if self.plain else JsonDecoder(ModelReference(spec.decode.schema_, spec.folder))
+        rules = Chain() if self.plain else Validate(ModelReference(spec.decode.schema_, spec.folder))
         return Pipeline(
             spec=spec, columns=lambda: columns, decoder=lambda: decoder, transform=lambda: rules,
             broker=self.broker_at(spec.source.isolation),

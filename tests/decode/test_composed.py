@@ -23,6 +23,7 @@ from ingest.decode.kind import FormatKind
 from ingest.decode.shared.headers import last_values
 from ingest.errors import BugError, SpecError
 from ingest.ports.decoder import Decoded, Decoder, Deletes
+from ingest.schema.load import ModelReference
 from ingest.schema.messages import HEADERS
 from ingest.schema.part import Part
 from tests.contracts.decoder_contract import DecoderContract
@@ -144,7 +145,7 @@ def test_key_and_value_must_agree(pairs: list[tuple[dict[str, Any], dict[str, An
     decoder = made("Wide", key={"fields": names})
     keys, values = ([json.dumps(pair[part]).encode() for pair in pairs] for part in (0, 1))
     found = verdicts(decoded(decoder, valued(values, keys)))
-    alone = JsonDecoder("composed_models.py:Wide", HERE).open()
+    alone = JsonDecoder(ModelReference("composed_models.py:Wide", HERE)).open()
     rows = [(alone(valued([k])).rows.to_pylist()[0], alone(valued([v])).rows.to_pylist()[0]) for k, v in zip(keys, values, strict=True)]
     for i, (of_key, of_value) in enumerate(rows):
         unlike = [name for name in names if of_key[name] != of_value[name]]
@@ -178,14 +179,14 @@ def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> 
     )
     section = JsonSection.model_validate({"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"})
     assert section.key is not None
-    key = JsonDecoder("m.py:M", tmp_path, part=section.key.part)
-    decoder = ComposedDecoder("m.py:M", tmp_path, WordsDecoder(9), key, ("id",), part=section.part)
+    key = JsonDecoder(ModelReference("m.py:M", tmp_path), part=section.key.part)
+    decoder = ComposedDecoder(ModelReference("m.py:M", tmp_path), WordsDecoder(9), key, ("id",), part=section.part)
     keys = [b'{"id":0}', b"", b'{"id":2}', b'{"id":3}']
     found = decoded(decoder, valued([b"a bc", b"x", b"", b"d"], keys))
     assert [tuple(row.values()) for row in found.rows.to_pylist()] == [("a", 0, 1), ("bc", 0, 2), ("d", 3, 1)]
     assert (found.row_index.to_pylist(), dead(found), found.filtered) == ([0, 0, 3], [(1, "key", "key:not_json")], 1)
     part = Part(without=("word", "letters"))
-    several = ComposedDecoder("m.py:M", tmp_path, key, WordsDecoder(9), ("word", "letters"), part=part).open()
+    several = ComposedDecoder(ModelReference("m.py:M", tmp_path), key, WordsDecoder(9), ("word", "letters"), part=part).open()
     with pytest.raises(BugError, match="no row, or several"):
         several(valued([b'{"id":1}'], [b"a b"]))
 
@@ -209,17 +210,19 @@ def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], said: str
 def test_parts_that_do_not_give_what_they_should() -> None:
     """A format that gives other columns than it was asked for is noticed before anything is read, also where these are the key's."""
     sale, named = "composed_models.py:Sale", "composed_models.py:Named"
-    key = JsonDecoder(sale, HERE, part=Part(only=("shop",)))
+    key = JsonDecoder(ModelReference(sale, HERE), part=Part(only=("shop",)))
     for said in ("amount: the value doesn't give it", "word: the value gives it, and should not"):
         with pytest.raises(SpecError, match=said):
-            ComposedDecoder(sale, HERE, WordsDecoder(9), key, ("shop",), part=Part(without=("shop",))).open()
-    of_key = JsonDecoder(named, HERE, part=Part(only=("key_id",)))
+            ComposedDecoder(ModelReference(sale, HERE), WordsDecoder(9), key, ("shop",), part=Part(without=("shop",))).open()
+    of_key = JsonDecoder(ModelReference(named, HERE), part=Part(only=("key_id",)))
     with pytest.raises(SpecError, match="key_id: the value gives it, and should not"):
-        ComposedDecoder(named, HERE, JsonDecoder(named, HERE), of_key, ("key_id",), part=Part(without=("key_id",))).open()
+        ComposedDecoder(
+            ModelReference(named, HERE), JsonDecoder(ModelReference(named, HERE)), of_key, ("key_id",), part=Part(without=("key_id",))
+        ).open()
     with pytest.raises(BugError, match="other columns than it was asked for"):
-        ComposedDecoder(sale, HERE, JsonDecoder(sale, HERE), key, ("amount",)).open()
+        ComposedDecoder(ModelReference(sale, HERE), JsonDecoder(ModelReference(sale, HERE)), key, ("amount",)).open()
     with pytest.raises(SpecError, match="letters: the value gives it as int32, by the schema it is string"):
-        ComposedDecoder("composed_models.py:Letters", HERE, WordsDecoder(9)).open()
+        ComposedDecoder(ModelReference("composed_models.py:Letters", HERE), WordsDecoder(9)).open()
 
 
 # ------------------------------------------------------------------------------------------------------------------------ deletes
@@ -284,14 +287,16 @@ def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> N
     )
     section = JsonSection.model_validate({"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"})
     assert section.key is not None
-    key = JsonDecoder("m.py:M", tmp_path, part=section.key.part)
+    key = JsonDecoder(ModelReference("m.py:M", tmp_path), part=section.key.part)
     values, keys = [b"a -b", b"-c", None, b"d -e f", b"-\xff"], [b'{"id":%d}' % i for i in range(5)]
-    whole_key = ComposedDecoder("m.py:M", tmp_path, Struck(9).with_deletes(("word",)), key, ("id",), (), section.part, ("id", "word"))
+    whole_key = ComposedDecoder(
+        ModelReference("m.py:M", tmp_path), Struck(9).with_deletes(("word",)), key, ("id",), (), section.part, ("id", "word")
+    )
     found = decoded(whole_key, valued([None, *values], [b"{", *keys]))
     assert deleted(found) == [(1, {"id": 0, "word": "-b"}), (2, {"id": 1, "word": "-c"}), (4, {"id": 3, "word": "-e"})]
     assert [(row["id"], row["word"]) for row in found.rows.to_pylist()] == [(0, "a"), (3, "d"), (3, "f")]
     assert (found.valid, len(dead(found))) == (3, 3)
-    of_key = ComposedDecoder("m.py:M", tmp_path, Struck(9).with_deletes(()), key, ("id",), (), section.part, ("id",))
+    of_key = ComposedDecoder(ModelReference("m.py:M", tmp_path), Struck(9).with_deletes(()), key, ("id",), (), section.part, ("id",))
     found = decoded(of_key, valued(values, keys))
     assert deleted(found) == [(i, {"id": i}) for i in range(4)]  # message 2 has no value
     assert found.valid == 4

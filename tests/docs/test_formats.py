@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from ingest.decode.keys import KEY_FORMATS
 from ingest.ports.decoder import Decoded
 from ingest.ports.schemas import UsesSchemas
 from ingest.registry.embedded import RegistryServer
+from ingest.schema.load import ModelReference
 from ingest.spec.load import load_spec
 from ingest.transform.chain import Chain
 from ingest.transform.validate import Validate
@@ -84,7 +87,7 @@ def _text(value: Any) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: re.sub(r"\W+", " ", example.decode).strip())
 def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """The spec loads, and each message is the row or the dead letter that the page says."""
+    """The spec loads, and each message is the row or the dead letter that the page says: also where none of the spec's files is."""
     (tmp_path / "schema.py").write_text(example.schema)
     (tmp_path / "visit.proto").write_text(example.proto)
     told = SPEC.replace("topic: examples", f"topic: examples, registry: {{url: '{schema_registry.url}'}}") if example.schemas else SPEC
@@ -95,8 +98,14 @@ def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: 
     spec = load_spec(tmp_path / "defs.yaml")
     assert table_columns(spec).columns
     decoder = make_decoder(spec.decode, tmp_path)
-    decode = (decoder.asking(spec.registry) if isinstance(decoder, UsesSchemas) and spec.registry else decoder).open()
-    rules = Chain(() if spec.decode.schema_ is None else (Validate(spec.decode.schema_, tmp_path),)).open()
+    asking = decoder.asking(spec.registry) if isinstance(decoder, UsesSchemas) and spec.registry else decoder
+    packed = pickle.dumps(
+        (asking, Chain(() if spec.decode.schema_ is None else (Validate(ModelReference(spec.decode.schema_, tmp_path)),)))
+    )
+    shutil.rmtree(tmp_path)
+    there, chain = pickle.loads(packed)
+    decode = there.open()
+    rules = chain.open()
     for message in example.messages:
         key, value = octets(message.get("key", "none")), octets(message["value"])
         found = rules(decode(valued([value], [key], [headers(message.get("headers", ""))])))

@@ -10,10 +10,11 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from ingest.errors import DataLossError, SchemaChangedError
+from ingest.errors import DataLossError, SchemaChangedError, SpecError
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import RefusedAt
@@ -70,6 +71,17 @@ class StaysAtHome:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        raise AssertionError(split)
+
+
+class MissesItsFile:
+    """Can't be pickled, and says why: the file that it would take along is gone."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise SpecError("The schema file is gone", "spec", "Put it back.")
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
@@ -191,3 +203,11 @@ class WaitsForEver:
         (self.begun / str(split.partition)).touch()
         threading.Event().wait(600)
         return staged(split, "waited")
+
+
+class Where:
+    """Says where windrow's own code is."""
+
+    def __call__(self, split: Split) -> Staged:
+        """See `Engine.run`."""
+        return staged(split, str(importlib.import_module("ingest").__file__))

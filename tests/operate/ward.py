@@ -21,7 +21,7 @@ from ingest.operate.verify import Verified, verify
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
+from ingest.schema.load import ModelReference, load_model
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.spec.load import parse_spec
@@ -118,10 +118,10 @@ class Ward:
             self.folder,
         )  # fmt: skip
 
-        columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+        columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
         made = Pipeline(
             spec=spec, columns=lambda: columns, decoder=lambda: make_decoder(spec.decode, spec.folder),
-            transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=self.broker,
+            transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=self.broker,
             reader=lambda plan: MemoryReader(self.broker, plan), ledger=open_ledger(spec.state_url()), sink=self.sink,
             dead_letters=self.store, engine=LocalEngine(), now=lambda: START + timedelta(days=30), sleep=lambda _: None,
         )  # fmt: skip

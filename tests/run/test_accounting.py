@@ -32,7 +32,7 @@ from ingest.run.accounting import refuse_fewer, refuse_too_many_dead, refuse_une
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
 from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
+from ingest.schema.load import ModelReference, load_model
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.spec.load import parse_spec
@@ -267,14 +267,14 @@ class Bank:
             },
             self.folder,
         )  # fmt: skip
-        columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+        columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
 
         def reader(planned: ReadPlan) -> Reader:
             return MemoryReader(self.broker, planned)
 
         return Pipeline(
-            spec, lambda: columns, lambda: JsonDecoder(spec.decode.schema_, spec.folder, on_null),
-            lambda: Validate(spec.decode.schema_, spec.folder), self.broker, reader,
+            spec, lambda: columns, lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder), on_null),
+            lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), self.broker, reader,
             open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema),
             DeltaDeadLetters.beside(spec.sink_path()), LocalEngine(),
         )  # fmt: skip

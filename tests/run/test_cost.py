@@ -21,6 +21,7 @@ from ingest.decode.json.decoder import JsonDecoder
 from ingest.model.plan import Split
 from ingest.schema.checksum import checksum
 from ingest.schema.columns import Columns
+from ingest.schema.load import ModelReference
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta.stage import DeltaStagerFactory
 from ingest.sinks.staging import RowLayout
@@ -52,7 +53,7 @@ LIMITS = {  # per message: bytes of Arrow, peak of Python's and numpy's; per bat
 
 def steps(folder: Path, messages: pa.RecordBatch) -> dict[str, Callable[[], object]]:
     """What a task does with a batch of messages, each step by itself, on what the one before gives."""
-    decode, validate = JsonDecoder(SCHEMA, FOLDER).open(), Validate(SCHEMA, FOLDER).open()
+    decode, validate = JsonDecoder(ModelReference(SCHEMA, FOLDER)).open(), Validate(ModelReference(SCHEMA, FOLDER)).open()
     decoded = decode(messages)
     stagers = DeltaStagerFactory(str(folder), RowLayout(Columns.of(Order).arrow_schema, DEFAULT, "attempt"), "20260101T000000Z")
 

@@ -22,7 +22,7 @@ from ingest.operate.rebuild import rebuild
 from ingest.ports.reader import Reader, ReadPlan
 from ingest.run.pipeline import Pipeline, Request, Result, preview, run
 from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
+from ingest.schema.load import ModelReference, load_model
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.sink import DeltaSink
@@ -68,14 +68,14 @@ class Desk:
             "state": str(self.folder / "state.db"),
         }
         spec = parse_spec(attributes | over, THINGS)
-        columns = Columns.of(load_model(spec.decode.schema_, spec.folder))
+        columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
 
         def reader(plan: ReadPlan) -> Reader:
             return MemoryReader(self.broker, plan)
 
         return Pipeline(
-            spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(spec.decode.schema_, spec.folder),
-            transform=lambda: Validate(spec.decode.schema_, spec.folder), broker=self.broker, reader=reader,
+            spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
+            transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=self.broker, reader=reader,
             ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
             dead_letters=DeltaDeadLetters.beside(spec.sink_path()),
             engine=LocalEngine(),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import SpecError
-from ingest.schema.load import load_model, source_digest
+from ingest.schema.load import ModelReference, load_model, source_digest
 
 MODEL = """
 from __future__ import annotations
@@ -32,21 +32,21 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_file_relative_to_the_folder(folder: Path) -> None:
     """`file.py:Class`, with postponed annotations resolved."""
-    assert list(load_model("model.py:M", folder).to_schema().columns) == ["x"]
+    assert list(load_model(ModelReference("model.py:M", folder)).to_schema().columns) == ["x"]
 
 
 def test_a_module() -> None:
     """`package.module:Class`, by Python's own import."""
-    assert load_model("tests.decode.json.models:Nested", Path("/")).__name__ == "Nested"
+    assert load_model(ModelReference("tests.decode.json.models:Nested", Path("/"))).__name__ == "Nested"
 
 
 def test_a_mended_file_counts_at_once(folder: Path) -> None:
     """A long-lived worker reads the file, not its memory."""
-    before = source_digest("model.py:M", folder)
-    load_model("model.py:M", folder)
+    before = source_digest(ModelReference("model.py:M", folder))
+    load_model(ModelReference("model.py:M", folder))
     (folder / "model.py").write_text(MODEL.replace("x:", "y:"))
-    assert list(load_model("model.py:M", folder).to_schema().columns) == ["y"]
-    assert source_digest("model.py:M", folder) != before
+    assert list(load_model(ModelReference("model.py:M", folder)).to_schema().columns) == ["y"]
+    assert source_digest(ModelReference("model.py:M", folder)) != before
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ def test_a_mended_file_counts_at_once(folder: Path) -> None:
 def test_what_is_wrong_is_said(folder: Path, reference: str, said: str) -> None:
     """Each way to be wrong has its own sentence."""
     with pytest.raises(SpecError, match=said):
-        load_model(reference, folder)
+        load_model(ModelReference(reference, folder))
 
 
 def test_an_import_error_shows_type_and_text(folder: Path) -> None:
     """The user's own exception, in one line, and no half-made module stays behind."""
     (folder / "bad.py").write_text("raise KeyError('gone')\n")
     with pytest.raises(SpecError, match="KeyError: 'gone'"):
-        load_model("bad.py:M", folder)
+        load_model(ModelReference("bad.py:M", folder))
     (folder / "worse.py").write_text("def (:\n")
     with pytest.raises(SpecError, match="SyntaxError"):
-        load_model("worse.py:M", folder)
+        load_model(ModelReference("worse.py:M", folder))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, said
     """File and line of what can't be imported, in the schema itself, and the name; also where the file would end the process."""
     (folder / "bad.py").write_text(code)
     with pytest.raises(SpecError) as told:
-        load_model("bad.py:M", folder)
+        load_model(ModelReference("bad.py:M", folder))
     assert said in told.value.what
     assert told.value.what.endswith(f"({folder / 'bad.py'}:{line})")
 
@@ -98,7 +98,7 @@ def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, said
 def test_a_module_that_is_missing_is_named() -> None:
     """What to do about an import of something that isn't there."""
     with pytest.raises(SpecError, match="Is no misspelt, or not installed"):
-        load_model("no.such.module:M", Path("/"))
+        load_model(ModelReference("no.such.module:M", Path("/")))
 
 
 @pytest.mark.parametrize("flavour", ["pandas"])
@@ -110,7 +110,7 @@ def test_a_model_of_another_pandera_says_how_to_change(folder: Path, flavour: st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(SpecError, match=f"is a model of pandera.{flavour}") as told:
-            load_model("other.py:M", folder)
+            load_model(ModelReference("other.py:M", folder))
     assert "import pandera.polars as pa" in told.value.do
 
 
@@ -119,8 +119,8 @@ def test_loading_leaves_the_environment_alone() -> None:
     """pandera's first import sets two variables that Spark reads; ours takes them back."""
     code = (
         "import os; before = dict(os.environ)\n"
-        "from pathlib import Path; from ingest.schema.load import load_model\n"
-        "load_model('tests.decode.json.models:Nested', Path('/'))\n"
+        "from pathlib import Path; from ingest.schema.load import ModelReference, load_model\n"
+        "load_model(ModelReference('tests.decode.json.models:Nested', Path('/')))\n"
         "for name in ('SPARK_LOCAL_IP', 'PYARROW_IGNORE_TIMEZONE'): assert os.environ.get(name) == before.get(name), name\n"
     )
     environment = {k: v for k, v in os.environ.items() if k not in {"SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE"}}

@@ -22,6 +22,7 @@ from ingest.ports.transform import Transform
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
 from ingest.schema.columns import Column, Columns
+from ingest.schema.load import ModelReference
 from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
@@ -98,7 +99,9 @@ class TestChain(TransformContract):
     @pytest.fixture
     def transform(self, tmp_path: Path) -> Transform:
         (tmp_path / "schemas.py").write_text(SCHEMAS.replace("le=100", "le=50"))
-        return Chain((Explode("prices"), Rename("prices", "price"), Only("price", 2), Validate("schemas.py:Line", tmp_path)))
+        return Chain(
+            (Explode("prices"), Rename("prices", "price"), Only("price", 2), Validate(ModelReference("schemas.py:Line", tmp_path)))
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def test_a_chain_goes_from_first_to_last(before: Before) -> None:
 def test_rows_of_a_message_that_fail_take_it_with_them(before: Before, tmp_path: Path) -> None:
     """The message is refused for its first row that fails, and none of its rows goes on; a null is refused where the rules allow none."""
     (tmp_path / "schemas.py").write_text(SCHEMAS.replace("le=100", "le=50"))
-    chain = Chain((Explode("prices"), Rename("prices", "price"), Validate("schemas.py:Line", tmp_path)))
+    chain = Chain((Explode("prices"), Rename("prices", "price"), Validate(ModelReference("schemas.py:Line", tmp_path))))
     found = chain.open()(before.decoded())
     assert list(zip(found.row_index.to_pylist(), found.rows["price"].to_pylist(), strict=True)) == [(1, 1), (1, 20), (3, 3)]
     said = list(zip(found.dead_index.to_pylist(), found.dead_reason.to_pylist(), found.dead_detail.to_pylist(), strict=True))
@@ -167,7 +170,7 @@ def table(folder: Path) -> list[dict[str, Any]]:
 
 def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
     """Carts come, lines are stored: other columns and other numbers of rows than were decoded, each with its rules and its counts."""
-    chain = Chain((Explode("prices"), Only("prices", 10), Rename("prices", "price"), Validate("schemas.py:Line", tmp_path)))
+    chain = Chain((Explode("prices"), Only("prices", 10), Rename("prices", "price"), Validate(ModelReference("schemas.py:Line", tmp_path))))
     carts = [
         b'{"cart":1,"prices":[11,2,33]}', b'{"cart":2,"prices":[1]}', b'{"cart":3}', b'{"cart":4,"prices":[44,101]}', b"poison",
         b'{"cart":-5,"prices":[55]}',
@@ -200,7 +203,7 @@ def test_a_chain_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no column price"):
         pipeline(tmp_path, Chain((Only("price", 1),)))
     with pytest.raises(SpecError, match="price: missing; prices: list<item: int64>, not in the schema"):
-        pipeline(tmp_path, Chain((Validate("schemas.py:Line", tmp_path),)))
+        pipeline(tmp_path, Chain((Validate(ModelReference("schemas.py:Line", tmp_path)),)))
     turned = Columns((Column("price", pa.int64(), nullable=False), Column("cart", pa.int64(), nullable=False)))
     with pytest.raises(SpecError, match="come in the order price, cart"):
-        Validate("schemas.py:Line", tmp_path).columns(turned)
+        Validate(ModelReference("schemas.py:Line", tmp_path)).columns(turned)

@@ -11,6 +11,7 @@ import pytest
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.ports.decoder import Decoded
 from ingest.schema.columns import Columns
+from ingest.schema.load import ModelReference
 from ingest.transform.validate import Validate
 from tests.contracts.transform_contract import Before, TransformContract
 from tests.contracts.values import dead, valued
@@ -25,7 +26,7 @@ class TestValidate(TransformContract):
 
     @pytest.fixture
     def transform(self) -> Validate:
-        return Validate("orders.py:Order", Path(__file__).parent)
+        return Validate(ModelReference("orders.py:Order", Path(__file__).parent))
 
     @pytest.fixture
     def before(self) -> Before:
@@ -36,7 +37,7 @@ class TestValidate(TransformContract):
 
 def both(folder: Path) -> Callable[[pa.RecordBatch], Decoded]:
     """Decode and validate by the model in a folder."""
-    decode, validate = JsonDecoder("m.py:M", folder).open(), Validate("m.py:M", folder).open()
+    decode, validate = JsonDecoder(ModelReference("m.py:M", folder)).open(), Validate(ModelReference("m.py:M", folder)).open()
     return lambda messages: validate(decode(messages))
 
 
@@ -62,5 +63,5 @@ def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(RULED + "import pathlib\nwith (pathlib.Path(__file__).parent / 'loads').open('a') as f: f.write('x')\n")
     for _ in range(2):
         both(tmp_path)(valued([b'{"id":1}']))
-        Validate("m.py:M", tmp_path).columns(JsonDecoder("m.py:M", tmp_path).columns)
+        Validate(ModelReference("m.py:M", tmp_path)).columns(JsonDecoder(ModelReference("m.py:M", tmp_path)).columns)
     assert (tmp_path / "loads").read_text() == "x"

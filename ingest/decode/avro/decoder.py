@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from ingest.decode.avro.fit import check
 from ingest.decode.avro.given import GivenSchema
 from ingest.ports.decoder import Decode
 from ingest.schema.columns import Columns
-from ingest.schema.load import built_of_model, model_now
+from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
@@ -20,34 +19,26 @@ OnNull = Literal["dead", "drop"]
 class AvroDecoder:
     """Records in Avro's binary encoding to the columns of a pandera model, one row a message.
 
-    `writer_schema`: the schema that they were written with: its JSON text, or the name of a file that holds it; `on_null`: what a message
-    without a value becomes; `part`: which of the model's columns the records hold; `setting`: what the spec calls the schema.
+    `writer_schema`: the schema that they were written with; `on_null`: what a message without a value becomes; `part`: which of the
+    model's columns the records hold.
     """
 
-    reference: str
-    folder: Path
-    writer_schema: str
+    model: ModelReference
+    writer_schema: GivenSchema
     on_null: OnNull = "dead"
     part: Part = WHOLE
-    setting: str = "decode.writer_schema"
 
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        columns = self.part.of(Columns.of(model_now(self.reference, self.folder)[1]))
-        check(self._given.parsed(), columns)
+        columns = self.part.of(Columns.of(model_now(self.model)[1]))
+        check(self.writer_schema.parsed(), columns)
         return columns
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the model's or the schema's file changes."""
         from ingest.decode.avro.machine import avro_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
-        given = self._given.now()
-        machine = built_of_model(
-            (self, given), self.reference, self.folder, lambda model: avro_machine(given.parsed(), self.part.of(Columns.of(model)))
-        )
+        given = self.writer_schema.now()
+        machine = built_of_model((self, given), self.model, lambda model: avro_machine(given.parsed(), self.part.of(Columns.of(model))))
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
-
-    @property
-    def _given(self) -> GivenSchema:
-        return GivenSchema(self.writer_schema, self.folder, self.setting)

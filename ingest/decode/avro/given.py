@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ingest.decode.avro.schema import AvroSchema, parse_schema
 from ingest.errors import SpecError
@@ -12,11 +12,24 @@ from ingest.errors import SpecError
 
 @dataclass(frozen=True)
 class GivenSchema:
-    """`written`: the schema's JSON text, or the name of a file that holds it, relative to `folder`; `setting`: where it stands."""
+    """`written`: the schema's JSON text, or the name of a file that holds it, relative to `folder`; `setting`: where it stands.
+
+    Pickled, it takes its file's text along: a worker may be on a machine that has no such file.
+    """
 
     written: str
     folder: Path
     setting: str = "decode.writer_schema"
+    taken: str | None = field(default=None, compare=False, repr=False)
+    """The file's text, as it was taken along; None: it is read when it is asked for."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the text that its file has now.
+
+        Raises:
+            SpecError: it can't be read.
+        """
+        return GivenSchema, (self.written, self.folder, self.setting, self._text() if self._is_file else None)
 
     def now(self) -> Self:
         """The same with the text that its file has now.
@@ -40,6 +53,8 @@ class GivenSchema:
         return not self.written.lstrip().startswith(("{", "["))
 
     def _text(self) -> str:
+        if self.taken is not None:
+            return self.taken
         path = self.folder / self.written
         try:
             return path.read_text(encoding="utf-8")

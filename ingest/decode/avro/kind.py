@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from ingest.config.values import Section, Values
+from ingest.decode.avro.given import GivenSchema
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
@@ -76,16 +78,17 @@ class _Avro:
     def decoder(self, section: AvroSection, folder: Path) -> Decoder:
         from ingest.decode.avro.decoder import AvroDecoder
 
-        return AvroDecoder(section.schema_, folder, section.writer_schema, on_null=section.on_null, part=section.part)
+        model, given = ModelReference(section.schema_, folder), GivenSchema(section.writer_schema, folder)
+        return AvroDecoder(model, given, section.on_null, section.part)
 
 
 class _AvroKey:
     section = AvroKeySection
 
-    def decoder(self, key: AvroKeySection, reference: str, folder: Path) -> Decoder:
+    def decoder(self, key: AvroKeySection, model: ModelReference) -> Decoder:
         from ingest.decode.avro.decoder import AvroDecoder
 
-        return AvroDecoder(reference, folder, key.writer_schema, part=key.part, setting="decode.key.writer_schema")
+        return AvroDecoder(model, GivenSchema(key.writer_schema, model.folder, "decode.key.writer_schema"), part=key.part)
 
 
 AVRO: FormatKind[AvroSection] = _Avro()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from ingest.decode.cdc.inner import Inner, OnNull
 from ingest.errors import SpecError
 from ingest.ports.decoder import Decode, Decoded, Deletes
 from ingest.schema.columns import Columns
-from ingest.schema.load import built_of_model, model_now
+from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.schema.part import WHOLE, Part
 
 
@@ -33,8 +32,7 @@ class ChangeDecoder:
     it only grows: then a deletion is a row, too, as it was.
     """
 
-    reference: str
-    folder: Path
+    model: ModelReference
     inner: Inner
     envelope: Envelope
     root: FieldPath = ()
@@ -48,7 +46,7 @@ class ChangeDecoder:
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        columns = self.columns_of(model_now(self.reference, self.folder)[1])
+        columns = self.columns_of(model_now(self.model)[1])
         self.included.check()
         inner = self.inner.now()
         images = [image.asked for image in (self.written(columns), self.removed(columns)) if image is not None]
@@ -59,7 +57,7 @@ class ChangeDecoder:
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the model's file, or one of the format's, changes."""
         recipe = replace(self, inner=self.inner.now())
-        return built_of_model(recipe, self.reference, self.folder, lambda model: _Machine(recipe, recipe.columns_of(model))).decode
+        return built_of_model(recipe, self.model, lambda model: _Machine(recipe, recipe.columns_of(model))).decode
 
     def with_deletes(self, primary_key: tuple[str, ...]) -> ChangeDecoder:
         """See `ports.decoder.TellsDeletes.with_deletes`."""

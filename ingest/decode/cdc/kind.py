@@ -16,6 +16,7 @@ from ingest.decode.avro.kind import WriterSchema
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 from ingest.decode.options import ReadingOptions, TimestampOptions
 from ingest.decode.timestamps import TimestampForm
+from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.decode.cdc.decoder import ChangeDecoder
@@ -150,7 +151,8 @@ class _DebeziumAvro:
         from ingest.decode.cdc.inner import AvroInner
 
         return ChangeDecoder(
-            section.schema_, folder, AvroInner(GivenSchema(section.writer_schema, folder)), DEBEZIUM, (), section.on_null, section.part,
+            ModelReference(section.schema_, folder),
+            AvroInner(GivenSchema(section.writer_schema, folder)), DEBEZIUM, (), section.on_null, section.part,
             _beside(section), Forms(dates="epoch_days"),
         )  # fmt: skip
 
@@ -186,7 +188,8 @@ def _of_json(
 
     lenient = isinstance(section, ReadingOptions) and section.coerce == "lenient"
     return ChangeDecoder(
-        section.schema_, folder, JsonInner(Reading(section.timestamps, lenient)), envelope, root, section.on_null, section.part,
+        ModelReference(section.schema_, folder),
+        JsonInner(Reading(section.timestamps, lenient)), envelope, root, section.on_null, section.part,
         _beside(section), Forms(*forms), included,
     )  # fmt: skip
 

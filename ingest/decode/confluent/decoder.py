@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import Decode
 from ingest.ports.schemas import SchemaRegistry, Tell
 from ingest.schema.columns import Columns
-from ingest.schema.load import built_of_model, model_now
+from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.schema.part import WHOLE, Part
 
 if TYPE_CHECKING:
@@ -83,8 +82,7 @@ class ConfluentDecoder:
     message; `part`: which of the model's columns the messages hold; `known`: schemas that needn't be asked for.
     """
 
-    reference: str
-    folder: Path
+    model: ModelReference
     payloads: Payloads
     subjects: Subjects
     on_null: OnNull = "dead"
@@ -96,7 +94,7 @@ class ConfluentDecoder:
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        columns = self.part.of(Columns.of(model_now(self.reference, self.folder)[1]))
+        columns = self.part.of(Columns.of(model_now(self.model)[1]))
         self.payloads.check(columns)
         return columns
 
@@ -132,9 +130,7 @@ class ConfluentDecoder:
         from ingest.decode.confluent.machine import FramedMachine, Machines  # noqa: PLC0415  # compiled code is loaded where it is used
 
         recipe = replace(self, known=())
-        machines = built_of_model(
-            recipe, self.reference, self.folder, lambda model: Machines(self.payloads, self.part.of(Columns.of(model)))
-        )
+        machines = built_of_model(recipe, self.model, lambda model: Machines(self.payloads, self.part.of(Columns.of(model))))
         self.payloads.check(machines.columns)
         return FramedMachine(self, machines, tell).decode
 

@@ -14,6 +14,7 @@ from ingest.config.values import Section, Text, Values
 from ingest.decode.json.kind import JsonOptions
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
@@ -111,7 +112,8 @@ class _Asking(Generic[Value]):
         from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 
         subjects = Subjects(section.subject_name_strategy, section.record_names, "value")
-        return ConfluentDecoder(section.schema_, folder, self.payloads(), subjects, section.on_null, section.unknown_id, section.part)
+        model = ModelReference(section.schema_, folder)
+        return ConfluentDecoder(model, self.payloads(), subjects, section.on_null, section.unknown_id, section.part)
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,11 @@ class _AskingKey(Generic[Key]):
     section: type[Key]
     payloads: Callable[[], Payloads]
 
-    def decoder(self, key: Key, reference: str, folder: Path) -> ConfluentDecoder:
+    def decoder(self, key: Key, model: ModelReference) -> ConfluentDecoder:
         from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 
         subjects = Subjects(key.subject_name_strategy, key.record_names, "key")
-        return ConfluentDecoder(reference, folder, self.payloads(), subjects, unknown_id=key.unknown_id, part=key.part)
+        return ConfluentDecoder(model, self.payloads(), subjects, unknown_id=key.unknown_id, part=key.part)
 
 
 class _JsonSchemaConfluent:
@@ -135,17 +137,17 @@ class _JsonSchemaConfluent:
         from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 
         payloads = _json(section.unknown, section.timestamps, section.coerce)
-        return ConfluentDecoder(section.schema_, folder, payloads, Subjects(), section.on_null, part=section.part)
+        return ConfluentDecoder(ModelReference(section.schema_, folder), payloads, Subjects(), section.on_null, part=section.part)
 
 
 class _JsonSchemaConfluentKey:
     section = JsonSchemaConfluentKeySection
 
-    def decoder(self, key: JsonSchemaConfluentKeySection, reference: str, folder: Path) -> ConfluentDecoder:
+    def decoder(self, key: JsonSchemaConfluentKeySection, model: ModelReference) -> ConfluentDecoder:
         from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 
         payloads = _json(key.unknown, key.timestamps, key.coerce)
-        return ConfluentDecoder(reference, folder, payloads, Subjects(part="key"), part=key.part)
+        return ConfluentDecoder(model, payloads, Subjects(part="key"), part=key.part)
 
 
 def _avro() -> Payloads:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from ingest.decode.json.values import EXACT, Reading
 from ingest.errors import SpecError
 from ingest.ports.decoder import Decode
 from ingest.schema.columns import Columns
-from ingest.schema.load import built_of_model, model_now
+from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.schema.part import WHOLE, Part
 
 
@@ -25,8 +24,7 @@ class CsvDecoder:
     written.
     """
 
-    reference: str
-    folder: Path
+    model: ModelReference
     on_null: Literal["dead", "drop"] = "dead"
     part: Part = WHOLE
     dialect: Dialect = COMMAS
@@ -35,22 +33,20 @@ class CsvDecoder:
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        return self._columns(model_now(self.reference, self.folder)[1])
+        return self._columns(model_now(self.model)[1])
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
         from ingest.decode.csv.machine import csv_machine  # noqa: PLC0415  # loaded where messages are decoded
 
-        machine = built_of_model(
-            self, self.reference, self.folder, lambda model: csv_machine(self._columns(model), self.dialect, self.reading)
-        )
+        machine = built_of_model(self, self.model, lambda model: csv_machine(self._columns(model), self.dialect, self.reading))
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     def _columns(self, model: type[Any]) -> Columns:
         columns = self.part.of(Columns.of(model))
         wrong = [f"{column.name} is {column.type}" for column in columns.columns if not _fits_a_field(column.type)]
         if wrong:
-            what = f"The schema {self.reference} can't be used for CSV, whose fields are single values and no bytes: {', '.join(wrong)}"
+            what = f"The schema {self.model} can't be used for CSV, whose fields are single values and no bytes: {', '.join(wrong)}"
             raise SpecError(what, "spec", "Take String, and take it apart after the table; nothing was read.")
         return columns
 

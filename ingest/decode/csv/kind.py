@@ -13,6 +13,7 @@ from ingest.config.values import LeftOut, OrNone, Values, Written
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 from ingest.decode.options import TimestampOptions
+from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.decode.csv.decoder import CsvDecoder
@@ -89,19 +90,19 @@ class _Csv:
         from ingest.decode.json.values import Reading
 
         dialect = Dialect(section.delimiter, section.quote, section.escape, section.null_literal)
-        return CsvDecoder(section.schema_, folder, section.on_null, section.part, dialect, Reading(section.timestamps))
+        return CsvDecoder(ModelReference(section.schema_, folder), section.on_null, section.part, dialect, Reading(section.timestamps))
 
 
 class _CsvKey:
     section = CsvKeySection
 
-    def decoder(self, key: CsvKeySection, reference: str, folder: Path) -> CsvDecoder:
+    def decoder(self, key: CsvKeySection, model: ModelReference) -> CsvDecoder:
         from ingest.decode.csv.decoder import CsvDecoder
         from ingest.decode.csv.lines import Dialect
         from ingest.decode.json.values import Reading
 
         dialect = Dialect(key.delimiter, key.quote, key.escape, key.null_literal)
-        return CsvDecoder(reference, folder, part=key.part, dialect=dialect, reading=Reading(key.timestamps))
+        return CsvDecoder(model, part=key.part, dialect=dialect, reading=Reading(key.timestamps))
 
 
 CSV: FormatKind[CsvSection] = _Csv()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from ingest.decode.json.strict import Unknown
@@ -12,7 +11,7 @@ from ingest.errors import SpecError
 from ingest.ports.decoder import Decode
 from ingest.schema.columns import Columns
 from ingest.schema.dtypes import holds_bytes
-from ingest.schema.load import built_of_model, model_now
+from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
@@ -26,8 +25,7 @@ class JsonDecoder:
     `part`: which of the model's columns the documents hold; `reading`: how their values are written.
     """
 
-    reference: str
-    folder: Path
+    model: ModelReference
     on_null: OnNull = "dead"
     unknown: Unknown = "ignore"
     part: Part = WHOLE
@@ -36,21 +34,19 @@ class JsonDecoder:
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        return self._columns(model_now(self.reference, self.folder)[1])
+        return self._columns(model_now(self.model)[1])
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
         from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
-        machine = built_of_model(
-            self, self.reference, self.folder, lambda model: json_machine(self._columns(model), self.unknown, self.reading)
-        )
+        machine = built_of_model(self, self.model, lambda model: json_machine(self._columns(model), self.unknown, self.reading))
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     def _columns(self, model: type[Any]) -> Columns:
         columns = self.part.of(Columns.of(model))
         wrong = [column.name for column in columns.columns if holds_bytes(column.type)]
         if wrong:
-            what = f"The schema {self.reference} can't be used for JSON, which has no bytes: {', '.join(wrong)}"
+            what = f"The schema {self.model} can't be used for JSON, which has no bytes: {', '.join(wrong)}"
             raise SpecError(what, "spec", "Take String, and decode it after the table; nothing was read.")
         return columns

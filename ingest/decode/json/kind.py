@@ -10,6 +10,7 @@ from pydantic import Field
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 from ingest.decode.options import ReadingOptions
+from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.decode.json.values import Reading
@@ -51,16 +52,16 @@ class _Json:
         from ingest.decode.json.decoder import JsonDecoder
 
         reading = _reading(section.timestamps, section.coerce)
-        return JsonDecoder(section.schema_, folder, section.on_null, section.unknown, section.part, reading)
+        return JsonDecoder(ModelReference(section.schema_, folder), section.on_null, section.unknown, section.part, reading)
 
 
 class _JsonKey:
     section = JsonKeySection
 
-    def decoder(self, key: JsonKeySection, reference: str, folder: Path) -> Decoder:
+    def decoder(self, key: JsonKeySection, model: ModelReference) -> Decoder:
         from ingest.decode.json.decoder import JsonDecoder
 
-        return JsonDecoder(reference, folder, unknown=key.unknown, part=key.part, reading=_reading(key.timestamps, key.coerce))
+        return JsonDecoder(model, unknown=key.unknown, part=key.part, reading=_reading(key.timestamps, key.coerce))
 
 
 def _reading(timestamps: TimestampForm, coerce: str) -> Reading:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ from ingest.decode.text import as_text
 from ingest.errors import SpecError
 from ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
 from ingest.schema.columns import Column, Columns
-from ingest.schema.load import model_now
+from ingest.schema.load import ModelReference, model_now
 from ingest.schema.part import WHOLE, Part
 
 COLUMN = "value"
@@ -27,26 +26,25 @@ _TYPES = {"string": (pa.string(), "String"), "raw": (pa.binary(), "Binary")}
 class PlainDecoder:
     """Each message is a row of one column: its text, which is UTF-8 or refused (`string`), or its bytes (`raw`).
 
-    `reference`: the schema that has the column; None: it is called `value`. `on_null`: what a message without a value becomes; `keep`: a
+    `model`: the schema that has the column; None: it is called `value`. `on_null`: what a message without a value becomes; `keep`: a
     row whose column is null. `part`: which column of the schema it is.
     """
 
     format: Literal["string", "raw"]
-    reference: str | None
-    folder: Path
+    model: ModelReference | None
     on_null: Literal["dead", "drop", "keep"] = "dead"
     part: Part = WHOLE
 
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        if self.reference is None:
+        if self.model is None:
             return Columns((Column(COLUMN, _TYPES[self.format][0], nullable=self.on_null == "keep"),))
-        columns = self.part.of(Columns.of(model_now(self.reference, self.folder)[1]))
+        columns = self.part.of(Columns.of(model_now(self.model)[1]))
         wrong = "; ".join(self._mistakes(columns))
         if wrong:
             do = "Mend the schema, or choose another format; columns that the key has go with fields_include: except_key. Nothing was read."
-            raise SpecError(f"The schema {self.reference} can't be used for format {self.format}: {wrong}", "spec", do)
+            raise SpecError(f"The schema {self.model} can't be used for format {self.format}: {wrong}", "spec", do)
         return columns
 
     def open(self) -> Decode:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
@@ -54,17 +55,18 @@ class _Plain:
     def decoder(self, section: StringSection | RawSection, folder: Path) -> Decoder:
         from ingest.decode.plain.decoder import PlainDecoder
 
-        return PlainDecoder(section.format, section.schema_, folder, section.on_null, section.part)
+        model = None if section.schema_ is None else ModelReference(section.schema_, folder)
+        return PlainDecoder(section.format, model, section.on_null, section.part)
 
 
 class _PlainKey:
     def __init__(self, section: type[StringKeySection | RawKeySection]) -> None:
         self.section = section
 
-    def decoder(self, key: StringKeySection | RawKeySection, reference: str, folder: Path) -> Decoder:
+    def decoder(self, key: StringKeySection | RawKeySection, model: ModelReference) -> Decoder:
         from ingest.decode.plain.decoder import PlainDecoder
 
-        return PlainDecoder(key.format, reference, folder, part=key.part)
+        return PlainDecoder(key.format, model, part=key.part)
 
 
 STRING: FormatKind[StringSection] = _Plain(StringSection)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from ingest.decode.protobuf.descriptors import descriptor_set, message_type
+from ingest.decode.protobuf.descriptors import TypesFile, message_type
 from ingest.ports.decoder import Decode
 from ingest.schema.columns import Columns
-from ingest.schema.load import built_of_model, model_now
+from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
@@ -19,13 +18,12 @@ OnNull = Literal["dead", "drop"]
 class ProtobufDecoder:
     """Messages of one Protobuf type to the columns of a pandera model, one row a message.
 
-    `file`: the descriptor set or the .proto file that has the type, whose name is `message`; `on_null`: what a message without a value
+    `types`: the descriptor set or the .proto file that has the type, whose name is `message`; `on_null`: what a message without a value
     becomes; `part`: which of the model's columns the messages hold.
     """
 
-    reference: str
-    folder: Path
-    file: str
+    model: ModelReference
+    types: TypesFile
     message: str
     on_null: OnNull = "dead"
     part: Part = WHOLE
@@ -35,19 +33,19 @@ class ProtobufDecoder:
         """See `ports.decoder.Decoder.columns`."""
         from ingest.decode.protobuf.fields import readers  # noqa: PLC0415  # Arrow is loaded where there is something to decode
 
-        columns = self.part.of(Columns.of(model_now(self.reference, self.folder)[1]))
-        readers(self._type(descriptor_set(self.folder / self.file)), columns)
+        columns = self.part.of(Columns.of(model_now(self.model)[1]))
+        readers(self._type(self.types.octets()), columns)
         return columns
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the model's or the type's file changes."""
         from ingest.decode.protobuf.machine import protobuf_machine  # noqa: PLC0415  # as above
 
-        types = descriptor_set(self.folder / self.file)
+        types = self.types.octets()
         machine = built_of_model(
-            (self, types), self.reference, self.folder, lambda model: protobuf_machine(self._type(types), self.part.of(Columns.of(model)))
+            (self, types), self.model, lambda model: protobuf_machine(self._type(types), self.part.of(Columns.of(model)))
         )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     def _type(self, types: bytes) -> Any:
-        return message_type(types, self.message, self.file)
+        return message_type(types, self.message, self.types.name)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,35 @@ _MESSAGES, _NESTED, _FIELDS = 4, 3, 2
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
 _DO = "Give a .proto file, or a descriptor set (`protoc --include_imports --descriptor_set_out`), beside the spec; nothing was read."
 _INSTALL = "Install windrow[protobuf]."
+
+
+@dataclass(frozen=True)
+class TypesFile:
+    """A descriptor set or a .proto file of a spec, by its `name` relative to `folder`.
+
+    Pickled, it is its types: a worker may be on a machine that has no such file.
+    """
+
+    folder: Path
+    name: str
+    taken: bytes | None = field(default=None, compare=False, repr=False)
+    """The types, as they were taken along; None: they are read when they are asked for."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With its types.
+
+        Raises:
+            SpecError: the file can't be read or compiled.
+        """
+        return TypesFile, (self.folder, self.name, self.octets())
+
+    def octets(self) -> bytes:
+        """The types and those that they import, as the bytes of a descriptor set.
+
+        Raises:
+            SpecError: the file can't be read or compiled.
+        """
+        return descriptor_set(self.folder / self.name) if self.taken is None else self.taken
 
 
 def descriptor_set(path: Path) -> bytes:

@@ -10,6 +10,8 @@ from pydantic import Field
 from ingest.config.values import Section, Text, Values
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.decode.protobuf.descriptors import TypesFile
+from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
@@ -53,16 +55,17 @@ class _Protobuf:
     def decoder(self, section: ProtobufSection, folder: Path) -> Decoder:
         from ingest.decode.protobuf.decoder import ProtobufDecoder
 
-        return ProtobufDecoder(section.schema_, folder, section.descriptor, section.message, on_null=section.on_null, part=section.part)
+        model, types = ModelReference(section.schema_, folder), TypesFile(folder, section.descriptor)
+        return ProtobufDecoder(model, types, section.message, section.on_null, section.part)
 
 
 class _ProtobufKey:
     section = ProtobufKeySection
 
-    def decoder(self, key: ProtobufKeySection, reference: str, folder: Path) -> Decoder:
+    def decoder(self, key: ProtobufKeySection, model: ModelReference) -> Decoder:
         from ingest.decode.protobuf.decoder import ProtobufDecoder
 
-        return ProtobufDecoder(reference, folder, key.descriptor, key.message, part=key.part)
+        return ProtobufDecoder(model, TypesFile(model.folder, key.descriptor), key.message, part=key.part)
 
 
 PROTOBUF: FormatKind[ProtobufSection] = _Protobuf()

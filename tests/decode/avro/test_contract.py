@@ -8,6 +8,8 @@ from typing import ClassVar
 import pytest
 
 from ingest.decode.avro.decoder import AvroDecoder
+from ingest.decode.avro.given import GivenSchema
+from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.avro.corpus import message, place
 from tests.decode.avro.models import FLAT, TEXT
@@ -24,7 +26,7 @@ class TestFlat(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> AvroDecoder:
-        return AvroDecoder("models.py:Flat", HERE, FLAT)
+        return AvroDecoder(ModelReference("models.py:Flat", HERE), GivenSchema(FLAT, HERE))
 
 
 class TestNested(DecoderContract):
@@ -41,4 +43,4 @@ class TestNested(DecoderContract):
     def decoder(self, tmp_path: Path) -> AvroDecoder:
         (tmp_path / "order.avsc").write_text(TEXT)
         (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
-        return AvroDecoder("models.py:Order", tmp_path, "order.avsc", on_null="drop")
+        return AvroDecoder(ModelReference("models.py:Order", tmp_path), GivenSchema("order.avsc", tmp_path), on_null="drop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from ingest.decode.avro.decoder import AvroDecoder
 from ingest.decode.avro.fit import budget, check
+from ingest.decode.avro.given import GivenSchema
 from ingest.decode.avro.onepass import AvroPass
 from ingest.decode.avro.schema import AvroSchema, parse_schema
 from ingest.decode.avro.strict import StrictAvro
@@ -19,6 +21,7 @@ from ingest.decode.shared.refusal import RefusedValueError
 from ingest.errors import SpecError
 from ingest.schema.columns import Column, Columns
 from ingest.schema.dtypes import TIMESTAMP
+from ingest.schema.load import ModelReference
 from tests.decode.avro.models import FLAT
 from tests.decode.avro.wire import items, text, varint
 
@@ -106,7 +109,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         "import pandera.polars as pa\nimport polars as pl\n\n\nclass Other(pa.DataFrameModel):\n    id: pl.String\n    more: pl.Int64\n"
     )
     with pytest.raises(SpecError) as refused:
-        _ = AvroDecoder("flat.py:Other", tmp_path, FLAT).columns
+        _ = AvroDecoder(ModelReference("flat.py:Other", tmp_path), GivenSchema(FLAT, tmp_path)).columns
     assert "id: long can't become string; more: the Avro schema has no such field" in refused.value.what
 
 
@@ -114,25 +117,40 @@ def test_a_schemas_file_that_is_not_there(tmp_path: Path) -> None:
     """It is named, and so is one that holds no schema."""
     here = Path(__file__).parent
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: No such file"):
-        _ = AvroDecoder("models.py:Flat", here, "flat.avsc").columns
+        _ = AvroDecoder(ModelReference("models.py:Flat", here), GivenSchema("flat.avsc", here)).columns
     (tmp_path / "models.py").write_text((here / "models.py").read_text())
     (tmp_path / "flat.avsc").write_bytes(b"\xff")
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: it is no UTF-8"):
-        _ = AvroDecoder("models.py:Flat", tmp_path, "flat.avsc").columns
+        _ = AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)).columns
     (tmp_path / "flat.avsc").write_text("{")
     with pytest.raises(SpecError, match=r"The Avro schema in flat\.avsc is no JSON"):
-        AvroDecoder("models.py:Flat", tmp_path, "flat.avsc").open()
+        AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)).open()
 
 
 def test_a_schemas_file_that_has_changed_counts(tmp_path: Path) -> None:
     """The next split is decoded by what it says then."""
     (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
     (tmp_path / "flat.avsc").write_text(FLAT)
-    decoder = AvroDecoder("models.py:Flat", tmp_path, "flat.avsc")
+    decoder = AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path))
     decoder.open()
     (tmp_path / "flat.avsc").write_text(FLAT.replace('"long"', '"string"'))
     with pytest.raises(SpecError, match="id: string can't become int64"):
         decoder.open()
+
+
+def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
+    """A decoder that travelled decodes by the files as they were then: what becomes of them since means nothing to it."""
+    (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
+    (tmp_path / "flat.avsc").write_text(FLAT)
+    packed = pickle.dumps(AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)))
+    (tmp_path / "flat.avsc").write_text(FLAT.replace('"long"', '"string"'))
+    (tmp_path / "models.py").write_text("Flat = None")
+    pickle.loads(packed).open()
+    (tmp_path / "flat.avsc").unlink()
+    (tmp_path / "models.py").unlink()
+    there = pickle.loads(packed)
+    assert "id" in there.columns.arrow_schema.names
+    assert pickle.loads(pickle.dumps(there)).columns == there.columns
 
 
 @pytest.mark.parametrize(

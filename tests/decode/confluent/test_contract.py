@@ -9,6 +9,7 @@ import pytest
 
 from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 from ingest.decode.confluent.payloads import AvroPayloads, JsonPayloads
+from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.avro.models import FLAT
 from tests.decode.avro.wire import text, varint
@@ -34,7 +35,7 @@ class TestAvro(DecoderContract):
     @pytest.fixture
     def decoder(self) -> ConfluentDecoder:
         registry = FixedRegistry((*avro(FLAT, OLD, '{"hunter2": 1', NAMELESS),))
-        return ConfluentDecoder("models.py:Flat", AVRO, AvroPayloads(), Subjects(), unknown_id="dead", registry=registry)
+        return ConfluentDecoder(ModelReference("models.py:Flat", AVRO), AvroPayloads(), Subjects(), unknown_id="dead", registry=registry)
 
 
 class TestJson(DecoderContract):
@@ -45,4 +46,4 @@ class TestJson(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> ConfluentDecoder:
-        return ConfluentDecoder("models.py:Flat", AVRO, JsonPayloads(), Subjects(), on_null="drop")
+        return ConfluentDecoder(ModelReference("models.py:Flat", AVRO), JsonPayloads(), Subjects(), on_null="drop")

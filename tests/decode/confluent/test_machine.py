@@ -21,6 +21,7 @@ from ingest.decode.confluent.payloads import AvroPayloads
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import BugError, RefusedError, UnreachableError
 from ingest.model.writer_schema import WriterSchema
+from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued, verdicts
 from tests.decode.avro.wire import text, varint
 from tests.decode.confluent.registries import FixedRegistry, avro, framed
@@ -42,7 +43,9 @@ def message(schema: int, number: int) -> bytes:
 
 def decoder(*texts: str, **more: Any) -> ConfluentDecoder:
     """Of the model Flat, with a registry that has these schemas."""
-    return ConfluentDecoder("models.py:Flat", AVRO, AvroPayloads(), Subjects(), **{"registry": FixedRegistry((*avro(*texts),)), **more})
+    return ConfluentDecoder(
+        ModelReference("models.py:Flat", AVRO), AvroPayloads(), Subjects(), **{"registry": FixedRegistry((*avro(*texts),)), **more}
+    )
 
 
 @given(st.lists(st.integers(-1, COUNT - 1), max_size=60))
@@ -91,14 +94,17 @@ def test_a_refusal_says_the_schema() -> None:
 def test_which_schema_a_dead_letter_named() -> None:
     """The number or the GUID, of the key where that was refused, else of the value; null where there is none; nobody is asked."""
     guid = uuid.UUID(int=7)
-    both = ComposedDecoder("models.py:Flat", AVRO, decoder(), replace(decoder(), subjects=Subjects(part="key")))
+    both = ComposedDecoder(ModelReference("models.py:Flat", AVRO), decoder(), replace(decoder(), subjects=Subjects(part="key")))
     values = [framed(1, b""), b"\x01" + guid.bytes, b"?", None, framed(2, b"")]
     keys = [framed(9, b""), framed(9, b""), None, framed(8, b""), b"?"]
     stages = ["value", "rules", "value", "key", "key"]
     messages = valued(values, keys, [[], [("__key_schema_id", framed(3, b""))], [("__value_schema_id", framed(4, b""))], [], []])
     assert both.schema_ids(messages, pa.array(stages)).to_pylist() == ["1", str(guid), "4", "8", None]
     assert both.schema_ids(messages, pa.array(["key"] * 5)).to_pylist() == ["9", "3", None, "8", None]
-    assert replace(both, value=JsonDecoder("models.py:Flat", AVRO)).schema_ids(messages, pa.array(stages)).to_pylist()[:3] == [None] * 3
+    assert (
+        replace(both, value=JsonDecoder(ModelReference("models.py:Flat", AVRO))).schema_ids(messages, pa.array(stages)).to_pylist()[:3]
+        == [None] * 3
+    )
 
 
 def test_an_id_that_the_registry_does_not_know() -> None:
@@ -151,5 +157,5 @@ def test_a_decoder_without_a_registry() -> None:
 def test_which_subjects_are_asked_for(subjects: Subjects, wanted: list[str]) -> None:
     """Each once, by the strategy's rule."""
     registry = SickRegistry()
-    ConfluentDecoder("models.py:Flat", AVRO, AvroPayloads(), subjects, registry=registry).foreseen(["a", "b"], [])
+    ConfluentDecoder(ModelReference("models.py:Flat", AVRO), AvroPayloads(), subjects, registry=registry).foreseen(["a", "b"], [])
     assert registry.asked == wanted

@@ -15,6 +15,7 @@ from ingest.decode.confluent.payloads import ProtobufPayloads
 from ingest.decode.protobuf import descriptors
 from ingest.errors import SpecError, UnreachableError
 from ingest.model.writer_schema import WriterSchema
+from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.contracts.values import dead, valued
 from tests.decode.confluent.registries import FixedRegistry
@@ -55,7 +56,9 @@ SCHEMAS = (
     WriterSchema("11", "PROTOBUF", NEWER, (("a", NEWER), ("a/b", NEWER))),
     WriterSchema("12", "PROTOBUF", chain(300)), WriterSchema("13", "PROTOBUF", chain(10_000)),
 )  # fmt: skip
-DECODER = ConfluentDecoder("models.py:Flat", AVRO, ProtobufPayloads(), Subjects(), unknown_id="dead", registry=FixedRegistry(SCHEMAS))
+DECODER = ConfluentDecoder(
+    ModelReference("models.py:Flat", AVRO), ProtobufPayloads(), Subjects(), unknown_id="dead", registry=FixedRegistry(SCHEMAS)
+)
 FLAT = number(7, 5) + text(8, "a")
 
 
@@ -83,7 +86,7 @@ class TestProtobuf(DecoderContract):
     def test_a_decoder_travels(self, decoder: Any) -> None:
         """With as many schemas as this one knows it is larger than others."""
         super().test_a_decoder_travels(
-            ConfluentDecoder("models.py:Flat", AVRO, decoder.payloads, Subjects(), registry=FixedRegistry(SCHEMAS[:2]))
+            ConfluentDecoder(ModelReference("models.py:Flat", AVRO), decoder.payloads, Subjects(), registry=FixedRegistry(SCHEMAS[:2]))
         )
 
 
@@ -119,7 +122,7 @@ def test_columns_that_the_type_does_not_have() -> None:
     """They are null; where one must be there, no message of that type is a row."""
     without = 'syntax = "proto3"; message M { string more = 1; %s}'
     schemas = tuple(WriterSchema(str(n), "PROTOBUF", without % fields) for n, fields in enumerate(("int64 id = 2; ", "string name = 2; ")))
-    decoder = ConfluentDecoder("models.py:Loose", AVRO, ProtobufPayloads(), Subjects(), registry=FixedRegistry(schemas))
+    decoder = ConfluentDecoder(ModelReference("models.py:Loose", AVRO), ProtobufPayloads(), Subjects(), registry=FixedRegistry(schemas))
     found = decoder.open()(valued([framed(0, number(2, 7)), framed(0, text(1, "x")), framed(1, text(2, "x"))]))
     none = {"name": None, "tags": None, "place": None}
     assert found.rows.to_pylist() == [{"id": 7, **none}, {"id": 0, **none}]
@@ -147,7 +150,9 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     real = descriptors._by_protoc
     monkeypatch.setattr(descriptors, "_by_protoc", lambda *args: calls.append(args) or real(*args))
     for model in ("Flat", "Order"):
-        decoder = ConfluentDecoder(f"models.py:{model}", AVRO, ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS[1:2]))
+        decoder = ConfluentDecoder(
+            ModelReference(f"models.py:{model}", AVRO), ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS[1:2])
+        )
         decoder.open()(valued([framed(2, FLAT)]))
     assert len(calls) == 1
 
@@ -159,7 +164,7 @@ def test_many_types_of_one_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptor_pool, "DescriptorPool", lambda: calls.append(1) or real())
     texts = "".join(f"message M{n} {{ string id = 1; }} " for n in range(60))
     registry = FixedRegistry((WriterSchema("1", "PROTOBUF", f'syntax = "proto3"; {texts}'),))
-    decoder = ConfluentDecoder("models.py:Flat", AVRO, ProtobufPayloads(), Subjects(), registry=registry)
+    decoder = ConfluentDecoder(ModelReference("models.py:Flat", AVRO), ProtobufPayloads(), Subjects(), registry=registry)
     messages = [framed(1, b"", b"\x02" + varint(2 * n)) for n in range(120)]
     assert dead(decoder.open()(valued(messages))) == [(n, "schema", "incompatible_schema") for n in range(120)]
     assert len(calls) == 1
@@ -168,7 +173,9 @@ def test_many_types_of_one_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_schema_that_nests_too_deep_never_does() -> None:
     """Whoever asks, and however often."""
     for model in ("Flat", "Loose", "Flat"):
-        decoder = ConfluentDecoder(f"models.py:{model}", AVRO, ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS))
+        decoder = ConfluentDecoder(
+            ModelReference(f"models.py:{model}", AVRO), ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS)
+        )
         assert dead(decoder.open()(valued([framed(13, FLAT), framed(2, FLAT)]))) == [(0, "schema", "incompatible_schema")]
     with pytest.raises(SpecError, match="leads through too many"):
         ProtobufPayloads().machine(SCHEMAS[-1], Frame("13", 6, (0,)), decoder.columns)

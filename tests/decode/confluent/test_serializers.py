@@ -23,6 +23,7 @@ from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
 from ingest.decode.confluent.payloads import AvroPayloads, JsonPayloads
 from ingest.registry.client import Registry
 from ingest.registry.embedded import RegistryServer
+from ingest.schema.load import ModelReference
 from tests.contracts.values import valued
 from tests.decode.avro.models import FLAT
 
@@ -40,7 +41,7 @@ def client(schema_registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
 
 def read(schema_registry: RegistryServer, payloads: Any, messages: list[bytes], headers: Any = ()) -> list[Any]:
     """The rows that windrow makes."""
-    decoder = ConfluentDecoder("models.py:Flat", AVRO, payloads, Subjects(), registry=Registry(schema_registry.url))
+    decoder = ConfluentDecoder(ModelReference("models.py:Flat", AVRO), payloads, Subjects(), registry=Registry(schema_registry.url))
     found = decoder.open()(valued(messages, None, headers))
     assert found.dead_detail.to_pylist() == []
     rows: list[Any] = found.rows.to_pylist()

@@ -9,6 +9,7 @@ import pytest
 
 from ingest.decode.csv.decoder import CsvDecoder
 from ingest.decode.csv.lines import Dialect
+from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.csv.corpus import BAD, GOOD
 
@@ -23,7 +24,7 @@ class TestOrders(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> CsvDecoder:
-        return CsvDecoder("models.py:Order", HERE, dialect=Dialect(null_literal="-"))
+        return CsvDecoder(ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-"))
 
 
 class TestOneColumn(DecoderContract):
@@ -34,7 +35,7 @@ class TestOneColumn(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> CsvDecoder:
-        return CsvDecoder("models.py:One", HERE, on_null="drop", dialect=Dialect(";", "'", "\\"))
+        return CsvDecoder(ModelReference("models.py:One", HERE), on_null="drop", dialect=Dialect(";", "'", "\\"))
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
         """Megabytes of one byte are one field here, those of quotes and escapes as well."""

@@ -9,11 +9,12 @@ import pytest
 
 from ingest.decode.csv.decoder import CsvDecoder
 from ingest.decode.csv.lines import Dialect
+from ingest.schema.load import ModelReference
 from tests.contracts.values import valued, verdicts
 from tests.decode.csv.corpus import BAD, GOOD
 
 HERE = Path(__file__).parent
-ORDERS = CsvDecoder("models.py:Order", HERE, dialect=Dialect(null_literal="-"))
+ORDERS = CsvDecoder(ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-"))
 
 
 def became(lines: list[bytes]) -> list[object]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ingest.decode.csv.decoder import CsvDecoder
 from ingest.decode.csv.kind import CSV, CsvSection
 from ingest.errors import SpecError
+from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued
 
 HERE = Path(__file__).parent
@@ -71,13 +72,13 @@ def test_tombstones_and_empty_messages() -> None:
     """A message without a value is a dead letter or is counted; one without bytes is a line of one empty field."""
     for on_null, letters, dropped in (("dead", [(0, "value", "tombstone"), (1, "schema", "field_count")], 0),
                                       ("drop", [(1, "schema", "field_count")], 1)):  # fmt: skip
-        found = CsvDecoder("models.py:Order", HERE, on_null=on_null).open()(valued([None, b""]))  # type: ignore[arg-type]
+        found = CsvDecoder(ModelReference("models.py:Order", HERE), on_null=on_null).open()(valued([None, b""]))  # type: ignore[arg-type]
         assert (dead(found), found.dropped) == (letters, dropped)
 
 
 def test_a_schema_that_is_no_line() -> None:
     """Lists, structs, maps and bytes are refused before anything is read, each by its name."""
-    decoder = CsvDecoder("models.py:Deep", HERE)
+    decoder = CsvDecoder(ModelReference("models.py:Deep", HERE))
     for ask in (lambda: decoder.columns, decoder.open):
         with pytest.raises(SpecError, match=r"tags is list<item: string>, body is binary"):
             ask()

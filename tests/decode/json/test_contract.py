@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from ingest.decode.json.decoder import JsonDecoder
+from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 
 HERE = Path(__file__).parent
@@ -23,7 +24,7 @@ class TestScalars(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> JsonDecoder:
-        return JsonDecoder("models.py:Scalars", HERE)
+        return JsonDecoder(ModelReference("models.py:Scalars", HERE))
 
 
 class TestNested(TestScalars):
@@ -34,4 +35,4 @@ class TestNested(TestScalars):
 
     @pytest.fixture
     def decoder(self) -> JsonDecoder:
-        return JsonDecoder("models.py:Nested", HERE, on_null="drop")
+        return JsonDecoder(ModelReference("models.py:Nested", HERE), on_null="drop")

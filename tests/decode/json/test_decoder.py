@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.errors import SpecError
 from ingest.schema.columns import Columns
+from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued, whole
 from tests.decode.json.documents import documents
 from tests.decode.json.models import Nested, Scalars
 from tests.profiles import examples
 
 HERE = Path(__file__).parent
-SCALARS = JsonDecoder("models.py:Scalars", HERE)
-NESTED = JsonDecoder("models.py:Nested", HERE)
+SCALARS = JsonDecoder(ModelReference("models.py:Scalars", HERE))
+NESTED = JsonDecoder(ModelReference("models.py:Nested", HERE))
 MODEL = "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id: pl.Int64\n"
 
 
@@ -40,14 +41,14 @@ def test_rows_and_dead_letters_of_one_valued() -> None:
 
 def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
     """Dropped is counted; an empty value and the document `null` are no tombstones."""
-    decoded = JsonDecoder("models.py:Scalars", HERE, on_null="drop").open()(valued([None, b'{"id":1}', None, b"null", b""]))
+    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), on_null="drop").open()(valued([None, b'{"id":1}', None, b"null", b""]))
     assert (decoded.dropped, decoded.row_index.to_pylist()) == (2, [1])
     assert dead(decoded) == [(3, "schema", "wrong_type"), (4, "value", "not_json")]
 
 
 def test_unknown_fields_die_where_the_spec_says_so() -> None:
     """On both ways."""
-    decoded = JsonDecoder("models.py:Scalars", HERE, unknown="dead").open()(valued([b'{"id":1}', b'{"id":1,"more":1}']))
+    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), unknown="dead").open()(valued([b'{"id":1}', b'{"id":1,"more":1}']))
     assert (decoded.row_index.to_pylist(), dead(decoded)) == ([0], [(1, "schema", "unknown_field")])
 
 
@@ -71,7 +72,7 @@ def test_batches_of_one_kind(values: list[bytes | None]) -> None:
 def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:
     """Workers live on between runs; a retry after mending the file sees the new one."""
     (tmp_path / "m.py").write_text(MODEL)
-    decoder = JsonDecoder("m.py:M", tmp_path)
+    decoder = JsonDecoder(ModelReference("m.py:M", tmp_path))
     assert decoder.open()(valued([b'{"id":"x"}'])).rows.num_rows == 0
     assert decoder.columns.described() == (("id", "int64 not null"),)
     (tmp_path / "m.py").write_text(MODEL.replace("Int64", "String"))
@@ -90,7 +91,7 @@ def test_a_used_decoder_travels() -> None:
 def test_a_missing_schema_fails_the_window(tmp_path: Path) -> None:
     """No dead letters for the schema's mistakes."""
     with pytest.raises(SpecError, match="can't be read"):
-        JsonDecoder("gone.py:M", tmp_path).open()(valued([b"{}"]))
+        JsonDecoder(ModelReference("gone.py:M", tmp_path)).open()(valued([b"{}"]))
 
 
 def test_monstrous_messages_among_good_ones() -> None:
@@ -107,7 +108,7 @@ def test_every_message_ends_in_exactly_one_place(seed: int, tombstones: list[int
     values: list[bytes | None] = list(documents(60, seed))
     for i in tombstones:
         values[i] = None
-    decoded = JsonDecoder("models.py:Scalars", HERE, on_null=on_null).open()(valued(values))
+    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), on_null=on_null).open()(valued(values))
     whole(decoded, SCALARS.columns.arrow_schema, len(values))
     assert decoded.valid == decoded.rows.num_rows
     assert decoded.filtered == 0

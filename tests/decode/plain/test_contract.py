@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 
 from ingest.decode.plain.decoder import PlainDecoder
+from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 
 HERE = Path(__file__).parent
@@ -22,7 +23,7 @@ class TestString(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> PlainDecoder:
-        return PlainDecoder("string", None, HERE)
+        return PlainDecoder("string", None)
 
 
 class TestStringOfASchema(TestString):
@@ -30,7 +31,7 @@ class TestStringOfASchema(TestString):
 
     @pytest.fixture
     def decoder(self) -> PlainDecoder:
-        return PlainDecoder("string", "models.py:Line", HERE, on_null="drop")
+        return PlainDecoder("string", ModelReference("models.py:Line", HERE), on_null="drop")
 
 
 class TestRaw(DecoderContract):
@@ -41,7 +42,7 @@ class TestRaw(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> PlainDecoder:
-        return PlainDecoder("raw", "models.py:Bytes", HERE)
+        return PlainDecoder("raw", ModelReference("models.py:Bytes", HERE))
 
     def test_each_message_is_in_one_place(self, decoder: PlainDecoder) -> None:
         """There are no bad ones."""
@@ -57,4 +58,4 @@ class TestRawKept(TestRaw):
 
     @pytest.fixture
     def decoder(self) -> PlainDecoder:
-        return PlainDecoder("raw", None, HERE, on_null="keep")
+        return PlainDecoder("raw", None, on_null="keep")

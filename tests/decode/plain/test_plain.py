@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.decode.plain.decoder import PlainDecoder
 from ingest.errors import SpecError
+from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued
 
 HERE = Path(__file__).parent
@@ -28,7 +29,7 @@ def is_text(value: bytes) -> bool:
 @given(values=st.lists(st.none() | st.binary(max_size=8) | st.text(max_size=5).map(str.encode), max_size=30))
 def test_a_text_is_what_python_takes_for_one(values: list[bytes | None]) -> None:
     """Every message that is UTF-8 is its own row, every other one a dead letter, whatever stands beside it."""
-    decoded = PlainDecoder("string", None, HERE).open()(valued(values))
+    decoded = PlainDecoder("string", None).open()(valued(values))
     good = [i for i, value in enumerate(values) if value is not None and is_text(value)]
     assert decoded.row_index.to_pylist() == good
     assert decoded.rows["value"].to_pylist() == [(values[i] or b"").decode() for i in good]
@@ -42,7 +43,7 @@ def test_a_text_is_what_python_takes_for_one(values: list[bytes | None]) -> None
 ])  # fmt: skip
 def test_what_becomes_of_a_tombstone(kind: Any, on_null: Any, rows: list[int], letters: list[Any], dropped: int) -> None:
     """It is a dead letter, is counted, or is a row whose column is null; a value of no bytes is none of these."""
-    decoded = PlainDecoder(kind, None, HERE, on_null=on_null).open()(valued([b"a", None, b""]))
+    decoded = PlainDecoder(kind, None, on_null=on_null).open()(valued([b"a", None, b""]))
     assert (decoded.row_index.to_pylist(), dead(decoded), decoded.dropped) == (rows, letters, dropped)
     assert decoded.rows["value"].null_count == (on_null == "keep")
 
@@ -55,7 +56,7 @@ def test_what_becomes_of_a_tombstone(kind: Any, on_null: Any, rows: list[int], l
 ])  # fmt: skip
 def test_a_schema_that_will_not_do(kind: Any, model: str, on_null: Any, said: str) -> None:
     """It is refused before anything is read, with what is wrong and what to do."""
-    decoder = PlainDecoder(kind, f"models.py:{model}", HERE, on_null=on_null)
+    decoder = PlainDecoder(kind, ModelReference(f"models.py:{model}", HERE), on_null=on_null)
     for ask in (lambda: decoder.columns, decoder.open):
         with pytest.raises(SpecError, match=said):
             ask()

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pytest
 
 from ingest.decode.protobuf.decoder import ProtobufDecoder
-from ingest.decode.protobuf.descriptors import descriptor_set
+from ingest.decode.protobuf.descriptors import TypesFile, descriptor_set
+from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.protobuf.corpus import BAD, GOOD, stock
 from tests.decode.protobuf.wire import number, tag, text, varint
@@ -26,7 +27,7 @@ class TestFlat(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> ProtobufDecoder:
-        return ProtobufDecoder("models.py:Flat", HERE, "things.proto", "shop.Flat")
+        return ProtobufDecoder(ModelReference("models.py:Flat", HERE), TypesFile(HERE, "things.proto"), "shop.Flat")
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
         """Megabytes of one message after the other are one message here."""
@@ -45,6 +46,8 @@ class TestNested(DecoderContract):
     def decoder(self, tmp_path: Path) -> ProtobufDecoder:
         (tmp_path / "things.desc").write_bytes(descriptor_set(HERE / "things.proto"))
         (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
-        return ProtobufDecoder("models.py:Order", tmp_path, "things.desc", "shop.Order", on_null="drop")
+        return ProtobufDecoder(
+            ModelReference("models.py:Order", tmp_path), TypesFile(tmp_path, "things.desc"), "shop.Order", on_null="drop"
+        )
 
     test_monsters_cost_themselves_only = TestFlat.test_monsters_cost_themselves_only

@@ -11,12 +11,13 @@ import pytest
 
 from ingest.decode.protobuf import descriptors
 from ingest.decode.protobuf.decoder import ProtobufDecoder
-from ingest.decode.protobuf.descriptors import compiled_text, descriptor_set, message_type
+from ingest.decode.protobuf.descriptors import TypesFile, compiled_text, descriptor_set, message_type
 from ingest.decode.protobuf.fields import readers
 from ingest.decode.protobuf.tables import field_tables
 from ingest.errors import SpecError
 from ingest.schema.columns import Column, Columns
 from ingest.schema.dtypes import TIMESTAMP
+from ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
@@ -93,7 +94,7 @@ def test_files_that_have_no_such_type(tmp_path: Path, file: str, message: str, s
     whole = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set(HERE / "things.proto"))
     (tmp_path / "half.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=whole.file[-1:]).SerializeToString())
     with pytest.raises(SpecError, match=says):
-        _ = ProtobufDecoder("models.py:Order", tmp_path, file, message).columns
+        _ = ProtobufDecoder(ModelReference("models.py:Order", tmp_path), TypesFile(tmp_path, file), message).columns
 
 
 def test_a_file_in_a_folder_that_is_told_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +119,7 @@ def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
     (tmp_path / "flat.proto").write_text(
         'syntax = "proto3"; package shop; import "inner.proto"; message Flat { int64 id = 1; optional string name = 2; Id more = 3; }'
     )
-    decoder = ProtobufDecoder("models.py:Flat", tmp_path, "flat.proto", "shop.Flat")
+    decoder = ProtobufDecoder(ModelReference("models.py:Flat", tmp_path), TypesFile(tmp_path, "flat.proto"), "shop.Flat")
     decoder.open()
     before = descriptor_set(tmp_path / "flat.proto")
     (tmp_path / "inner.proto").write_text('syntax = "proto3"; package shop; message Id { string id = 1; }')

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from ingest.operate.infer.offer import Offer, class_lines, schema_text, usable_only
 from ingest.schema.columns import Columns
-from ingest.schema.load import load_model
+from ingest.schema.load import ModelReference, load_model
 
 
 def columns_of(offers: Sequence[Offer], folder: Path) -> Columns:
     """The columns of the schema that is written for some fields."""
     lines = class_lines(usable_only(offers, lambda _: False), frozenset())
     (folder / "schema.py").write_text(schema_text("Row", "A test's", lines), encoding="utf-8")
-    return Columns.of(load_model("schema.py:Row", folder))
+    return Columns.of(load_model(ModelReference("schema.py:Row", folder)))
 
 
 def described(offers: Sequence[Offer], folder: Path) -> dict[str, str]:

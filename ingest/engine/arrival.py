@@ -1,0 +1,113 @@
+"""What a worker on another machine does before its first split: see that it has what tasks need, and take up windrow's own code.
+
+This module travels by value, for the worker has none of windrow's: nothing of windrow may be imported here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import pickle
+import platform
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+
+class Arrival:
+    """A job and what it needs: windrow's own code as a zip, named by its `digest`, and the versions of what must be there.
+
+    `job`: a pickled callable of batches. `shares`: which splits each of its tasks takes, for a task that can't begin says so for each.
+    `versions`: of Python (`python`) and of packages, as the driver has them.
+    """
+
+    def __init__(self, job: bytes, shares: Sequence[Sequence[int]], code: bytes, digest: str, versions: Mapping[str, str]) -> None:
+        self._job, self._shares, self._code, self._digest, self._versions = job, shares, code, digest, dict(versions)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One Spark task: the job's, or the reason why it can't be done here."""
+        trouble = self._trouble()
+        if trouble is None:
+            yield from pickle.loads(self._job)(batches)  # noqa: S301  # the driver's own
+            return
+        do = "Nothing was committed. Give the workers an environment with windrow's requirements, by spark.pyspark.python."
+        nowhere = {"topic": None, "partition": None, "offset": None}
+        outcome = json.dumps({"failure": {"kind": "UnreachableError", "what": trouble, "stage": "setup", "do": do, **nowhere}})
+        for batch in batches:
+            indices = [index for share in batch.column(0).to_pylist() for index in self._shares[share]]
+            yield pa.RecordBatch.from_pydict({"index": pa.array(indices, pa.int64()), "outcome": pa.array([outcome] * len(indices))})
+
+    def _trouble(self) -> str | None:
+        """Why nothing can be done here; None if all is well, and windrow can be imported."""
+        loaded = sys.modules.get("ingest")
+        if loaded is not None:
+            known = getattr(loaded, "__windrow_digest__", None)
+            return None if known == self._digest else f"A worker on {socket.gethostname()} has loaded another windrow than the driver's"
+        wrong = list(_differences(self._versions))
+        if wrong:
+            return f"A worker on {socket.gethostname()}, which runs {sys.executable}, is not as the driver is: {'; '.join(wrong)}"
+        folder = _unpacked(self._code, self._digest)
+        sys.path.insert(0, str(folder))
+        importlib.invalidate_caches()
+        package: Any = importlib.import_module("ingest")
+        package.__windrow_digest__ = self._digest
+        return None
+
+
+def _differences(versions: Mapping[str, str]) -> Iterator[str]:
+    """What differs from the driver's, one short phrase each."""
+    for name, wanted in versions.items():
+        try:
+            found = platform.python_version() if name == "python" else version(name)
+        except PackageNotFoundError:
+            yield f"{name} is missing, the driver has {wanted}"
+            continue
+        if found != wanted:
+            yield f"{name} is {found}, the driver's is {wanted}"
+
+
+def _unpacked(code: bytes, digest: str) -> Path:
+    """The folder with windrow's code: this user's own on this machine, else one of this process's own.
+
+    Several workers may begin at once: each unpacks beside it, the first one's becomes the folder, and all take that.
+    """
+    try:
+        above = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "windrow" / "code"
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _private(above):
+            raise PermissionError(above)
+        folder = above / digest
+        if folder.is_dir() and _private(folder):
+            return folder
+        made = Path(tempfile.mkdtemp(dir=above))
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        return _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+    _extracted(code, made)
+    try:
+        made.rename(folder)
+    except OSError:  # another one was first
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _extracted(code: bytes, folder: Path) -> Path:
+    with zipfile.ZipFile(io.BytesIO(code)) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def _private(folder: Path) -> bool:
+    """Whether it is this user's own, and nobody else may write to it."""
+    about = folder.lstat()
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,0 +1,72 @@
+"""A standalone cluster as the place where tasks run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.registry.embedded import RegistryServer
+from tests.engine.on_cluster import MASTER
+from tests.engine.standalone import Cluster, cluster, deps_only
+from tests.integration.format_cases import CASES, HOUR, somebody
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers with a core each."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+ON_IT = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m"]
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_window_is_read_by_workers_that_have_nothing_of_it(
+    two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """The same spec and command with --master: every message is a row or a dead letter, and all of it verifies, to its last byte."""
+    case = CASES["json"]
+    user = somebody(case, kafka, tmp_path, schema_registry)
+    ran = user.starts_and_ends("run", "--window", HOUR, "--master", two_workers.master, *ON_IT)
+    assert ran["windows"][0]["committed"]["receipt"]["counts"]["valid"] == len(case.rows)
+    assert sorted((d["stage"], d["reason"]) for d in user.types("dead", "show")["dead"]) == case.dead
+    assert user.types("verify", "--deep")["findings"] == []
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_workers_that_differ_are_told_before_anything_is_read(
+    two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """Workers with another version of a package end the run with one sentence, which names machine, interpreter, package and versions."""
+    user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
+    python = deps_only(tmp_path / "other")
+    [packages] = (tmp_path / "other" / "lib").glob("python3*/site-packages")
+    (packages / "msgspec-0.0.1.dist-info").mkdir()
+    (packages / "msgspec-0.0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: msgspec\nVersion: 0.0.1\n")
+    words = ["--master", two_workers.master, *ON_IT, "--conf", f"spark.pyspark.python={python}"]
+    failed = user.starts_and_ends("run", "--window", HOUR, *words, code=3)
+    assert re.search(rf"which runs {python}, is not as the driver is: msgspec is 0\.0\.1, the driver's is \d", failed["error"]["message"])
+    assert user.types("show")["windows"] == []
+
+
+@pytest.mark.slow
+def test_the_contract_holds(two_workers: Cluster) -> None:
+    """Everything that is promised of engines holds where workers have none of windrow's code, and none of the driver's files."""
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "tests/engine/on_cluster.py"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, MASTER: two_workers.master}, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
