@@ -126,4 +126,4 @@ def test_killed_at_any_moment(part: int, dice: random.Random, stage: Stage) -> N
         codes.append(meets(job.but(attempt="first"), took * (kill + dice.random()) / KILLS)[0])
         assert ends(job.but(attempt="retry")) in COMMITTED
         holds(stage, job.window)
-    assert codes.count(-9) > 1, f"too few were still alive to be killed: {codes}"
+    assert -9 in codes, f"none was still alive to be killed: {codes}"
