@@ -31,7 +31,7 @@ from ingest.ports.sink import Promises
 from tests.chaos import reader, worker
 from tests.chaos.judge import judged, unmerged
 from tests.chaos.sinks import SINKS
-from tests.chaos.worker import COMMITTED, FAILED, POINTS, UNKNOWN, WAKE, Job, signalled
+from tests.chaos.worker import COMMITTED, FAILED, UNKNOWN, WAKE, Job, signalled
 from tests.warm import stops
 
 LANES = 2
@@ -213,7 +213,7 @@ class Ordeal:
         turn, place = divmod(self.number, len(cards))
         fault = random.Random(f"{self.round.asked.seed} turn {turn}").sample(cards, len(cards))[place]
         between = turn % 2 == 0 and fault in {self.dies, self.stops}
-        return partial(fault, point="commit.before") if between else fault
+        return partial(fault, point=self.kind.between) if between else fault
 
     def kills(self, generation: int) -> None:
         """Attempts that are killed at a delay by chance; the retry, too, up to three deep."""
@@ -228,7 +228,7 @@ class Ordeal:
     def dies(self, generation: int, point: CrashPoint | None = None) -> None:
         """Attempts that die at named points: by a kill, or by an exception. The first at this one, if one is said."""
         for _ in range(self.chance.choice([1, 1, 2, 3])):
-            at, how = point or self.chance.choice(POINTS), self.chance.choice(["kill", "raise"])
+            at, how = point or self.chance.choice(self.kind.points), self.chance.choice(["kill", "raise"])
             code = self.end(worker.start(self.job(generation, crash=f"{at}:{how}")))
             if code in {worker.CRASHED, -signal.SIGKILL}:
                 self.round.hit(f"{how} at {at}")
@@ -236,7 +236,7 @@ class Ordeal:
 
     def stops(self, generation: int, point: CrashPoint | None = None) -> None:
         """A zombie: stopped at a named point, it wakes when the retry has finished."""
-        point = point or self.chance.choice(POINTS)
+        point = point or self.chance.choice(self.kind.points)
         zombie = worker.start(self.job(generation, crash=f"{point}:stop"))
         if stops(zombie):
             self.round.hit(f"stopped at {point}")

@@ -1,20 +1,27 @@
-"""Servers of a round's own, that may be killed: PostgreSQL."""
+"""Servers of a round's own, that may be killed: PostgreSQL, and a Kafka broker."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import psutil
 
+if TYPE_CHECKING:
+    from ingest.kafka.embedded.server import EmbeddedBroker
+
 LIMIT = 60
 """Seconds that a step towards a server that is up again may take, however busy the machine."""
+
+STOPPED = 2.0
+"""Seconds that a server is stopped for."""
 
 
 @contextmanager
@@ -83,3 +90,38 @@ def end_backends(place: str) -> None:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
+
+
+@contextmanager
+def kafka(folder: Path) -> Iterator[str]:
+    """A place on a broker of its own, in the folder."""
+    from tests.sinks.kafka.world import new_place
+
+    with _broker(folder) as broker:
+        yield new_place(broker.bootstrap, str(folder / "staging"))
+
+
+def kill_broker(place: str) -> None:
+    """kill -9, and a start on what is on the disk."""
+    broker = _broker_of(place)
+    broker.kill()
+    broker.start()
+
+
+def stop_broker(place: str) -> None:
+    """It answers nobody for a while, and then goes on as if nothing had been."""
+    process = _broker_of(place)._process()
+    assert process is not None, "the broker doesn't run"
+    process.suspend()
+    time.sleep(STOPPED)
+    process.resume()
+
+
+def _broker(folder: Path) -> EmbeddedBroker:
+    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+
+    return EmbeddedBroker(folder / "broker", find_jars())
+
+
+def _broker_of(place: str) -> EmbeddedBroker:
+    return _broker(Path(json.loads(place)["staging"]).parent)

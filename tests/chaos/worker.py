@@ -16,18 +16,13 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
-from ingest.crashpoints import CrashError, CrashPoint, crash_point
+from ingest.crashpoints import CrashError, crash_point
 from ingest.errors import WindrowError
 from ingest.ports.sink import AlreadyDone, Done
 from tests.chaos.sinks import SINKS
 from tests.full_disk import files_end_at
 from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_mending, window
 from tests.warm import SERVER
-
-POINTS: tuple[CrashPoint, ...] = (
-    "plan.before", "plan.after", "write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before",
-)  # fmt: skip
-"""Where an attempt may die: all that a run comes by once the boundaries are frozen."""
 
 DONE, ALREADY, UNKNOWN, REFUSED, CRASHED, FAILED = 0, 1, 2, 3, 4, 5
 """Exit codes; a killed attempt's is negative."""
