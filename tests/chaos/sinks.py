@@ -7,6 +7,9 @@ readers see. It may have besides:
     age(place)              makes all that is staged look as old as a sweep asks for
     LOCKS = True            a run that is stopped may hold what others wait for, and nothing takes it from it
     LOCKS_BETWEEN = True    the same, but at no named point
+    POINTS                  crash points of its own, beside those of every run
+    BETWEEN                 the point between look and write, if it isn't `commit.before`
+    ARRIVED                 the points behind the commit, if they aren't `commit.after` and `report.before`
 """
 
 from __future__ import annotations
@@ -18,7 +21,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ingest.crashpoints import CrashPoint
 from tests.chaos import servers, twins
+
+POINTS: tuple[CrashPoint, ...] = (
+    "plan.before", "plan.after", "write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before",
+)  # fmt: skip
+"""Where an attempt may die: all that a run comes by once the boundaries are frozen."""
 
 
 @contextmanager
@@ -64,11 +73,27 @@ class Kind:
         """See LOCKS_BETWEEN."""
         return bool(getattr(self.world, "LOCKS_BETWEEN", False))
 
+    @property
+    def points(self) -> tuple[CrashPoint, ...]:
+        """`POINTS`, and the sink's own."""
+        return (*POINTS, *getattr(self.world, "POINTS", ()))
+
+    @property
+    def between(self) -> CrashPoint:
+        """See BETWEEN."""
+        return getattr(self.world, "BETWEEN", "commit.before")
+
+    @property
+    def arrived(self) -> tuple[CrashPoint, ...]:
+        """Points behind the commit: who dies there has committed."""
+        return getattr(self.world, "ARRIVED", ("commit.after", "report.before"))
+
     def sink_at(self, place: str, twin: str | None = None) -> Any:
         """The sink, or a broken twin of it."""
         return self.world.sink_at(place) if twin is None else self.twins[twin](place)
 
 
+_BROKER = {"broker killed": servers.kill_broker, "broker stopped": servers.stop_broker}
 _BACKENDS = {"postmaster killed": servers.kill_postmaster, "backends ended": servers.end_backends}
 
 SINKS: dict[str, Kind] = {
@@ -77,5 +102,7 @@ SINKS: dict[str, Kind] = {
     "iceberg": Kind("tests.sinks.iceberg.world"),
     "files": Kind("tests.sinks.files.world"),
     "postgres": Kind("tests.sinks.postgres.world", servers.postgres, _BACKENDS, {"look-then-write": twins.look_then_write}),
+    "kafka": Kind("tests.sinks.kafka.world", servers.kafka, _BROKER, {"random-id": twins.random_id}),
+    "routes": Kind("tests.sinks.routes.world", own={"window-first": twins.window_first}),
     "sqlite": Kind("tests.sinks.sqlite_world", own={"receipt-first": twins.receipt_first}),
 }

@@ -5,6 +5,7 @@ Each does without faults all that the real one does. What a twin stands on is lo
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -44,3 +45,24 @@ def receipt_first(place: str) -> Any:
     from tests.sinks.sqlite_world import ReceiptFirst
 
     return ReceiptFirst(place)
+
+
+def random_id(place: str) -> Any:
+    """Kafka: transactional ids that fence nobody, so that what a dead run left open ends by the broker's clock alone."""
+    from tests.sinks.kafka.twins import RandomId
+    from tests.sinks.kafka.world import at
+
+    class Stopping(RandomId):
+        """Another run gets its turn while this one is stopped."""
+
+        def meanwhile(self) -> None:
+            crash_point("split.before")
+
+    return at(place, Stopping, timeout=timedelta(seconds=10))
+
+
+def window_first(place: str) -> Any:
+    """Several tables: the one with the receipts is first."""
+    from tests.sinks.routes.world import WindowFirst, at
+
+    return at(place, WindowFirst)

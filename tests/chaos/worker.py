@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -16,17 +16,13 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
-from ingest.crashpoints import CrashError, CrashPoint, crash_point
+from ingest.crashpoints import CrashError, crash_point
 from ingest.errors import WindrowError
 from ingest.ports.sink import AlreadyDone, Done
 from tests.chaos.sinks import SINKS
+from tests.full_disk import files_end_at
 from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_mending, window
 from tests.warm import SERVER
-
-POINTS: tuple[CrashPoint, ...] = (
-    "plan.before", "plan.after", "write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before",
-)  # fmt: skip
-"""Where an attempt may die: all that a run comes by once the boundaries are frozen."""
 
 DONE, ALREADY, UNKNOWN, REFUSED, CRASHED, FAILED = 0, 1, 2, 3, 4, 5
 """Exit codes; a killed attempt's is negative."""
@@ -80,11 +76,9 @@ def signalled(process: BaseProcess, number: signal.Signals) -> bool:
 def _child(job: Job) -> None:
     os.environ["WINDROW_CRASH"] = job.crash
     os.dup2(os.open(Path(job.folder) / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-    if job.disk is not None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (job.disk, resource.RLIM_INFINITY))
     try:
-        code = attempt(job)
+        with nullcontext() if job.disk is None else files_end_at(job.disk):
+            code = attempt(job)
     except CrashError:
         code = CRASHED
     except WindrowError as error:
@@ -96,7 +90,6 @@ def _child(job: Job) -> None:
 
 
 def _failed(job: Job, code: int, why: str) -> int:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     (Path(job.folder) / f"{job.attempt}.error").write_text(why)
     return code
 

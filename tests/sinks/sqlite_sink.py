@@ -58,7 +58,7 @@ class SqliteSink(InlineSink):
     def kept(self):
         if not Path(self.file).exists():
             return []
-        with closing(sqlite3.connect(self.file)) as database:
+        with closing(sqlite3.connect(self.file, timeout=60)) as database:  # who commits on a busy disk keeps readers out
             return database.execute("SELECT * FROM windows ORDER BY key").fetchall()
 
     def binding(self):

@@ -58,6 +58,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
             "queue.buffering.max.kbytes": _QUEUE,
             "queue.buffering.max.messages": 500_000,
             "transaction.timeout.ms": self.timeout_ms,
+            "socket.timeout.ms": min(int(self.properties["socket.timeout.ms"]), self.timeout_ms),  # librdkafka takes no longer one
         }
         return Transaction({**self.properties, **own}, name, self.patience)
 

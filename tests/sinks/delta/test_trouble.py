@@ -13,7 +13,6 @@ What was found in deltalake 1.6, and a change of which would be noticed here:
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from ingest.ports.sink import Done
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.trouble import reason
 from ingest.testing.checker import check
+from tests.full_disk import files_end_at
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, window
@@ -35,13 +35,8 @@ from tests.sinks.things import ROWS, produced, staged_receipt, window
 
 @contextmanager
 def _nothing_longer(_folder: Path) -> Iterator[None]:
-    """No file may grow beyond a few bytes: what a quota does. Works for everybody."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
-    try:
+    with files_end_at(64):
         yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ingest.sinks.kafka.fast import usable
 from ingest.sinks.kafka.form import MessagePart
 from ingest.sinks.kafka.options import Options, Reach
 from tests.kafka.produce import OpenTransaction, Put, create_topic
-from tests.sinks.kafka.world import KafkaBoth, committed, new_place, sink_at
+from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
 from tests.sinks.things import messages, plan, receipt, staged_receipt, window
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -146,3 +147,10 @@ def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path
 def committed_now(kafka: str, sink: Any) -> list[Any]:
     """The committed messages of the table's one topic."""
     return list(committed(kafka, sink.options.topics[0]))
+
+
+def test_a_transaction_may_be_shorter_than_a_request(kafka: str, tmp_path: Path) -> None:
+    """A `transaction_timeout` below the time that a client waits for one answer is kept, not refused by librdkafka."""
+    sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth, timeout=timedelta(seconds=15))
+    sink.prepare()
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from ingest.kafka.transaction import Transaction
 from ingest.sinks.kafka.control import PublishedSplit
-from ingest.sinks.kafka.options import Reach
 from ingest.sinks.kafka.publish import PublishTarget
 from ingest.sinks.kafka.work import WindowWork
-from tests.sinks.kafka.world import KafkaBoth, options_of
-from tests.sinks.things import ROWS
+from tests.sinks.kafka.world import KafkaBoth, at
 
 
 class LookBeforeFence(KafkaBoth):
@@ -65,10 +60,5 @@ class NoRecord(KafkaBoth):
 
 
 TWINS: Mapping[str, Callable[[str], Any]] = {
-    twin.__name__: lambda place, twin=twin: _at(place, twin) for twin in (LookBeforeFence, RandomId, NoRecord)
+    twin.__name__: lambda place, twin=twin: at(place, twin) for twin in (LookBeforeFence, RandomId, NoRecord)
 }
-
-
-def _at(place: str, twin: type[KafkaBoth], schema: pa.Schema = ROWS) -> KafkaBoth:
-    told = json.loads(place)
-    return twin(Reach(told["servers"]), options_of(told["topic"], told["staging"], **told["more"]), schema)

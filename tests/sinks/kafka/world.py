@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
 import pyarrow as pa
 
+from ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from ingest.schema.metadata import DEFAULT, TYPES
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.kafka.control import arrived
@@ -21,6 +25,8 @@ from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
 
 SECONDS = 30.0
+POINTS: tuple[CrashPoint, ...] = SPLIT_POINTS
+BETWEEN: CrashPoint = "split.before"
 
 
 class KafkaBoth(WithDeadLetters, KafkaSink):
@@ -43,8 +49,21 @@ def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) ->
 
 def sink_at(place: str) -> Any:
     """The sink at a place, as another process opens it."""
+    return at(place, KafkaBoth)
+
+
+def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
+    """The same, or one of its twins, with other options."""
     said = json.loads(place)
-    return KafkaBoth(Reach(said["servers"]), options_of(said["topic"], said["staging"], **said["more"]), ROWS)
+    return kind(Reach(said["servers"]), options_of(said["topic"], said["staging"], **said["more"], **more), ROWS)
+
+
+def age(place: str) -> None:
+    """All that was staged, and dead letters, two hours ago."""
+    then, staging = time.time() - 7200, json.loads(place)["staging"]
+    for folder in (Path(staging), Path(f"{staging}_dead")):
+        for file in (*folder.rglob("*.arrow"), *folder.rglob("_windrow/**/*.parquet")):
+            os.utime(file, (then, then))
 
 
 def pieces(sink: Any) -> list[pa.Table]:

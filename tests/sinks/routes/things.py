@@ -45,14 +45,14 @@ def in_memory(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> Rout
     return RoutedBoth([(FIRST, first), (SECOND, second)], other, MemoryDeadLetters(), rows, metadata)
 
 
-def of_two_kinds(place: Path, rows: pa.Schema, metadata: Mapping[str, str]) -> RoutedBoth:
-    """On disk: one of them of another kind."""
+def of_two_kinds(place: Path, rows: pa.Schema, metadata: Mapping[str, str], kind: type[RoutedBoth] = RoutedBoth) -> RoutedBoth:
+    """On disk: one of them of another kind. `kind`: of the sink over all of them."""
     place.mkdir(exist_ok=True)
     first, other = DeltaSink(str(place / "first"), rows, metadata), DeltaSink(str(place / "orders"), rows, metadata)
     second = SqliteSink(str(place / "second.sqlite"), rows, metadata)
     dead = DeltaDeadLetters.beside(other.uri)
     routes = [(FIRST, first), (SECOND, second)]
-    return RoutedBoth(routes, other, dead, rows, metadata, lambda: of_two_kinds(place, rows, metadata))
+    return kind(routes, other, dead, rows, metadata, lambda: of_two_kinds(place, rows, metadata, kind))
 
 
 def pieces(sink: RoutedBoth) -> list[pa.Table]:
