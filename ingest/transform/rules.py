@@ -159,7 +159,8 @@ class Rules:
 
     def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """As checks of columns see it."""
-        return frame.rename({name: alias for name, alias in self._aliases.items() if name in frame.columns})
+        aliases = {name: alias for name, alias in self._aliases.items() if name in frame.columns}
+        return frame.rename(aliases) if aliases else frame
 
     def _bind(self, empty: pl.DataFrame) -> None:
         """pandera binds a built-in check to polars when it is called first; what comes of this call is nothing to go by."""
