@@ -153,7 +153,7 @@ def test_an_entry_beside_a_cleaned_log_is_not_done(sink: DeltaBoth) -> None:
 
 
 def test_of_a_checkpoint_its_transactions_are_read(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine tenths of it are of files: the first look and the first commit of a process read none of that, nor make an object of each file."""
+    """Nine tenths of it are of files: a first look and a first commit read none of that, nor make an object of each file."""
     commit(sink, 1)
     DeltaTable(sink.uri).create_checkpoint()
     whole, get = list[str](), Place.get
