@@ -155,7 +155,7 @@ DEFAULTS: Mapping[str, Value] = MappingProxyType({
     "fetch.message.max.bytes": 1024 * 1024,  # counts compressed bytes: 4 MiB of a well compressed topic took 160 MiB more, no faster
     "fetch.min.bytes": 1,  # what is there is given at once: a bounded read waits for nothing
     "fetch.queue.backoff.ms": 2,  # librdkafka's 1000 stalls a bounded read for a second whenever the queue is full
-    "fetch.wait.max.ms": 5,  # how long the broker holds the answer "end of the log", which the next split waits for: 100 took 100 for each
+    "fetch.wait.max.ms": 1,  # how long the broker holds the answer "end of the log", which the next split waits for: 100 took 100 for each
     "queued.max.messages.kbytes": 16 * 1024,  # bounds the memory of a read; measured: 64 MB were no faster, and took 100 MB more
     "queued.min.messages": 20_000,  # fetch ahead below it: the bound of small messages; 100,000 took 40 MB more
 })  # fmt: skip

@@ -29,7 +29,7 @@ _QUIET_SECONDS = 1.0
 
 _MOST_AHEAD: Mapping[str, int] = MappingProxyType({
     "fetch.message.max.bytes": 256 * 1024,  # most scans look at few messages; a long one takes a little longer for it
-    "fetch.wait.max.ms": 5,  # what the broker still holds for the last scan, at the log's end, the next one waits for
+    "fetch.wait.max.ms": 1,  # what the broker still holds for the last scan, at the log's end, the next one waits for
     "queued.min.messages": 1_000,
 })  # fmt: skip
 
@@ -60,28 +60,40 @@ def _chunk(consumer: ck.Consumer, tp: TopicPartition, place: tuple[int, int, int
     start, position, stop = place
     moved, due = time.monotonic(), _QUIET_SECONDS
     while position < stop and len(found) < size:
-        message = consumer.poll(_POLL_SECONDS)
-        before = position
-        if message is None or message.error() is not None:
-            position = max(position, _passed(consumer, tp, message, started=position > start))
-        else:
-            stamp = _stamp(message)
-            position = stamp[0] + 1
-            if stamp[0] < stop:
+        taken, before, doubtful = _taken(consumer, size - len(found)), position, None
+        for message in taken:
+            if message.error() is not None:
+                position = max(position, _passed(consumer, tp, message, started=position > start))
+                doubtful = message if _doubtful(message) else doubtful
+            elif (stamp := _stamp(message))[0] < stop:
                 found.append(stamp)
+                position = stamp[0] + 1
+            else:
+                position = stop
+        if not taken:
+            position = max(position, _passed(consumer, tp, None, started=position > start))
         if position > before:
             moved, due = time.monotonic(), _QUIET_SECONDS
         quiet = time.monotonic() - moved
-        if position < stop and (_doubtful(message) or quiet >= due):
-            doubt(tp, position, stop, None if message is None else message.error(), quiet)
+        if position < stop and (doubtful is not None or quiet >= due):
+            doubt(tp, position, stop, None if doubtful is None else doubtful.error(), quiet)
             due = 2 * quiet if quiet >= due else due
     return _stamps(found), position
 
 
-def _doubtful(message: ck.Message | None) -> bool:
+def _taken(consumer: ck.Consumer, most: int) -> list[ck.Message]:
+    """What is there, at most so many; if nothing is, what comes first. Asked for several with a timeout, it waits for all of them."""
+    there: list[ck.Message] = consumer.consume(most, 0)
+    if there:
+        return there
+    first = consumer.poll(_POLL_SECONDS)
+    return [] if first is None else [first]
+
+
+def _doubtful(message: ck.Message) -> bool:
     """Whether the client said something that will not pass by itself, as a broken connection will; or that the log ends here."""
-    error = None if message is None else message.error()
-    return error is not None and (error.code() not in PASSING)
+    error = message.error()
+    return error is not None and error.code() not in PASSING
 
 
 def _passed(consumer: ck.Consumer, tp: TopicPartition, message: ck.Message | None, *, started: bool) -> int:

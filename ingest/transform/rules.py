@@ -1,4 +1,9 @@
-"""The checks of a pandera model on rows that are already of their types: which rows fail which."""
+"""The checks of a pandera model on rows that are already of their types: which rows fail which.
+
+A built-in check of a column is a selection of one expression, always the same one. So pandera is asked for it once, and each batch is only
+given to polars, with the columns that such expressions read and no others. Whatever else a check is, it may look at all of the frame, and
+is asked anew for each batch.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -20,7 +25,7 @@ ROW = "*"
 """Stands for the column of a check over whole rows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Rule:
     """One check of a model. `column`: which one it judges; `key`: what polars is told that it is called, None for whole rows."""
 
@@ -50,6 +55,40 @@ class _Rule:
         return verdicts.fill_null(value=bool(self.check.ignore_na)) if verdicts.null_count() else verdicts
 
 
+class _Recorder:
+    """Stands in for a frame, and remembers the one thing that a built-in check does with it."""
+
+    def __init__(self) -> None:
+        self.selected: list[Any] = []
+
+    def select(self, *exprs: Any) -> Self:
+        """What is selected is not worked out."""
+        self.selected += exprs
+        return self
+
+
+def _expression(rule: _Rule, empty: pl.DataFrame) -> pl.Expr | None:
+    """What a check selects, where it is pandera's own, of one column, and nothing but one expression that judges each row by itself.
+
+    Args:
+        rule: the check, which pandera has bound to polars.
+        empty: no rows of the columns. Of none an expression that sums rows up still makes one, and so is told apart.
+    """
+    from pandera.api.function_dispatch import Dispatcher  # noqa: PLC0415  # as above
+    from pandera.api.polars.types import PolarsData  # noqa: PLC0415
+
+    if rule.key is None or rule.check.element_wise or not isinstance(rule.check._check_fn, Dispatcher):  # noqa: SLF001  # told nowhere else
+        return None
+    recorder = _Recorder()
+    try:
+        found = rule.check.get_backend(empty.lazy())(rule.check).check_fn(PolarsData(recorder, rule.key))  # type: ignore[arg-type]
+        (asked,) = recorder.selected
+        judged = empty.select(asked).to_series()
+    except Exception:  # noqa: BLE001  # it did something else with the frame: then it is given a real one
+        return None
+    return asked if found is recorder and isinstance(asked, pl.Expr) and _is_one_each(judged, 0) else None
+
+
 class Rules:
     """All checks of a model, in its order. pandera says what each means, polars works all of them out at once.
 
@@ -66,6 +105,8 @@ class Rules:
         rules = [_Rule(check, index, name, self._aliases.get(name, name)) for name, index, check in of_columns]
         rules += [_Rule(check, i, ROW, None) for i, check in enumerate(schema.checks)]
         self._rules = [rule for rule in rules if not rule.check.raise_warning]
+        self._known: dict[_Rule, pl.Expr] = {}  # what those select that always select the same
+        self._reads: list[str] = []  # the columns that any rule may look at
         self._bound = False
 
     def failures(self, rows: pa.RecordBatch) -> list[Refusal]:
@@ -78,7 +119,7 @@ class Rules:
             return []
         seen = np.zeros(rows.num_rows, dtype=np.bool_)
         found = []
-        for rule, verdicts in zip(self._rules, self._verdicts(_frame(rows)), strict=True):
+        for rule, verdicts in zip(self._rules, self._verdicts(rows), strict=True):
             passed = rule.passed(verdicts)
             if not passed.all():
                 failing = ~passed.to_numpy() & ~seen
@@ -89,28 +130,48 @@ class Rules:
 
     def _asked(self, frame: pl.DataFrame) -> Iterator[tuple[_Rule, pl.LazyFrame]]:
         """Each rule with the frame that it judges: a check of whole rows knows the columns by the names that the model gives."""
-        lazy = frame.lazy()
-        renamed = lazy.rename(self._aliases) if self._aliases else lazy
+        lazy, renamed = frame.lazy(), self._renamed(frame).lazy()
         for rule in self._rules:
             yield rule, lazy if rule.key is None else renamed
 
-    def _verdicts(self, frame: pl.DataFrame) -> Sequence[pl.Series]:
+    def _verdicts(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
         """One series per rule. If that fails, each rule by itself, to say which it was."""
         if not self._bound:
-            self._bind(frame.head(0))
+            self._bind(_frame(rows.slice(0, 0)))
         try:
-            found = _together([rule.verdicts(lazy) for rule, lazy in self._asked(frame)])
+            found = self._at_once(rows)
         except Exception:  # noqa: BLE001  # a check is the user's own code
             found = []
-        if found and all(_is_one_each(verdicts, frame.height) for verdicts in found):
+        if found and all(_is_one_each(verdicts, rows.num_rows) for verdicts in found):
             return found
-        return [self._alone(rule, lazy, frame.height) for rule, lazy in self._asked(frame)]
+        return [self._alone(rule, lazy, rows.num_rows) for rule, lazy in self._asked(_frame(rows))]
+
+    def _at_once(self, rows: pa.RecordBatch) -> Sequence[pl.Series]:
+        """All verdicts in one go; what isn't one for each row is not told apart."""
+        frame = _frame(rows.select(self._reads))
+        asked = [(rule, lazy) for rule, lazy in self._asked(frame) if rule not in self._known]
+        verdicts = _together([rule.verdicts(lazy) for rule, lazy in asked]) if asked else []
+        found = dict(zip([rule for rule, _ in asked], verdicts, strict=True))
+        if self._known:
+            known = self._renamed(frame).select(expression.alias(str(n)) for n, expression in enumerate(self._known.values()))
+            found |= zip(self._known, known.get_columns(), strict=True)
+        return [found[rule] for rule in self._rules]
+
+    def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """As checks of columns see it."""
+        aliases = {name: alias for name, alias in self._aliases.items() if name in frame.columns}
+        return frame.rename(aliases) if aliases else frame
 
     def _bind(self, empty: pl.DataFrame) -> None:
         """pandera binds a built-in check to polars when it is called first; what comes of this call is nothing to go by."""
         for rule, lazy in self._asked(empty):
             with suppress(Exception):
                 rule.check(lazy, rule.key)
+        renamed = self._renamed(empty)
+        self._known = {rule: asked for rule in self._rules if (asked := _expression(rule, renamed)) is not None}
+        read = {name for asked in self._known.values() for name in asked.meta.root_names()}
+        all_known = len(self._known) == len(self._rules)
+        self._reads = [name for name in empty.columns if not all_known or self._aliases.get(name, name) in read]
         self._bound = True
 
     def _alone(self, rule: _Rule, frame: pl.LazyFrame, rows: int) -> pl.Series:

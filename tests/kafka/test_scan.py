@@ -97,7 +97,8 @@ def test_scans_one_after_another_are_one_consumer(kafka: str, broker: KafkaBroke
     topic = create_topic(kafka, 3)
     produce(kafka, topic, [put for p in range(3) for put in puts(300, 0, p)])
     gc.collect()
-    assert len(seen(broker, TopicPartition(topic, 0), 0, 300)) == 300
+    for p in range(3):
+        assert len(seen(broker, TopicPartition(topic, p), 0, 300)) == 300
     first = threads()
     for n in range(30):
         assert len(seen(broker, TopicPartition(topic, n % 3), n, 300)) == 300 - n
@@ -258,27 +259,57 @@ def test_a_user_who_fetches_less_than_a_scan_would_gets_less() -> None:
         "queued.min.messages": 100_000,
         "client.id": "x",
     }
-    assert scanning(chosen) == chosen | {"fetch.wait.max.ms": 5, "queued.min.messages": 1_000}
+    assert scanning(chosen) == chosen | {"fetch.wait.max.ms": 1, "queued.min.messages": 1_000}
+
+
+class _Message:
+    """One without an error."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset, self.leader_epoch, self.error = lambda: offset, lambda: 0, lambda: None
+        self.timestamp = lambda: (ck.TIMESTAMP_CREATE_TIME, OLD + offset)
+
+
+def test_what_is_there_is_taken_at_once() -> None:
+    """A chunk of thousands is one call of the client, and nothing is waited for while there is something."""
+    there, calls = [_Message(offset) for offset in range(3_010)], list[str]()
+
+    class Consumer:
+        def assign(self, _: object) -> None: ...
+
+        def consume(self, most: int, seconds: float) -> list[_Message]:
+            assert seconds == 0
+            calls.append("consume")
+            taken, there[:] = there[:most], there[most:]
+            return taken
+
+        def poll(self, _: float) -> None:
+            raise AssertionError
+
+    def doubt(*_: object) -> None:
+        raise AssertionError
+
+    chunks = list(scan(cast("ck.Consumer", Consumer()), TopicPartition("t", 0), 0, 3_000, doubt))
+    assert [offset for chunk in chunks for offset in chunk.offsets.tolist()] == list(range(3_000))
+    assert len(calls) == len(chunks) == 6  # 64, 128, ... 2,048
 
 
 def test_the_position_of_an_earlier_scan_is_not_this_ones() -> None:
     """The client may tell it until it has stopped that scan: it must not end one of a lower range of the same topic-partition."""
 
-    class Message:
-        def __init__(self, offset: int) -> None:
-            self.offset, self.leader_epoch, self.error = lambda: offset, lambda: 0, lambda: None
-            self.timestamp = lambda: (ck.TIMESTAMP_CREATE_TIME, OLD + offset)
-
     class Consumer:
         def __init__(self) -> None:
-            self.coming = [None, Message(0), Message(1)]
+            self.coming = [None, _Message(0), _Message(1)]
 
         def assign(self, _: object) -> None: ...
 
         def position(self, asked: list[ck.TopicPartition]) -> list[ck.TopicPartition]:
             return [ck.TopicPartition(asked[0].topic, asked[0].partition, 110)]
 
-        def poll(self, _: float) -> Message | None:
+        def consume(self, *_: object) -> list[_Message]:
+            return []
+
+        def poll(self, _: float) -> _Message | None:
             return self.coming.pop(0)
 
     def doubt(*_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pandera.polars as pp
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pandera.backends.polars.checks import PolarsCheckBackend
 from pandera.errors import SchemaErrors
 
 from ingest.errors import SpecError
+from ingest.transform import rules as rules_module
 from ingest.transform.rules import Rules
 from tests.decode.json.models import Nested
 from tests.transform.orders import Order, rows
@@ -141,13 +144,12 @@ _ROWS = st.tuples(
 def test_all_at_once_is_what_pandera_says_one_after_the_other(values: list[tuple[Any, ...]]) -> None:
     """Its own `validate` is the truth: which rows fail, each under the first check in the model's order."""
     found = {row: failure.reason for failure in Rules(Order).failures(rows(*values)) for row in failure.rows.tolist()}
-    assert found == _first_refused(pl.DataFrame(rows(*values)))
+    assert found == _first_refused(pl.DataFrame(rows(*values)), Order.to_schema())
 
 
-def _first_refused(frame: pl.DataFrame) -> dict[int, str]:
+def _first_refused(frame: pl.DataFrame, schema: pp.DataFrameSchema) -> dict[int, str]:
     checks = pp.DataFrameSchema(
-        {name: pp.Column(None, checks=c.checks, nullable=True) for name, c in Order.to_schema().columns.items()},
-        checks=Order.to_schema().checks,
+        {name: pp.Column(None, checks=c.checks, nullable=True) for name, c in schema.columns.items()}, checks=schema.checks
     )
     found: dict[int, str] = {}
     try:
@@ -181,3 +183,84 @@ def test_checks_on_maps_see_what_the_model_declares() -> None:
 
     batch = pa.record_batch([pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64()))], names=["stock"])
     assert [f.rows.tolist() for f in Rules(Stock).failures(batch)] == [[1]]
+
+
+def _frames_made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    made: list[list[str]] = []
+    real = rules_module._frame
+
+    def seen(batch: pa.RecordBatch) -> pl.DataFrame:
+        made.append(batch.schema.names)
+        return real(batch)
+
+    monkeypatch.setattr(rules_module, "_frame", seen)
+    return made
+
+
+def test_columns_that_no_rule_reads_are_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars is given what the rules look at, and pandera, once bound, is asked no more: a batch costs one selection."""
+
+    class Two(pp.DataFrameModel):
+        id: pl.Int64 = pp.Field(ge=0)
+        text: pl.String
+        price: pl.Float64 = pp.Field(in_range={"min_value": 0, "max_value": 9}, nullable=True)
+
+    batch = pa.record_batch([pa.array([1, -1]), pa.array(["a", "b"]), pa.array([None, 1.0])], names=["id", "text", "price"])
+    rules = Rules(Two)
+    rules.failures(batch)
+    made = _frames_made(monkeypatch)
+    monkeypatch.setattr(PolarsCheckBackend, "apply", None)
+    assert [failure.rows.tolist() for failure in rules.failures(batch)] == [[1]]
+    assert made == [["id", "price"]]
+
+
+def test_a_check_of_ones_own_sees_every_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also beside built-in ones, and of one column: nobody can tell what it looks at."""
+
+    class Beside(pp.DataFrameModel):
+        id: pl.Int64 = pp.Field(ge=0)
+        least: pl.Int64
+
+        @pp.check("id", name="enough")
+        def enough(cls, data: pp.PolarsData) -> pl.LazyFrame:  # noqa: N805
+            return data.lazyframe.select(pl.col(data.key) >= pl.col("least"))
+
+    made = _frames_made(monkeypatch)
+    batch = pa.record_batch([pa.array([1, 3, -1]), pa.array([2, 2, -2])], names=["id", "least"])
+    found = [(f.reason, f.rows.tolist()) for f in Rules(Beside).failures(batch)]
+    assert found == [("check:id:greater_than_or_equal_to", [2]), ("check:id:enough", [0])]
+    assert all(names == ["id", "least"] for names in made)
+
+
+_TEXTS = st.one_of(st.none(), st.sampled_from(["", "S-1", "S-12345", "XS-1", "EUR", "é"]))
+_NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
+_OF_NUMBERS = st.sampled_from([
+    pp.Check.eq(1), pp.Check.ne(1), pp.Check.gt(0), pp.Check.ge(0), pp.Check.lt(0), pp.Check.le(0), pp.Check.in_range(-1, 2),
+    pp.Check.in_range(-1, 2, include_min=False, include_max=False), pp.Check.isin([0, 2]), pp.Check.notin([0, 2]),
+    pp.Check.ge(0, ignore_na=False),
+])  # fmt: skip
+_OF_TEXTS = st.sampled_from([
+    pp.Check.eq("EUR"), pp.Check.ne("EUR"), pp.Check.isin(["EUR", ""]), pp.Check.notin(["EUR", ""]), pp.Check.str_matches("S-"),
+    pp.Check.str_contains("S-"), pp.Check.str_startswith("S"), pp.Check.str_endswith("1"), pp.Check.str_length(1, 4),
+    pp.Check.isin(["S-1"], ignore_na=False),
+])  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(_NUMBERS, _TEXTS), min_size=1, max_size=8),
+    st.lists(_OF_NUMBERS, max_size=3), st.lists(_OF_TEXTS, max_size=3),
+)  # fmt: skip
+def test_every_built_in_check_is_what_pandera_makes_of_it(
+    values: list[tuple[int | None, str | None]], of_numbers: list[pp.Check], of_texts: list[pp.Check]
+) -> None:
+    """Asked once for all batches, each of them refuses what pandera's own `validate` refuses."""
+    schema = pp.DataFrameSchema({
+        "number": pp.Column(pl.Int64, of_numbers, nullable=True), "text": pp.Column(pl.String, of_texts, nullable=True),
+    })  # fmt: skip
+    model: Any = SimpleNamespace(to_schema=lambda: schema, __name__="Any")
+    numbers, texts = zip(*values, strict=True)
+    batch = pa.record_batch([pa.array(numbers, pa.int64()), pa.array(texts, pa.string())], names=["number", "text"])
+    rules = Rules(model)
+    for _ in range(2):
+        found = {row: failure.reason for failure in rules.failures(batch) for row in failure.rows.tolist()}
+        assert found == _first_refused(pl.DataFrame(batch), schema)

@@ -37,6 +37,9 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 _INTERVAL = 100
 """Commits between two checkpoints, where the table says nothing: deltalake's own number."""
 
+_CLEANED_EVERY = 10
+"""So many checkpoints lie between two clean-ups of the log, which look at each of its files, to remove those that are a month old."""
+
 
 def is_plain(place: Place, table: DeltaTable) -> bool:
     """Whether an append to the table is nothing but its lines: no feature of the protocol, and no property, that asks for more."""
@@ -91,11 +94,13 @@ def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | Remov
             return False
         raise
     _refuse_unread(tip, number)
-    if (number + 1) % int(table.metadata().configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
+    settings = table.metadata().configuration
+    every, left = divmod(number + 1, int(settings.get("delta.checkpointInterval") or _INTERVAL))
+    if left == 0:
         table.update_incremental()
         table.create_checkpoint()
         tip.place.fsync(checkpoint_name(table.version()))
-        if table.metadata().configuration.get("delta.enableExpiredLogCleanup") != "false":
+        if every % _CLEANED_EVERY == 0 and settings.get("delta.enableExpiredLogCleanup") != "false":
             table.cleanup_metadata()
     return True
 

@@ -48,8 +48,7 @@ class WindowsHeld:
 
     @cached_property
     def _loaded(self) -> frozenset[str]:
-        column = tables.partition_column(self._table)
-        return frozenset(partition[column] for partition in self._table.partitions())
+        return tables.parts(self._table)
 
 
 def _with(every: Mapping[str, int], new: Mapping[str, int]) -> Mapping[str, int]:

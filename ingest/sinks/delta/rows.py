@@ -18,13 +18,13 @@ from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.counting import rows_held
-from ingest.sinks.delta.table import load, partition_column, rows_of
+from ingest.sinks.delta.table import load, parts, rows_of
 
 
 def windows(uri: str) -> set[str]:
     """The keys of all windows that the table at a place holds rows of."""
     table = load(uri)
-    return set() if table is None else {str(p[partition_column(table)]) for p in table.partitions()}
+    return set() if table is None else set(parts(table))
 
 
 def rows_in(uri: str) -> int:

@@ -320,7 +320,7 @@ class DeltaSink:
 
     def _filled(self, state: State) -> set[str]:
         """The windows that the table holds rows of, as far as that is told without reading them."""
-        return {p[self._laid.column] for p in state.table.partitions()}
+        return set(tables.parts(state.table))
 
     def _receipts_or_damage(self) -> Iterator[Committed | Unreadable]:
         """Reads every file anew: one that was damaged since this process read it is what is looked for."""

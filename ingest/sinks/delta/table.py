@@ -206,6 +206,12 @@ class DataFile(msgspec.Struct, frozen=True):
     part: str
 
 
+def parts(table: DeltaTable) -> frozenset[str]:
+    """What the partition column is in any file. deltalake's own list of them makes a Python object of each file first."""
+    found = pa.table(table.get_add_actions(flatten=True))[f"partition.{partition_column(table)}"]
+    return frozenset(str(part) for part in found.unique().to_pylist())
+
+
 def data_files(table: DeltaTable) -> list[DataFile]:
     """All files of a table."""
     column = f"partition.{partition_column(table)}"

@@ -150,3 +150,27 @@ def test_an_entry_beside_a_cleaned_log_is_not_done(sink: DeltaBoth) -> None:
     (Path(sink.uri) / entry_name(table.version())).unlink()
     with pytest.raises((OSError, FileNotFoundError)):
         write_entry(tip, table, [], tables.once({"a": 1}, {}))
+
+
+def test_of_a_checkpoint_its_transactions_are_read(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine tenths of it are of files: a first look and a first commit read none of that, nor make an object of each file."""
+    commit(sink, 1)
+    DeltaTable(sink.uri).create_checkpoint()
+    whole, get = list[str](), Place.get
+    monkeypatch.setattr(Place, "get", lambda place, path: (whole.append(path), get(place, path))[1])
+    monkeypatch.delattr(DeltaTable, "partitions")
+    fresh = DeltaBoth(sink.uri, ROWS)
+    assert fresh.look(window(1)) is not None
+    commit(fresh, 2)
+    assert fresh.look(window(2)) is not None
+    assert not [path for path in whole if path.endswith(".parquet")]
+
+
+def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clean-up looks at each file of the log: with every checkpoint a window would cost the more the more there are."""
+    DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    cleaned = list[int]()
+    monkeypatch.setattr(DeltaTable, "cleanup_metadata", lambda table: cleaned.append(table.version()))
+    for number in range(1, 42):
+        commit(sink, number)
+    assert cleaned == [19, 39]
