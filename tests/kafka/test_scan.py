@@ -102,7 +102,7 @@ def test_scans_one_after_another_are_one_consumer(kafka: str, broker: KafkaBroke
     first = threads()
     for n in range(30):
         assert len(seen(broker, TopicPartition(topic, n % 3), n, 300)) == 300 - n
-    assert threads() <= first
+    assert threads() < first + 10  # not one for each scan; a connection that the client makes late is no scan's
     assert len(made) == 1
 
 
