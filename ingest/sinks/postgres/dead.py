@@ -22,7 +22,7 @@ from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.prepare import WantedTable, ensure, refuse_unwritable
 from ingest.sinks.postgres.read import rows
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
-from ingest.sinks.postgres.stage import PostgresStagerFactory, StagedFile, StagedFiles, copy_in, staged_files
+from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
 from ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
 from ingest.sinks.staging import DeadLetterLayout
 
@@ -43,7 +43,7 @@ class PostgresDeadLetters:
 
     def __init__(self, place: TablePlace, staging: str) -> None:
         self.place = place
-        self._staged = StagedFiles(staging, place)
+        self._staged = CopyFiles(staging, place)
 
     def refuse_unwritable(self) -> None:
         """See `ports.dead_letters.DeadLetters.refuse_unwritable`."""
@@ -121,7 +121,7 @@ class PostgresDeadLetters:
                 return []
             return connection.execute(self.place.query(question), [found.target.id, *values]).fetchall()
 
-    def _put(self, mark: str, window: Window, attempt: str, value: int, files: Sequence[StagedFile] = ()) -> int:
+    def _put(self, mark: str, window: Window, attempt: str, value: int, files: Sequence[CopyFile] = ()) -> int:
         """Put a mark with a value, and staged letters with it, if it isn't there; the value that is there now.
 
         Raises:

@@ -42,7 +42,7 @@ from ingest.sinks.postgres.prepare import (
     refuse_unwritable,
 )
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
-from ingest.sinks.postgres.stage import PostgresStagerFactory, StagedFile, StagedFiles, copy_in, staged_files
+from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
 from ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
 from ingest.sinks.staging import RowLayout
 
@@ -76,7 +76,7 @@ class PostgresSink:
         else:
             refuse_wrong((), metadata)
         self.place, self.metadata = place, dict(metadata)
-        self._staged = StagedFiles(staging, place)
+        self._staged = CopyFiles(staging, place)
         self._load, self._evolve = schema, evolve
 
     @cached_property
@@ -194,7 +194,7 @@ class PostgresSink:
 
     # ------------------------------------------------------------------------------------------------------------- look, decide, write
 
-    def _commit(self, connection: Connection, receipt: Receipt, files: Sequence[StagedFile]) -> Outcome:
+    def _commit(self, connection: Connection, receipt: Receipt, files: Sequence[CopyFile]) -> Outcome:
         """Within a transaction.
 
         Raises:

@@ -38,7 +38,7 @@ _LEAST = timedelta(hours=1)
 _AGAIN = "Nothing was committed. Run the window again."
 
 
-class StagedFile(msgspec.Struct, frozen=True):
+class CopyFile(msgspec.Struct, frozen=True):
     """A staged file in the sink's own words: small, JSON, safe to lose. `crc`: CRC-32 of all of its bytes; `types`: of its columns."""
 
     path: str
@@ -113,7 +113,7 @@ class PostgresStager:
             self._out.close()
         schema = self._made_by.layout.schema
         columns, types = (*schema.names, self._made_by.window_column), (*(str(column_type(f.type)) for f in schema), "text")
-        word = StagedFile(self._path, self._size, self._crc, self._rows, columns, types)
+        word = CopyFile(self._path, self._size, self._crc, self._rows, columns, types)
         return Staging(self._rows, text(self._checksum), (msgspec.json.encode(word).decode(),))
 
     def discard(self) -> None:
@@ -128,7 +128,7 @@ class PostgresStager:
         self._crc = zlib.crc32(octets, self._crc)
 
 
-class StagedFiles:
+class CopyFiles:
     """What attempts have staged for one table, for the driver. `staging`: a place that executors and driver share."""
 
     def __init__(self, staging: str, table: TablePlace) -> None:
@@ -140,7 +140,7 @@ class StagedFiles:
         """What makes stagers of a window."""
         return PostgresStagerFactory(self.staging, self.folder, layout, window_column, window)
 
-    def blocks(self, file: StagedFile) -> Iterator[bytes]:
+    def blocks(self, file: CopyFile) -> Iterator[bytes]:
         """The bytes of a file; the end is reached only if they are what was staged.
 
         Raises (when read on):
@@ -163,10 +163,10 @@ class StagedFiles:
         if crc != file.crc:
             raise self._lost(file, "is damaged: its bytes are not those that were staged")
 
-    def _lost(self, file: StagedFile, what: str) -> RefusedError:
+    def _lost(self, file: CopyFile, what: str) -> RefusedError:
         return RefusedError(f"the staged file {self.staging}/{file.path} {what}", "commit", _AGAIN)
 
-    def remove(self, files: Iterable[StagedFile]) -> None:
+    def remove(self, files: Iterable[CopyFile]) -> None:
         """What is committed is of no more use; a file that can't be removed is left to a sweep."""
         with suppress(UnreachableError):
             for file in files:
@@ -189,12 +189,12 @@ class StagedFiles:
         return [f"{self.staging}/{path}" for path in found]
 
 
-def staged_files(committables: Iterable[str]) -> list[StagedFile]:
+def staged_files(committables: Iterable[str]) -> list[CopyFile]:
     """The files that committables name."""
-    return [msgspec.json.decode(word, type=StagedFile) for word in committables]
+    return [msgspec.json.decode(word, type=CopyFile) for word in committables]
 
 
-def copy_in(connection: Connection, place: TablePlace, columns: pa.Schema, staged: StagedFiles, files: Sequence[StagedFile]) -> None:
+def copy_in(connection: Connection, place: TablePlace, columns: pa.Schema, staged: CopyFiles, files: Sequence[CopyFile]) -> None:
     """Stream staged files into the table, within a transaction; of a file that isn't whole, nothing must be committed.
 
     Args:
@@ -216,7 +216,7 @@ def copy_in(connection: Connection, place: TablePlace, columns: pa.Schema, stage
             raise RefusedError(what, "commit", "Nothing was committed. Take it off, then run the window again.")
 
 
-def _copied(connection: Connection, place: TablePlace, staged: StagedFiles, file: StagedFile) -> int:
+def _copied(connection: Connection, place: TablePlace, staged: CopyFiles, file: CopyFile) -> int:
     """How many rows the table took. Between the statements lies no work: the file is opened when the server waits for it."""
     table, names = sql.Identifier(place.name.schema, place.name.table), sql.SQL(", ").join(map(sql.Identifier, file.columns))
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)  # run without values: see `identifier`
@@ -237,7 +237,7 @@ def _copied(connection: Connection, place: TablePlace, staged: StagedFiles, file
         raise
 
 
-def _refuse_other_types(place: TablePlace, columns: pa.Schema, file: StagedFile) -> None:
+def _refuse_other_types(place: TablePlace, columns: pa.Schema, file: CopyFile) -> None:
     """COPY's binary form is of exactly the column's type, where an INSERT would convert."""
     there = {f.name: str(column_type(f.type)) for f in columns}
     other = [f"{n}: {t}, {there.get(n)} in the table" for n, t in zip(file.columns, file.types, strict=True) if there.get(n) != t]

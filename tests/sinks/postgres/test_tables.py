@@ -22,7 +22,7 @@ from ingest.ports.sink import AlreadyDone, Done, Unreadable
 from ingest.sinks.postgres import catalog, lock
 from ingest.sinks.postgres.encode import HEAD
 from ingest.sinks.postgres.server import begin, connected
-from ingest.sinks.postgres.stage import StagedFile
+from ingest.sinks.postgres.stage import CopyFile
 from ingest.testing.checker import check
 from tests.sinks.beside import BINDING
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
@@ -249,7 +249,7 @@ def test_a_staged_file_that_is_not_what_was_staged(sink: Any, owner: Any, harm: 
     """The commit names the file and brings nothing, not even what came before it; another attempt does."""
     sink.prepare()
     made, staged = staged_receipt(sink, 0, dead=False)
-    word = msgspec.json.decode(staged[0].rows[0], type=StagedFile)
+    word = msgspec.json.decode(staged[0].rows[0], type=CopyFile)
     harm(Path(staging_of(sink.place)) / word.path)
     with pytest.raises(RefusedError, match=says) as refused:
         sink.commit(made, staged)

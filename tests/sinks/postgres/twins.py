@@ -11,7 +11,7 @@ from ingest.ports.sink import AlreadyDone, Done, Outcome
 from ingest.sinks.decision import decide
 from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.server import Connection, TablePlace, begin, commit, connected
-from ingest.sinks.postgres.stage import StagedFile, copy_in, staged_files
+from ingest.sinks.postgres.stage import CopyFile, copy_in, staged_files
 from tests.sinks.postgres.world import PostgresBoth
 from tests.sinks.things import ROWS
 
@@ -23,7 +23,7 @@ class RealSink(PostgresBoth):
         super().__init__(place, ROWS)
         self.meanwhile = meanwhile
 
-    def _commit(self, connection: Connection, receipt: Receipt, files: Sequence[StagedFile]) -> Outcome:
+    def _commit(self, connection: Connection, receipt: Receipt, files: Sequence[CopyFile]) -> Outcome:
         turn, self.meanwhile = self.meanwhile, lambda: None
         turn()
         return super()._commit(connection, receipt, files)
