@@ -193,7 +193,9 @@ SINKS = {
     "files": DemoSink(lambda folder, _: {"path": str(folder / "orders")}, _files_rows),
     "iceberg": DemoSink(lambda folder, _: {"warehouse": str(folder), "table": "shop.orders"}, _iceberg_rows),
     "kafka": DemoSink(_kafka_section, _kafka_rows),
-    "postgres": DemoSink(lambda _, url: {"url": url, "table": "orders"}, _postgres_rows, _postgres),
+    "postgres": DemoSink(
+        lambda folder, url: {"url": url, "table": "orders", "staging": str(folder / "staging")}, _postgres_rows, _postgres
+    ),
     "routes": DemoSink(
         lambda folder, _: {
             "by": "column", "name": "currency", "other": {"path": str(folder / "other")},

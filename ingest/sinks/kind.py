@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self, TypeAlias, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
-from ingest.config.values import ClusterName, LeftOut, Scalar, Section, Servers, Values
+from ingest.config.places import WAY_OUT, secret_part
+from ingest.config.values import ClusterName, LeftOut, Scalar, Section, Servers, Values, Written, place, sentence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
 """The columns of a table's rows without windrow's own; or what loads them, called at the first write: a look needs none."""
+
+
+def _without_secret(value: str) -> str:
+    secret = secret_part(value)
+    if secret is not None:
+        raise sentence(f"must not hold {secret}: {WAY_OUT}")
+    return place(value)
+
+
+StagingPlace: TypeAlias = Annotated[
+    Written, Field(min_length=1), AfterValidator(_without_secret), Values("a path, or a URL without user, password and options")
+]
+"""Where tasks keep what they staged, for a kind whose table isn't a folder itself."""
 
 
 class SinkSection(Section):

@@ -26,7 +26,7 @@ def test_from_a_topic_to_a_table(kafka: str, tmp_path: Path, postgres: str) -> N
     produce(kafka, topic, [*puts, Put(b"poison", millis(1, 50))])
     user = User(kafka, topic, tmp_path)
     table, spec = f"things_{uuid.uuid4().hex[:12]}", tmp_path / "things.yaml"
-    sink = f"sink: {{kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}}}"
+    sink = f"sink: {{kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}, staging: ./staged}}"
     spec.write_text(spec.read_text().replace("sink: {kind: delta, path: ./things}", sink))
     with (tmp_path / ".env").open("a") as env:
         env.write(f"DATABASE={url}\n")

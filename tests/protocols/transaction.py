@@ -1,7 +1,8 @@
 """Transactions of one server: PostgreSQL.
 
-Rows wait in staging tables that a crash of the server empties. A run's transaction first takes the table's lock, then looks, so that what
-it sees stays so until it commits. Who is stopped holds the lock, until somebody terminates the session.
+Rows wait in staged files, which a loss of power may cut short: nobody syncs them. A run's transaction first takes the table's lock, then
+looks, so that what it sees stays so until it commits; then it streams its files in, and notices one that isn't whole. Who is stopped holds
+the lock, until somebody terminates the session.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ class Session(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """A receipt and its rows; `empty`: the staging tables were, and so it has none. `removes`: the attempts whose rows it deletes."""
+    """A receipt and its rows; `cut`: a staged file was, and so it hasn't all of them. `removes`: the attempts whose rows it deletes."""
 
     receipt: Receipt
-    empty: bool
+    cut: bool
     removes: frozenset[str]
 
     def __str__(self) -> str:
@@ -36,12 +37,12 @@ class Inserted(NamedTuple):
 
 
 class Server(NamedTuple):
-    """`staging`: the runs whose staging tables are filled."""
+    """`staging`: the runs whose staged files are whole. `faults`: how many are still to come, of the server or of the staging folder."""
 
     committed: tuple[Inserted, ...] = ()
     sessions: tuple[Session, ...] = ()
     staging: frozenset[str] = frozenset()
-    crashes: int = 1
+    faults: int = 1
 
 
 class ServerWorld(World):
@@ -53,7 +54,7 @@ class ServerWorld(World):
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
         """See `World.rows`."""
-        return ((m, i.receipt) for i in self.store.committed if not i.empty for m in i.receipt.messages())
+        return ((m, i.receipt) for i in self.store.committed if not i.cut for m in i.receipt.messages())
 
     def _with(self, **changed: Any) -> Any:
         return self._replace(store=self.store._replace(**changed))
@@ -65,9 +66,9 @@ class ServerWorld(World):
         return tuple(s for s in self.store.sessions if s != session)
 
     def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
-        """Into unlogged tables, one for each task; the last split's fills them."""
-        filled = self.store.staging | ({who} if split else frozenset())
-        return [(File(who, split, 1, 1), self._with(staging=filled))]
+        """Into files, one for each task; with the last split's they are whole."""
+        whole = self.store.staging | ({who} if split else frozenset())
+        return [(File(who, split, 1, 1), self._with(staging=whole))]
 
     def lock(self, who: str, number: int) -> list[tuple[str, Any]]:
         """Begin, and take the table's lock: the ledger's row, or an advisory one. It is waited for up to a limit."""
@@ -88,13 +89,13 @@ class ServerWorld(World):
         return [(self.receipts(), self)]
 
     def insert(self, who: str, number: int, receipt: Receipt, seen: tuple[Receipt, ...]) -> list[tuple[str, Any]]:
-        """Delete what is replaced; insert the receipt, and the rows from the staging tables, whose number is the answer."""
+        """Delete what is replaced; stream the staged files in, and insert the receipt; whether the files are whole is the answer."""
         session, mine = self._session(who, number), frozenset(r.attempt for r in seen if r.window == receipt.window)
         if session is None:
             return [("gone", self)]
         inserted = Inserted(receipt, who not in self.store.staging, mine)
         sessions = (*self._without(session), session._replace(inserted=inserted))
-        return [("empty" if inserted.empty else "all", self._with(sessions=sessions))]
+        return [("cut" if inserted.cut else "all", self._with(sessions=sessions))]
 
     def end(self, who: str, number: int) -> list[tuple[None, Any]]:
         """Roll back."""
@@ -125,13 +126,15 @@ class ServerWorld(World):
         return self._with(sessions=tuple(s._replace(client=s.client and s.run != run) for s in self.store.sessions))
 
     def events(self) -> list[tuple[str, Any]]:
-        """The server notices who is gone; and it crashes, once."""
+        """The server notices who is gone; and once, it crashes, or the machine with the staging folder does."""
         noticed = [
             (f"the server ends the session of {s.run}, who is gone", self._with(sessions=self._without(s)))
             for s in self.store.sessions if not s.client
         ]  # fmt: skip
-        crash = self._with(sessions=(), staging=frozenset(), crashes=0)._replace(flying=frozenset())
-        return [*super().events(), *noticed, *([("the server crashes and starts again", crash)] if self.store.crashes else [])]
+        crash = self._with(sessions=(), faults=0)._replace(flying=frozenset())
+        cut = self._with(staging=frozenset(), faults=0)
+        faults = [("the server crashes and starts again", crash), ("a loss of power cuts the staged files short", cut)]
+        return [*super().events(), *noticed, *(faults if self.store.faults else [])]
 
 
 class Transaction(SinkProtocol):
@@ -144,7 +147,7 @@ class Transaction(SinkProtocol):
         empty = begun(ServerWorld, Server())
         held = begun(
             ServerWorld,
-            Server((Inserted(FIRST, empty=False, removes=frozenset()),)),
+            Server((Inserted(FIRST, cut=False, removes=frozenset()),)),
             boundaries=((0, 0), (1, 2)),
             letters=frozenset({(0, "Z")}),
         )
@@ -173,22 +176,22 @@ class Transaction(SinkProtocol):
         return Again("commit", (receipt, tries))
 
     def write(self, receipt: Receipt, seen: tuple[Receipt, ...], tries: int) -> Program:
-        """Decide on what was seen, move the rows, commit."""
+        """Decide on what was seen, stream the files in, commit."""
         held = judge(receipt, seen)
         if held is not None:
             yield Ask("end", (tries,))
             return ("Refused", held) if isinstance(held, str) else ("Done" if held == receipt else "AlreadyDone", held)
-        moved = yield Ask("insert", (tries, receipt, seen))
-        if moved == "empty" and self.counts:
+        brought = yield Ask("insert", (tries, receipt, seen))
+        if brought == "cut" and self.sums:
             yield Ask("end", (tries,))
-            return ("Failed", "the staging tables were emptied")
-        reply = "unknown" if moved == "gone" else (yield Ask("send_commit", (tries,)))
+            return ("Failed", "a staged file isn't what was staged")
+        reply = "unknown" if brought == "gone" else (yield Ask("send_commit", (tries,)))
         if reply == "ok":
             return ("Done", receipt)
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
-    counts = True
-    """Whether it compares the rows that it moved with those that were staged."""
+    sums = True
+    """Whether it compares length and checksum of what it streamed with those that the stager told."""
 
 
 # --------------------------------------------------------------------------------------------------------------------- broken twins
@@ -214,9 +217,9 @@ class LookBeforeLock(Transaction):
 
 
 class TrustsStaging(Transaction):
-    """Doesn't count the rows that it moved: after a crash of the server there are none."""
+    """Takes a file for what was staged under its name: after a loss of power there is less in it."""
 
-    counts = False
+    sums = False
 
 
 class WaitsForTheLock(Transaction):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
-from ingest.config.places import WAY_OUT, absolute, secret_part
-from ingest.config.values import Count, Duration, LeftOut, Section, Text, TopicName, Values, Written, names_in, place, section_of, sentence
-from ingest.sinks.kind import OnClusterSection, Rows, SinkKind
+from ingest.config.places import absolute
+from ingest.config.values import Count, Duration, LeftOut, Section, Text, TopicName, Values, names_in, section_of
+from ingest.sinks.kind import OnClusterSection, Rows, SinkKind, StagingPlace
 
 if TYPE_CHECKING:
     from ingest.ports.dead_letters import DeadLetters
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
 _TIMEOUT_MAX = timedelta(minutes=15)
 """What Kafka's brokers allow unless they are told otherwise."""
-
-
-def _staging(value: str) -> str:
-    secret = secret_part(value)
-    if secret is not None:
-        raise sentence(f"must not hold {secret}: {WAY_OUT}")
-    return place(value)
 
 
 def _prefix(value: str) -> str:
@@ -94,9 +87,9 @@ class KafkaSection(OnClusterSection):
         default=None,
         description="The compacted topic with the receipts; made if it isn't there, if that may be. Must be said with `topics`.",
     )
-    staging: Annotated[
-        Written, Field(min_length=1), AfterValidator(_staging), Values("a path, or a URL without user, password and options")
-    ] = Field(description="Where tasks keep messages until their window is published. A relative path begins at the file's folder.")
+    staging: StagingPlace = Field(
+        description="Where tasks keep messages until their window is published. A relative path begins at the file's folder."
+    )
     key_: MessageKeySection | None = Field(default=None, alias="key", description="A message's key. Without it, messages have none.")
     value: MessageValueSection = Field(default=MessageValueSection(), description="A message's value.")
     headers: Annotated[Mapping[Text, Text], Values("`{HEADER: COLUMN}`")] = Field(

@@ -1,18 +1,18 @@
 """Tables in PostgreSQL, told from the bottom up.
 
-names      names of tables, windrow's own and staged ones among them (pure)
+names      names of tables, windrow's own among them (pure)
 url        what of a server's URL is its place, and what is secret (pure)
 columns    which types a table holds, and how two schemas differ (pure)
 passes     the loops of the two below, compiled
 json_text  values with an inside as JSON, and back (pure)
 encode     Arrow batches as rows of a binary COPY (pure)
 server     connections, transactions and their outcomes, what the driver's errors stand for
+lock       the table's lock, and runs that hold it and were stopped
 catalog    what windrow keeps of its tables: whose they are, receipts, ranges, marks
 prepare    making, binding and comparing a table, and the rights that takes
-stage      one split's rows in an unlogged table, and moving them
+stage      one split's rows in a file that COPY takes, and such files brought in
 sink       the sink itself
 dead       the dead letters' own table
 read       rows back into Arrow
 audit      what verification asks
-sweep      staged tables nobody can need any more
 """

@@ -30,6 +30,7 @@ from ingest.model.window import Window
 from ingest.ports.sink import Unreadable
 from ingest.sinks.decision import Seen, adjacent
 from ingest.sinks.postgres.columns import CatalogColumn
+from ingest.sinks.postgres.lock import lock_row
 from ingest.sinks.postgres.names import MARK, TableName
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, identifier
 
@@ -151,7 +152,7 @@ def locked(connection: Connection, place: TablePlace) -> tuple[Target, tuple[Cat
     found = table_at(connection, place)
     lock = "UPDATE {targets} SET commits = commits + 1 WHERE id = %s RETURNING id, pipeline, ledger, grid, window_column, columns, commits"
     mark = None if found is None or found.target is None else found.target.id
-    row = None if mark is None else connection.execute(place.query(lock), [mark]).fetchone()
+    row = None if mark is None else lock_row(connection, place, lock, [mark])
     now = None if row is None else table_at(connection, place)  # as it is since the lock is ours
     if row is None or now is None:
         raise RefusedError(f"the table {place} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")

@@ -22,12 +22,13 @@ from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.prepare import WantedTable, ensure, refuse_unwritable
 from ingest.sinks.postgres.read import rows
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
-from ingest.sinks.postgres.stage import PostgresStagerFactory, StagedTable, move, staged_tables
-from ingest.sinks.postgres.sweep import sweep
+from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
+from ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
 from ingest.sinks.staging import DeadLetterLayout
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WINDOW = DEFAULT["window"]
+_COLUMNS = DEAD_FILE.append(pa.field(_WINDOW, pa.string(), nullable=False))
 _LETTERS, _PUBLISHING, _PUBLISHED = "letters", "publishing", "published"
 _NUL_SHOWN = "\N{SYMBOL FOR NULL}"
 
@@ -37,29 +38,32 @@ class PostgresDeadLetters:
 
     Args:
         place: the table's.
+        staging: where tasks keep letters until they are committed, as rows are (see `PostgresSink`).
     """
 
-    def __init__(self, place: TablePlace) -> None:
+    def __init__(self, place: TablePlace, staging: str) -> None:
         self.place = place
+        self._staged = CopyFiles(staging, place)
 
     def refuse_unwritable(self) -> None:
         """See `ports.dead_letters.DeadLetters.refuse_unwritable`."""
+        refuse_unwritable_folder(self._staged.staging, "sink.staging")
         refuse_unwritable(self.place)
 
     def prepare(self, binding: Binding) -> None:
         """See `ports.dead_letters.DeadLetters.prepare`."""
-        schema = DEAD_FILE.append(pa.field(_WINDOW, pa.string(), nullable=False))
-        ensure(self.place, WantedTable(schema, _WINDOW, at_once=True), binding)
+        ensure(self.place, WantedTable(_COLUMNS, _WINDOW, at_once=True), binding)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> PostgresStagerFactory:
         """See `ports.dead_letters.DeadLetters.stager`."""
-        return PostgresStagerFactory(self.place, _Layout(attempt, generation, plan.window.pipeline))
+        return self._staged.stager(_Layout(attempt, generation, plan.window.pipeline), _WINDOW, plan.window.key)
 
     def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         """See `ports.dead_letters.DeadLetters.commit`."""
-        tables = staged_tables(word for s in staged for word in s.dead)
-        if tables:
-            self._put(_LETTERS, plan.window, attempt, 1, tables)
+        files = staged_files(word for s in staged for word in s.dead)
+        if files:
+            self._put(_LETTERS, plan.window, attempt, 1, files)
+            self._staged.remove(files)
 
     def publication(self, window: Window, attempt: str) -> Publication | None:
         """See `ports.dead_letters.DeadLetters.publication`."""
@@ -103,7 +107,7 @@ class PostgresDeadLetters:
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """See `ports.dead_letters.DeadLetters.sweep`."""
-        return sweep(self.place, older_than, dry_run=dry_run)
+        return self._staged.sweep(older_than, dry_run=dry_run)
 
     def _rows(self, where: sql.Composable, values: Sequence[object]) -> Iterator[pa.RecordBatch]:
         with reading(self.place.url, "check") as connection:
@@ -117,7 +121,7 @@ class PostgresDeadLetters:
                 return []
             return connection.execute(self.place.query(question), [found.target.id, *values]).fetchall()
 
-    def _put(self, mark: str, window: Window, attempt: str, value: int, tables: Sequence[StagedTable] = ()) -> int:
+    def _put(self, mark: str, window: Window, attempt: str, value: int, files: Sequence[CopyFile] = ()) -> int:
         """Put a mark with a value, and staged letters with it, if it isn't there; the value that is there now.
 
         Raises:
@@ -129,8 +133,7 @@ class PostgresDeadLetters:
             found = catalog.mark(connection, self.place, target, window.key, attempt, mark)
             if found is not None:
                 raise Rollback(found)
-            for table in tables:
-                move(connection, self.place, table, target.window_column, window.key)
+            copy_in(connection, self.place, _COLUMNS, self._staged, files)
             catalog.put_mark(connection, self.place, target, window.key, attempt, mark, value)
             return value
 

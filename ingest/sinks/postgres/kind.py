@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from ingest.config.places import absolute
 from ingest.config.values import Text, Values, Written
 from ingest.errors import SpecError
-from ingest.sinks.kind import Rows, SinkKind, SinkSection
+from ingest.sinks.kind import Rows, SinkKind, SinkSection, StagingPlace
 from ingest.sinks.postgres.names import LONGEST, name_problems, table_name
 from ingest.sinks.postgres.url import server_url
 
@@ -51,7 +52,11 @@ class PostgresSection(SinkSection):
         description="The table, as the catalog has its name: capitals count. Dead letters go beside it, to `<table>_dead`."
     )
     windrow_schema: Annotated[Text, AfterValidator(_own), Values("a name")] = Field(
-        default="windrow", description="The schema for what windrow keeps of its tables: receipts, and what is staged."
+        default="windrow", description="The schema for what windrow keeps of its tables: receipts, and which offsets they hold."
+    )
+    staging: StagingPlace = Field(
+        description="Where tasks keep rows until their window is committed; all of them, and the driver, must see it. A relative path "
+        "begins at the file's folder."
     )
     evolve: Literal["none", "add_columns", "widen"] = Field(
         default="add_columns",
@@ -72,19 +77,19 @@ class _Postgres:
 
     def make(self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
-        del folder
         place = _place(section)
+        from ingest.sinks.place import normal
         from ingest.sinks.postgres.sink import PostgresSink
 
-        return PostgresSink(place, rows, metadata, section.evolve)
+        return PostgresSink(place, normal(absolute(section.staging, folder)), rows, metadata, section.evolve)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
-        del folder
         place = _place(section)
+        from ingest.sinks.place import normal
         from ingest.sinks.postgres.dead import PostgresDeadLetters
 
-        return PostgresDeadLetters(place.dead)
+        return PostgresDeadLetters(place.dead, normal(absolute(section.staging, folder)))
 
 
 def _place(section: PostgresSection) -> TablePlace:

@@ -1,9 +1,7 @@
-"""Names in PostgreSQL: of the table, of windrow's own tables, and of staged ones. Pure."""
+"""Names in PostgreSQL: of the table, and of windrow's own tables. Pure."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Iterator
 
 import msgspec
@@ -65,18 +63,3 @@ def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
 def quoted(name: str) -> str:
     """A name as SQL has it, whatever stands in it."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def staged_prefix(table: TableName) -> str:
-    """How the names of all tables begin that were staged for a table."""
-    return f"s_{hashlib.sha256(msgspec.json.encode(table)).hexdigest()[:16]}_"
-
-
-def staged_name(table: TableName, seconds: int) -> str:
-    """A name that no other attempt uses, and that says when it was given: since the epoch, by the server's clock."""
-    return f"{staged_prefix(table)}{seconds:010x}_{secrets.token_hex(12)}"
-
-
-def staged_at(name: str) -> int:
-    """When a staged table was given its name."""
-    return int(name.split("_")[2], 16)

@@ -35,7 +35,7 @@ WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between tries at a transaction whose connection was lost: a server that crashed is back within them, as a rule."""
 
 _LOCK_WAIT = "10min"
-"""For commits of other windows into the same table, however large; stopped ones are ended sooner."""
+"""For readers of the table, where its columns change."""
 
 _DEFAULTS = {
     "connect_timeout": "10",
@@ -137,13 +137,16 @@ def reading(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
         yield connection
 
 
-def begin(connection: Connection, *, durable: bool = True) -> None:
+def begin(connection: Connection) -> None:
     """Begin a transaction that writes, whatever the server's defaults are. Each statement of it sees what is committed before it."""
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-    settings = {**_PLANNING, "statement_timeout": "0", "synchronous_commit": "on" if durable else "off"}
-    if durable:
-        settings |= {"lock_timeout": _LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE}
-    _set(connection, settings)
+    waits = {"lock_timeout": _LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE}
+    _set(connection, {**_PLANNING, **waits, "statement_timeout": "0", "synchronous_commit": "on"})
+
+
+def set_lock_timeout(connection: Connection, wait: str = _LOCK_WAIT) -> None:
+    """How long the statements that follow in this transaction wait for a lock."""
+    _set(connection, {"lock_timeout": wait})
 
 
 def _set(connection: Connection, settings: Mapping[str, str]) -> None:

@@ -1,9 +1,9 @@
 """The PostgreSQL sink: rows and receipt in one transaction, exactly once.
 
-A commit goes: lock the table's row among the targets -> look -> decide -> change columns -> take an older generation out -> move the staged
-rows in -> put the receipt -> COMMIT; if that didn't surely arrive, again from the top.
+A commit goes: lock the table's row among the targets -> look -> decide -> change columns -> take an older generation out -> stream the
+staged files in -> put the receipt -> COMMIT; if that didn't surely arrive, again from the top.
 
-Race of two runs of one window:  1 A locks.  2 B waits for the lock.  3 A moves its rows, puts its receipt, commits.  4 B has the lock,
+Race of two runs of one window:  1 A locks.  2 B waits for the lock.  3 A brings its rows, puts its receipt, commits.  4 B has the lock,
 and looks: each statement sees what is committed before it, so it finds A's receipt: already done.  Had B looked before it waited, it would
 write twice; and where two windows overlap, neither would see the other.
 
@@ -42,8 +42,8 @@ from ingest.sinks.postgres.prepare import (
     refuse_unwritable,
 )
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
-from ingest.sinks.postgres.stage import PostgresStagerFactory, StagedTable, move, staged_tables
-from ingest.sinks.postgres.sweep import sweep
+from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
+from ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
 from ingest.sinks.staging import RowLayout
 
 
@@ -52,6 +52,7 @@ class PostgresSink:
 
     Args:
         place: the table's; it belongs to one pipeline.
+        staging: where tasks keep rows until their window is committed: a folder or a place in an object store that all of them share.
         schema: the columns of a row, without the ones that windrow adds; or what loads them, called at the first write.
         metadata: those that it adds, by name (see `ingest.schema.metadata`).
         evolve: what may become of the columns of a table that is there.
@@ -65,6 +66,7 @@ class PostgresSink:
     def __init__(
         self,
         place: TablePlace,
+        staging: str,
         schema: pa.Schema | Callable[[], pa.Schema],
         metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
@@ -74,6 +76,7 @@ class PostgresSink:
         else:
             refuse_wrong((), metadata)
         self.place, self.metadata = place, dict(metadata)
+        self._staged = CopyFiles(staging, place)
         self._load, self._evolve = schema, evolve
 
     @cached_property
@@ -99,6 +102,7 @@ class PostgresSink:
 
     def refuse_unwritable(self) -> None:
         """See `ports.sink.Sink.refuse_unwritable`."""
+        refuse_unwritable_folder(self._staged.staging, "sink.staging")
         refuse_unwritable(self.place)
 
     def binding(self) -> Binding | None:
@@ -157,22 +161,23 @@ class PostgresSink:
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> PostgresStagerFactory:
         """See `ports.sink.Sink.stager`; a row says nothing of its generation."""
-        del plan, generation
-        return PostgresStagerFactory(self.place, RowLayout(self.schema, self.metadata, attempt))
+        del generation
+        return self._staged.stager(RowLayout(self.schema, self.metadata, attempt), self.metadata["window"], plan.window.key)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """See `ports.sink.Sink.commit`.
 
         Raises:
             RefusedError: the window is there under another plan, or has rows that no commit brought; a generation was left out; staged
-                rows are gone; or a constraint or a trigger of the table refuses the rows.
+                rows are gone or damaged; or a constraint or a trigger of the table refuses the rows.
             UnreachableError: the server is lost, and surely nothing was committed.
         """
-        tables = staged_tables(word for s in staged for word in s.rows)
-        done = transact(self.place.url, lambda connection: self._commit(connection, receipt, tables), marked=True)
+        files = staged_files(word for s in staged for word in s.rows)
+        done = transact(self.place.url, lambda connection: self._commit(connection, receipt, files), marked=True)
         if isinstance(done, Unanswered):
             return Unknown(done.why)
         outcome = done.value
+        self._staged.remove(files)
         if isinstance(outcome, AlreadyDone) and done.sent and outcome.committed.receipt == receipt:
             return Done(outcome.committed)
         return outcome
@@ -185,11 +190,11 @@ class PostgresSink:
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """See `ports.sink.Sink.sweep`."""
-        return sweep(self.place, older_than, dry_run=dry_run)
+        return self._staged.sweep(older_than, dry_run=dry_run)
 
     # ------------------------------------------------------------------------------------------------------------- look, decide, write
 
-    def _commit(self, connection: Connection, receipt: Receipt, tables: Sequence[StagedTable]) -> Outcome:
+    def _commit(self, connection: Connection, receipt: Receipt, files: Sequence[CopyFile]) -> Outcome:
         """Within a transaction.
 
         Raises:
@@ -199,12 +204,11 @@ class PostgresSink:
         committed = decide(receipt, catalog.seen(connection, self.place, target, receipt))
         if committed is not None:
             raise Rollback(AlreadyDone(committed))
-        if tables:
-            change_columns(connection, self.place, target, become_of(self.place, target, columns, self._wanted))
         self._replace(connection, target, receipt)
-        for table in tables:
-            move(connection, self.place, table, target.window_column, receipt.window.key)
-        if tables:
+        if files:
+            become = become_of(self.place, target, columns, self._wanted)
+            change_columns(connection, self.place, target, become)
+            copy_in(connection, self.place, become.schema, self._staged, files)
             catalog.summarize(connection, self.place)
         return Done(catalog.put_receipt(connection, self.place, target, receipt))
 

@@ -1,13 +1,20 @@
-"""One split's rows, or dead letters, in an unlogged table whose name no other attempt uses. Runs on executors; nothing becomes visible.
+"""One split's rows, or dead letters, as a file that COPY takes as it is, under a name no other attempt uses; and such files brought in.
 
-The table is made and filled in one transaction. So an attempt that dies leaves nothing, and its rows needn't be looked at again before they
-are read (COPY with FREEZE). A server that crashes empties unlogged tables: the commit counts what it moves.
+Staging runs on executors: the columns are encoded there, side by side, and nothing reaches the server. The commit streams the files into
+the table itself, so the server writes a row once. A file counts for what its stager said of it, its length and checksum: one that is gone,
+cut short or changed is noticed while it is streamed, and the transaction that it was streamed in is rolled back. So nobody has to sync a
+file: what a loss of power takes is staged anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+import hashlib
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
 
 import msgspec
 import psycopg
@@ -18,55 +25,70 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model.plan import Split
 from ingest.model.staged import Staging
 from ingest.schema.checksum import checksum, text
+from ingest.sinks.place import Place
 from ingest.sinks.postgres.columns import column_type
 from ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
-from ingest.sinks.postgres.names import staged_name
-from ingest.sinks.postgres.server import Connection, TablePlace, _connect, as_error, begin, commit, identifier
-from ingest.sinks.staging import Layout
+from ingest.sinks.postgres.server import Connection, TablePlace
+from ingest.sinks.staging import Layout, writable
 
-_CREATE = "CREATE UNLOGGED TABLE {staged} ({columns}) WITH (autovacuum_enabled = false)"
-_COPY = "COPY {staged} FROM STDIN (FORMAT binary, FREEZE)"
+_BLOCK = 1 << 20
+"""So many bytes of a file are in the driver's memory at once."""
+
+_LEAST = timedelta(hours=1)
+_AGAIN = "Nothing was committed. Run the window again."
 
 
-class StagedTable(msgspec.Struct, frozen=True):
-    """A staged table in the sink's own words: small, JSON, safe to lose."""
+class CopyFile(msgspec.Struct, frozen=True):
+    """A staged file in the sink's own words: small, JSON, safe to lose. `crc`: CRC-32 of all of its bytes; `types`: of its columns."""
 
-    name: str
+    path: str
+    size: int
+    crc: int
     rows: int
     columns: tuple[str, ...]
+    types: tuple[str, ...]
 
 
 class PostgresStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know. `place`: of the table that the rows are for."""
+    """Picklable; all that a stager needs to know. `staging`: the place of the files; `folder`: which there are this table's."""
 
-    place: TablePlace
+    staging: str
+    folder: str
     layout: Layout
+    window_column: str
+    window: str
 
     def __call__(self, split: Split) -> PostgresStager:
-        """A stager whose table is unique to this call."""
+        """A stager whose file is unique to this call."""
         return PostgresStager(self, split)
+
+    def path(self) -> str:
+        """A new path."""
+        return f"{self.folder}/{quote(self.window, safe='')}/{quote(self.layout.attempt, safe='')}-{uuid.uuid4().hex}.copy"
 
 
 class PostgresStager:
-    """Stages one split into one table, by one COPY. Memory: one batch."""
+    """Stages one split into one file, made with its first batch. Memory: one batch."""
 
     def __init__(self, made_by: PostgresStagerFactory, split: Split) -> None:
-        self._place, self._layout, self._split = made_by.place, made_by.layout, split
-        self._rows = self._checksum = 0
-        self._copying: _Copying | None = None
+        self._made_by, self._split = made_by, split
+        self._place, self._path = Place(made_by.staging), made_by.path()
+        self._rows = self._checksum = self._size = self._crc = 0
+        self._out: pa.NativeFile | None = None
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
         """See `ports.sink.Stager.add`.
 
         Raises:
             RefusedError: a value that a table of PostgreSQL can't hold; says of which column and offset.
-            UnreachableError: the server is lost, or has no room.
+            UnreachableError: the file can't be written.
         """
         if not rows.num_rows and not messages.num_rows:
             return
-        batch = self._layout.batch(rows, messages, self._split)
+        batch = self._made_by.layout.batch(rows, messages, self._split)
+        whole = batch.append_column(self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows))
         try:
-            octets = rows_of(batch)
+            octets = rows_of(whole)
         except UnfitValueError as unfit:
             do = (
                 "Nothing was committed. Refuse such values by a rule of the schema, so that their messages become dead letters; "
@@ -74,101 +96,151 @@ class PostgresStager:
             )
             offset = messages["offset"][unfit.row].as_py()
             raise RefusedError(unfit.what, "stage", do, self._split.topic, self._split.partition, offset) from None
-        with self._explained():
-            if self._copying is None:
-                self._copying = _Copying(self._place, self._layout.schema)
-            self._copying.write(octets.data)
+        with writable(self._made_by.staging, self._split):
+            if self._out is None:
+                self._out = self._place.create(self._path)
+                self._write(self._out, HEAD)
+            self._write(self._out, octets.data)
         self._rows += batch.num_rows
         self._checksum += checksum(batch)
 
     def finish(self) -> Staging:
         """See `ports.sink.Stager.finish`."""
-        if self._copying is None:
+        if self._out is None:
             return Staging()
-        with self._explained():
-            name = self._copying.finish(self._rows)
-        word = StagedTable(name, self._rows, tuple(self._layout.schema.names))
+        with writable(self._made_by.staging, self._split):
+            self._write(self._out, TAIL)
+            self._out.close()
+        schema = self._made_by.layout.schema
+        columns, types = (*schema.names, self._made_by.window_column), (*(str(column_type(f.type)) for f in schema), "text")
+        word = CopyFile(self._path, self._size, self._crc, self._rows, columns, types)
         return Staging(self._rows, text(self._checksum), (msgspec.json.encode(word).decode(),))
 
     def discard(self) -> None:
-        """See `ports.sink.Stager.discard`: the table goes with its transaction."""
-        if self._copying is not None:
-            self._copying.abandon()
+        """See `ports.sink.Stager.discard`. The file stays: a sweep takes it."""
+        with suppress(OSError, pa.ArrowException):
+            if self._out is not None:
+                self._out.close()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _write(self, out: pa.NativeFile, octets: bytes | memoryview) -> None:
+        out.write(octets)
+        self._size += len(octets)
+        self._crc = zlib.crc32(octets, self._crc)
+
+
+class CopyFiles:
+    """What attempts have staged for one table, for the driver. `staging`: a place that executors and driver share."""
+
+    def __init__(self, staging: str, table: TablePlace) -> None:
+        self.staging = staging
+        self.folder = f"postgres-{hashlib.sha256(table.identity.encode()).hexdigest()[:16]}"
+        self._place = Place(staging)
+
+    def stager(self, layout: Layout, window_column: str, window: str) -> PostgresStagerFactory:
+        """What makes stagers of a window."""
+        return PostgresStagerFactory(self.staging, self.folder, layout, window_column, window)
+
+    def blocks(self, file: CopyFile) -> Iterator[bytes]:
+        """The bytes of a file; the end is reached only if they are what was staged.
+
+        Raises (when read on):
+            RefusedError: it is gone, cut short or changed.
+            UnreachableError: it can't be got at.
+        """
+        size = crc = 0
         try:
-            yield
-        except psycopg.Error as error:
-            if self._copying is not None:
-                self._copying.abandon()
-            found = as_error(self._place.url, error, "stage")
-            raise type(found)(found.what, "stage", found.do, self._split.topic, self._split.partition, self._split.start) from error
+            with self._place.filesystem().open_input_stream(file.path) as source:
+                while block := bytes(source.read(_BLOCK)):
+                    size, crc = size + len(block), zlib.crc32(block, crc)
+                    yield block
+        except FileNotFoundError:
+            raise self._lost(file, "is gone: did a sweep take it, or do executors and driver see different folders?") from None
+        except OSError as error:
+            what = f"the staged file {self.staging}/{file.path} can't be read: {error.strerror or type(error).__name__}"
+            raise UnreachableError(what, "commit", _AGAIN) from error
+        if size != file.size:
+            raise self._lost(file, f"has {size} bytes, not the {file.size} that were staged")
+        if crc != file.crc:
+            raise self._lost(file, "is damaged: its bytes are not those that were staged")
+
+    def _lost(self, file: CopyFile, what: str) -> RefusedError:
+        return RefusedError(f"the staged file {self.staging}/{file.path} {what}", "commit", _AGAIN)
+
+    def remove(self, files: Iterable[CopyFile]) -> None:
+        """What is committed is of no more use; a file that can't be removed is left to a sweep."""
+        with suppress(UnreachableError):
+            for file in files:
+                self._place.remove(file.path)
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool) -> list[str]:
+        """Remove what was last written longer ago than that, or only look for it; an attempt whose files are gone is refused.
+
+        Raises:
+            ValueError: for a grace period under an hour.
+            UnreachableError: the place is out of reach.
+        """
+        if older_than < _LEAST:
+            msg = f"a grace period of {older_than} would take the rows of runs that are still staging; the least is {_LEAST}"
+            raise ValueError(msg)
+        cutoff = datetime.now(UTC) - older_than
+        found = sorted(f.path for f in self._place.walk(self.folder) if f.modified <= cutoff)
+        for path in () if dry_run else found:
+            self._place.remove(path)
+        return [f"{self.staging}/{path}" for path in found]
 
 
-class _Copying:
-    """A COPY under way, into a table that its transaction makes."""
-
-    def __init__(self, place: TablePlace, schema: pa.Schema) -> None:
-        self._connection: Connection = _connect(place.url)
-        begin(self._connection, durable=False)
-        row = self._connection.execute("SELECT extract(epoch FROM clock_timestamp())::bigint").fetchone()
-        assert row is not None
-        self.name = staged_name(place.name, row[0])
-        staged = place.mine(self.name)
-        columns = sql.SQL(", ").join(sql.SQL("{} {}").format(identifier(f.name), sql.SQL(str(column_type(f.type)))) for f in schema)
-        self._connection.execute(sql.SQL(_CREATE).format(staged=staged, columns=columns), ())
-        self._cursor = self._connection.cursor()
-        self._context = self._cursor.copy(sql.SQL(_COPY).format(staged=staged))
-        self._copy = self._context.__enter__()
-        self._copy.write(HEAD)
-
-    def write(self, octets: memoryview) -> None:
-        """Rows, as COPY takes them."""
-        self._copy.write(octets)
-
-    def finish(self, rows: int) -> str:
-        """Make the table durable, so that the commit finds it; its name."""
-        self._copy.write(TAIL)
-        self._context.__exit__(None, None, None)
-        if self._cursor.rowcount != rows:
-            what = f"the server counted {self._cursor.rowcount} staged rows, not {rows}"
-            raise UnreachableError(what, "stage", "Nothing was committed. Run the window again.")
-        commit(self._connection)
-        self._connection.close()
-        return self.name
-
-    def abandon(self) -> None:
-        """Lose the connection, and with it the table."""
-        with suppress(psycopg.Error):
-            self._connection.pgconn.finish()
+def staged_files(committables: Iterable[str]) -> list[CopyFile]:
+    """The files that committables name."""
+    return [msgspec.json.decode(word, type=CopyFile) for word in committables]
 
 
-def staged_tables(committables: Iterable[str]) -> list[StagedTable]:
-    """The tables that committables name."""
-    return [msgspec.json.decode(word, type=StagedTable) for word in committables]
+def copy_in(connection: Connection, place: TablePlace, columns: pa.Schema, staged: CopyFiles, files: Sequence[CopyFile]) -> None:
+    """Stream staged files into the table, within a transaction; of a file that isn't whole, nothing must be committed.
 
-
-def move(connection: Connection, place: TablePlace, staged: StagedTable, window_column: str, key: str) -> None:
-    """Move staged rows into the table, within a transaction: those that are staged are gone with its commit, and only with it.
+    Args:
+        connection: in a transaction.
+        place: the table's.
+        columns: the table's own, as they are in this transaction.
+        staged: where the files are.
+        files: which of them.
 
     Raises:
-        RefusedError: the staged rows are gone, or not all there.
+        RefusedError: a file isn't what was staged, or the table has other types or takes fewer rows.
+        UnreachableError: a file can't be got at.
     """
-    names = sql.SQL(", ").join(map(identifier, staged.columns))
-    source = place.mine(staged.name)
-    insert = place.query(
-        "INSERT INTO {table} ({names}, {window}) SELECT {names}, %s FROM {source}",
-        names=names, window=identifier(window_column), source=source,
-    )  # fmt: skip
+    for file in files:
+        _refuse_other_types(place, columns, file)
+        taken = _copied(connection, place, staged, file)
+        if taken != file.rows:
+            what = f"{place} took {taken} of {file.rows} staged rows: a trigger of the table keeps rows out"
+            raise RefusedError(what, "commit", "Nothing was committed. Take it off, then run the window again.")
+
+
+def _copied(connection: Connection, place: TablePlace, staged: CopyFiles, file: CopyFile) -> int:
+    """How many rows the table took. Between the statements lies no work: the file is opened when the server waits for it."""
+    table, names = sql.Identifier(place.name.schema, place.name.table), sql.SQL(", ").join(map(sql.Identifier, file.columns))
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)  # run without values: see `identifier`
+    lost: RefusedError | UnreachableError | None = None
     try:
-        moved = connection.execute(insert, [key]).rowcount
-    except psycopg.errors.UndefinedTable:
-        raise _gone(place, "a table of staged rows is gone: the server crashed since, or windrow sweep gave it up") from None
-    if moved != staged.rows:
-        raise _gone(place, f"{moved} of {staged.rows} staged rows are there: the server crashed since, which empties unlogged tables")
-    connection.execute(sql.SQL("DROP TABLE {}").format(source), ())
+        with connection.cursor() as cursor:
+            with cursor.copy(statement) as copy:
+                try:
+                    for block in staged.blocks(file):
+                        copy.write(block)
+                except (RefusedError, UnreachableError) as error:
+                    lost = error
+                    raise
+            return cursor.rowcount
+    except psycopg.Error:
+        if lost is not None:  # the server stumbled over the same bytes
+            raise lost from None
+        raise
 
 
-def _gone(place: TablePlace, what: str) -> RefusedError:
-    return RefusedError(f"{place}: {what}", "commit", "Nothing was committed. Run the window again.")
+def _refuse_other_types(place: TablePlace, columns: pa.Schema, file: CopyFile) -> None:
+    """COPY's binary form is of exactly the column's type, where an INSERT would convert."""
+    there = {f.name: str(column_type(f.type)) for f in columns}
+    other = [f"{n}: {t}, {there.get(n)} in the table" for n, t in zip(file.columns, file.types, strict=True) if there.get(n) != t]
+    if other:
+        what = f"the staged rows don't fit the table {place} any more: " + "; ".join(other)
+        raise RefusedError(what, "commit", f"The table was changed meanwhile. {_AGAIN}")

@@ -11,7 +11,7 @@ from ingest.ports.sink import AlreadyDone, Done, Outcome
 from ingest.sinks.decision import decide
 from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.server import Connection, TablePlace, begin, commit, connected
-from ingest.sinks.postgres.stage import StagedTable, move, staged_tables
+from ingest.sinks.postgres.stage import CopyFile, copy_in, staged_files
 from tests.sinks.postgres.world import PostgresBoth
 from tests.sinks.things import ROWS
 
@@ -23,10 +23,10 @@ class RealSink(PostgresBoth):
         super().__init__(place, ROWS)
         self.meanwhile = meanwhile
 
-    def _commit(self, connection: Connection, receipt: Receipt, tables: Sequence[StagedTable]) -> Outcome:
+    def _commit(self, connection: Connection, receipt: Receipt, files: Sequence[CopyFile]) -> Outcome:
         turn, self.meanwhile = self.meanwhile, lambda: None
         turn()
-        return super()._commit(connection, receipt, tables)
+        return super()._commit(connection, receipt, files)
 
 
 class _Twin(PostgresBoth):
@@ -37,7 +37,7 @@ class _Twin(PostgresBoth):
         self.meanwhile = meanwhile
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        tables = staged_tables(word for s in staged for word in s.rows)
+        files = staged_files(word for s in staged for word in s.rows)
         with connected(self.place.url) as connection:
             begin(connection)
             target = self._target(connection)
@@ -45,8 +45,7 @@ class _Twin(PostgresBoth):
             if found is not None:
                 return AlreadyDone(found)
             self.meanwhile()
-            for table in tables:
-                move(connection, self.place, table, target.window_column, receipt.window.key)
+            copy_in(connection, self.place, target.columns, self._staged, files)
             self._put(connection, target, receipt)
             commit(connection)
         return Done(None)  # type: ignore[arg-type]
@@ -98,12 +97,11 @@ class BlindRetry(PostgresBoth):
         del meanwhile
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Any:
-        tables = staged_tables(word for s in staged for word in s.rows)
+        files = staged_files(word for s in staged for word in s.rows)
         with connected(self.place.url) as connection:
             begin(connection)
             target, _ = catalog.locked(connection, self.place)
-            for table in tables:
-                move(connection, self.place, table, target.window_column, receipt.window.key)
+            copy_in(connection, self.place, target.columns, self._staged, files)
             connection.execute(self.place.query("DELETE FROM {receipts}"))
             connection.execute(self.place.query("DELETE FROM {ranges}"))
             catalog.put_receipt(connection, self.place, target, receipt)

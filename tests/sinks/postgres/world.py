@@ -25,13 +25,18 @@ class PostgresBoth(WithDeadLetters, PostgresSink):
     """With its dead letters at hand."""
 
     def __init__(self, place: TablePlace, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns") -> None:
-        super().__init__(place, schema, metadata, evolve)
-        self.dead_letters = PostgresDeadLetters(place.dead)
+        super().__init__(place, staging_of(place), schema, metadata, evolve)
+        self.dead_letters = PostgresDeadLetters(place.dead, staging_of(place))
 
 
 def place_of(place: str, own: str = "windrow") -> TablePlace:
     url, _, table = place.partition("#")
     return TablePlace(server_url(url), table_name(table), own)
+
+
+def staging_of(place: TablePlace) -> str:
+    """A folder that any process finds, and that goes with the server: beside its socket."""
+    return f"{place.url.hosts[0]}/windrow-staging/{place.url.database}"
 
 
 def sink_at(place: str) -> Any:
