@@ -41,7 +41,7 @@ class TuningSpec(Section):
     fetch_partition_bytes: Annotated[Size | None, LeftOut("`1MiB`")] = Field(
         default=None, description="The most of one topic-partition in one answer."
     )
-    fetch_wait: Annotated[Duration | None, LeftOut("`5ms`")] = Field(
+    fetch_wait: Annotated[Duration | None, LeftOut("`1ms`")] = Field(
         default=None, description="How long the broker waits for `fetch_min_bytes`."
     )
     queue_bytes: Annotated[Size | None, LeftOut("`16MiB`")] = Field(default=None, description="The most that is fetched ahead of decoding.")
