@@ -187,7 +187,12 @@ def _no_switch(value: object) -> object:
     return value
 
 
-def _scalar(value: object) -> object:
+def scalar(value: object) -> object:
+    """A value that is one alone.
+
+    Raises:
+        ValueError: it is a list or a mapping, or none.
+    """
     if not isinstance(value, bool | int | float | str):
         raise ValueError("must be a text, a number, true or false")  # noqa: TRY004  # pydantic collects ValueErrors only
     return value
@@ -264,7 +269,7 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch), Values(
 Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a size")]
 Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]}), Values("a text")]
 Text = Annotated[Written, Field(min_length=1)]
-Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
+Scalar = Annotated[bool | int | float | str, BeforeValidator(scalar)]
 Servers = Annotated[Written, AfterValidator(_servers), Values("`host:port,...`")]
 ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]
 TopicName = Annotated[Written, AfterValidator(topic_name)]

@@ -81,13 +81,16 @@ class FilesAudit:
             yield from rows_of(self._place, file.path, self._schema())
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """See `ports.sink.Audit.restore`: receipt and files are one entry, so there is only the comparison."""
-        del dry_run
+        """See `ports.sink.Audit.restore`: receipt and files are one entry, so that whole entry is put back.
+
+        Raises:
+            DamagedError: no checkpoint stands behind the entry, so that nothing else tells its files; or one beside it is damaged, too.
+        """
         log = FilesLog(self._uri)
         state = log.look()
-        held = None if state is None else state.windows.get(window.key)
-        if held is None or log.receipt_bytes(held.entry) != text.encode():
-            raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
+        if state is None or window.key not in state.windows:
+            raise RefusedError(f"window {window.key} is not committed", "check", "There is no receipt to restore: run the window.")
+        log.restore(state, window.key, text, dry_run=dry_run)
 
 
 _COORDINATES = (pa.string(), pa.int32(), pa.int64(), pa.string())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import msgspec
 
@@ -75,6 +76,20 @@ def decoded(content: bytes) -> LogLine:
         msgspec.DecodeError: it is not one.
     """
     return msgspec.json.decode(content, type=LogLine)
+
+
+def rebuilt(after: str, brought: BringWindow, columns: Sequence[ColumnText], wanted: str) -> bytes | None:
+    """The exact bytes of a lost entry that brought a window, proved by its fingerprint; None if it was another one.
+
+    Args:
+        after: the fingerprint of the entry before it.
+        brought: its files and its receipt. Which columns it named is tried: none, or the first few of those that the table has now.
+        columns: these, to which later entries may have added.
+        wanted: the fingerprint that the entry behind it has for it.
+    """
+    named = ((), *(tuple(columns[:many]) for many in range(1, len(columns) + 1)))
+    contents = (encoded(after, msgspec.structs.replace(brought, columns=some)) for some in named)
+    return next((content for content in contents if fingerprint(content) == wanted), None)
 
 
 def fingerprint(content: bytes) -> str:

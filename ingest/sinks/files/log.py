@@ -6,7 +6,9 @@ puts N: if another one was first, the name is taken. So what was looked at still
     1 A has read up to 7.   2 B has read up to 7.   3 A puts 8.   4 B puts 8: taken.   5 B reads 8, judges again, and puts 9.
 
 Entries stay for ever, for they have the receipts. A checkpoint is what they come to, and stands for none of them: whoever finds none that
-is whole reads from the beginning.
+is whole reads from the beginning. So whoever writes one may remove those before the last two, whoever reads them:
+
+    1 A lists checkpoints 64 and 128.   2 B writes 192 and 256, and removes 64 and 128.   3 A finds 128 gone, and lists anew.
 """
 
 from __future__ import annotations
@@ -15,19 +17,24 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ingest.errors import DamagedError, UnreachableError
+from ingest.errors import DamagedError, RefusedError, UnreachableError
 from ingest.model.codec import from_json
 from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
 from ingest.sinks.exclusive import exclusive
-from ingest.sinks.files.entry import BringWindow, Change, decoded, encoded, fingerprint, first_in_next_folder, folder_of, path_of
-from ingest.sinks.files.state import BrokenLogError, FilesState, RangesHeld, after
+from ingest.sinks.files.entry import BringWindow, Change, decoded, encoded, fingerprint, first_in_next_folder, folder_of, path_of, rebuilt
+from ingest.sinks.files.state import BrokenLogError, FilesState, RangesHeld, WindowFiles, after
 from ingest.sinks.place import Place
 
 CHECKPOINTS = "_windrow/checkpoints"
 EVERY = 64
 """So many entries lie between two checkpoints; in a table of many windows more, so that checkpoints don't outgrow it."""
 _SHARE = 16
+_LISTINGS = 3
+"""A reader whose checkpoints were removed lists them so often; after that it reads the entries."""
+
+_BACKUP = "Restore that file from a backup; until then no window is committed to this table."
+_RESTORE = "windrow verify SPEC --restore-receipts puts it back by the ledger's copy; if the ledger has none, restore it from a backup."
 
 
 class FilesLog:
@@ -86,7 +93,11 @@ class FilesLog:
         if window is None:
             return None
         if window.entry not in self._receipts:
-            receipt = from_json(self.receipt_bytes(window.entry), Receipt)
+            content = self.receipt_bytes(window.entry)
+            try:
+                receipt = from_json(content, Receipt)
+            except msgspec.DecodeError as error:
+                raise self._damaged(window.entry, "its receipt can't be read", _RESTORE) from error
             self._receipts[window.entry] = Committed(receipt, window.entry)
             self._numbers[receipt.window.key, receipt.generation, receipt.attempt] = window.entry
         return self._receipts[window.entry]
@@ -106,13 +117,49 @@ class FilesLog:
         Raises:
             DamagedError: the entry is gone or damaged, or has none.
         """
+        content = self._recent.get(number) or self._entry(number)
+        if content is None:
+            raise self._damaged(number, "it is gone", _RESTORE)
         try:
-            entry = decoded(self._recent.get(number) or self._got(number)).entry
+            entry = decoded(content).entry
         except msgspec.DecodeError as error:
-            raise self._damaged(number, "it can't be read") from error
+            raise self._damaged(number, "it can't be read", _RESTORE) from error
         if not isinstance(entry, BringWindow):
-            raise self._damaged(number, "it brought no window")
+            raise self._damaged(number, "it brought no window", _RESTORE)
         return bytes(entry.receipt)
+
+    def restore(self, state: FilesState, key: str, text: str, *, dry_run: bool) -> None:
+        """Put the entry back that brought a window, if it is gone or damaged, byte by byte. One that is there and good stays.
+
+        A checkpoint tells its files, and the caller its receipt; the entry behind it has its fingerprint, and so tells whether that is all.
+
+        Raises:
+            RefusedError: it had another receipt.
+            DamagedError: an entry beside it is gone or damaged, too.
+        """
+        held = state.windows[key]
+        if self._has(held.entry, text):
+            return
+        content = None if held.entry == state.number else self._rebuilt(state, held, text)  # the newest was good a moment ago
+        if content is None:
+            what = f"the copy of the receipt of window {key} is not the text that its commit named"
+            raise RefusedError(what, "check", f"Nothing was restored. Restore {path_of(held.entry)} from a backup.")
+        if not dry_run:
+            self._place.mend(path_of(held.entry), content)
+
+    def _has(self, number: int, text: str) -> bool:
+        try:
+            return self.receipt_bytes(number) == text.encode()
+        except DamagedError:
+            return False
+
+    def _rebuilt(self, state: FilesState, held: WindowFiles, text: str) -> bytes | None:
+        before, behind = self._got(held.entry - 1), self._got(held.entry + 1)
+        try:
+            wanted = decoded(behind).after
+        except msgspec.DecodeError as error:
+            raise self._damaged(held.entry + 1, "it can't be read") from error
+        return rebuilt(fingerprint(before), BringWindow(held.files, msgspec.Raw(text.encode())), state.columns, wanted)
 
     # ------------------------------------------------------------------------------------------------------------------------ reading
 
@@ -173,29 +220,47 @@ class FilesLog:
             raise self._damaged(number, "it is gone")
         return content
 
-    def _damaged(self, number: int, why: str) -> DamagedError:
-        what = f"entry {number} of the log of {self._uri} ({path_of(number)}) can't be gone by: {why}"
-        return DamagedError(what, "commit", "Restore that file from a backup; until then no window is committed to this table.")
+    def _damaged(self, number: int, why: str, do: str = _BACKUP) -> DamagedError:
+        return DamagedError(f"entry {number} of the log of {self._uri} ({path_of(number)}) can't be gone by: {why}", "commit", do)
 
     # -------------------------------------------------------------------------------------------------------------------- checkpoints
 
     def _checkpointed(self) -> FilesState | None:
         """The newest checkpoint that is whole, and of this log."""
-        for name in sorted(self._place.names(CHECKPOINTS), reverse=True):
-            number, _, digits = name.removesuffix(".json").partition("-")
-            try:
-                content = self._place.get(f"{CHECKPOINTS}/{name}")
-                state = from_json(content, FilesState) if fingerprint(content) == digits else None
-            except (FileNotFoundError, msgspec.DecodeError):
-                continue
-            if state is not None and number.isdecimal() and int(number) == state.number and self._is_last(state):
-                return state
+        for _ in range(_LISTINGS):
+            gone = False
+            for name in sorted(self._place.names(CHECKPOINTS), reverse=True):
+                try:
+                    state = self._checkpoint(name)
+                except FileNotFoundError:  # there are newer ones since it was listed
+                    gone = True
+                    break
+                if state is not None:
+                    return state
+            if not gone:
+                break
         return None
 
-    def _keep(self, state: FilesState) -> None:
-        """Write a checkpoint. It only saves reading, so that it fails is nobody's failure."""
-        content = msgspec.json.encode(state)
+    def _checkpoint(self, name: str) -> FilesState | None:
+        """One that is whole, and of this log; raises FileNotFoundError where it is gone."""
+        number, _, digits = name.removesuffix(".json").partition("-")
+        content = self._place.get(f"{CHECKPOINTS}/{name}")
         try:
-            self._place.put(f"{CHECKPOINTS}/{state.number:020d}-{fingerprint(content)}.json", content)
+            state = from_json(content, FilesState) if fingerprint(content) == digits else None
+        except msgspec.DecodeError:
+            return None
+        return state if state is not None and number == f"{state.number:020d}" and self._is_last(state) else None
+
+    def _keep(self, state: FilesState) -> None:
+        """Write a checkpoint, and remove those before the one before it. They only save reading, so that it fails is nobody's failure.
+
+        Later ones than this stay: they are another process's, or of a log that was there before this one.
+        """
+        content = msgspec.json.encode(state)
+        name = f"{state.number:020d}-{fingerprint(content)}.json"
+        try:
+            self._place.put(f"{CHECKPOINTS}/{name}", content)
+            for old in sorted(other for other in self._place.names(CHECKPOINTS) if other < name)[:-1]:
+                self._place.remove(f"{CHECKPOINTS}/{old}")
         except (OSError, UnreachableError):
             return

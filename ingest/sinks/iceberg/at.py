@@ -9,9 +9,13 @@ import msgspec
 
 from ingest.config.places import without_secrets
 from ingest.errors import SpecError
+from ingest.sinks.iceberg.secrets import FORMS, Property, is_secret
 
 DATABASE = "catalog.db"
 """The catalog of a warehouse that has no other one: a SQLite file in its folder, by the name `default`."""
+
+_NAMES_THE_TABLE = frozenset({"name", "type", "uri", "warehouse"})
+"""Properties that `TableAt.place` is made of, which is kept for ever."""
 
 
 class TableAt(msgspec.Struct, frozen=True):
@@ -22,7 +26,7 @@ class TableAt(msgspec.Struct, frozen=True):
 
     table: str
     catalog: str
-    properties: tuple[tuple[str, str], ...]
+    properties: tuple[tuple[str, Property], ...]
     warehouse: str = ""
 
     @classmethod
@@ -39,15 +43,28 @@ class TableAt(msgspec.Struct, frozen=True):
         return cls(table, "default", tuple(sorted(properties.items())), warehouse)
 
     @classmethod
-    def in_catalog(cls, table: str, properties: Mapping[str, str]) -> TableAt:
-        """In a catalog that PyIceberg knows by these properties, or by its own configuration under this name."""
+    def in_catalog(cls, table: str, properties: Mapping[str, Property]) -> TableAt:
+        """In a catalog that PyIceberg knows by these properties, or by its own configuration under this name.
+
+        Raises:
+            SpecError: a secret of the storage is written out; or what names the table is told by a reference.
+        """
         own = {name: value for name, value in properties.items() if name != "name"}
-        return cls(table, properties.get("name", "default"), tuple(sorted(own.items())))
+        for name, value in sorted(properties.items()):
+            if isinstance(value, str) and is_secret(name, value):
+                what = f"sink.catalog.{name} is written out, and it is a secret that tasks need"
+                raise SpecError(what, "spec", f"Write {FORMS}: each process reads it there for itself.")
+            if not isinstance(value, str) and name in _NAMES_THE_TABLE:
+                what = f"sink.catalog.{name} is a reference, and it is part of what the table is called"
+                raise SpecError(what, "spec", "Write its value; a template may stand in it.")
+        catalog = properties.get("name", "default")
+        assert isinstance(catalog, str)
+        return cls(table, catalog, tuple(sorted(own.items(), key=_name)))
 
     @property
     def place(self) -> str:
         """Where the table is, for people and for ever: never a secret."""
-        said = dict(self.properties)
+        said = {name: value for name, value in self.properties if isinstance(value, str)}
         if self.warehouse:
             return f"{self.warehouse}:{self.table}"
         where = without_secrets(said["uri"]) if "uri" in said else said.get("type", "pyiceberg")
@@ -69,3 +86,7 @@ class TableAt(msgspec.Struct, frozen=True):
             return True
         folder, _, table = other.rpartition(":")
         return bool(self.warehouse) and table == self.table and os.path.realpath(folder) == os.path.realpath(self.warehouse)
+
+
+def _name(item: tuple[str, Property]) -> str:
+    return item[0]

@@ -28,6 +28,7 @@ from ingest.config.places import secret_part, without_secrets
 from ingest.errors import SpecError, UnreachableError
 from ingest.sinks.iceberg.at import DATABASE, TableAt
 from ingest.sinks.iceberg.database import DatabaseCatalog
+from ingest.sinks.iceberg.secrets import revealed
 
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
@@ -52,10 +53,10 @@ def opened(at: TableAt) -> Catalog:
     """The process's catalog: a connection doesn't outlive a fork.
 
     Raises:
-        SpecError: its properties make no sense, or a package isn't installed.
+        SpecError: its properties make no sense, a secret isn't where they say, or a package isn't installed.
         UnreachableError: it doesn't answer.
     """
-    return _opened(at.catalog, at.properties, os.getpid())
+    return _opened(at.catalog, tuple(revealed(at.properties).items()), os.getpid())
 
 
 def load(at: TableAt) -> Table | None:
@@ -94,7 +95,7 @@ def make_namespace(at: TableAt) -> None:
 
 def reason(at: TableAt, error: BaseException) -> str:
     """What an error says in its first line, without what may be secret: drivers quote addresses and parameters."""
-    return _reason(error, dict(at.properties))
+    return _reason(error, revealed(at.properties))
 
 
 def is_full(why: str) -> bool:

@@ -11,6 +11,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask
 
 from ingest.sinks.iceberg.place import LakePlace
+from ingest.sinks.iceberg.storage import storage_properties
 from ingest.sinks.iceberg.table import LakeState
 from ingest.sinks.parquet_files import batches_of, explained
 
@@ -48,7 +49,7 @@ def _what_is_left(state: LakeState, task: FileScanTask, columns: Sequence[str] |
 def _of_file(state: LakeState, location: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     """The file's own types: what a table has gained since adds nothing to a checksum."""
     folder, _, name = location.rpartition("/")
-    place = LakePlace(folder, {str(k): str(v) for k, v in state.table.io.properties.items()})
+    place = LakePlace(folder, lambda: storage_properties(state.table))
     with explained(location), place.filesystem().open_input_file(name) as source:
         own = pq.read_schema(source)
     names = {field.name: _name(state, field) for field in own}

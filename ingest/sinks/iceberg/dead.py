@@ -59,7 +59,8 @@ class IcebergDeadLetters:
     def stager(self, plan: Plan, generation: int, attempt: str) -> IcebergStagerFactory:
         """See `ports.dead_letters.DeadLetters.stager`."""
         table = self._lake.look_now().table
-        return stagers(table, DeadLetterLayout(attempt, generation, plan.window.pipeline), _WANTED.files(table), plan.window.key)
+        layout = DeadLetterLayout(attempt, generation, plan.window.pipeline)
+        return stagers(self.at, table, layout, _WANTED.files(table), plan.window.key)
 
     def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         """Add an attempt's files once, noted by (pipeline, window, attempt).

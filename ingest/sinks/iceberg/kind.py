@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from ingest.config.document import Place
 from ingest.config.places import absolute, is_url
-from ingest.config.values import LeftOut, Scalar, Text, Values, place, sentence
+from ingest.config.values import LeftOut, Text, Values, place, scalar, sentence
 from ingest.errors import SpecError
 from ingest.sinks.iceberg.at import TableAt
+from ingest.sinks.iceberg.secrets import FORMS, InEnvironment, InFile, Property
 from ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ def _mode(value: object) -> object:
     return value
 
 
+def _property(value: object) -> object:
+    """A value, or a reference to a secret."""
+    if not isinstance(value, Mapping):
+        return scalar(value)
+    if set(value) not in ({"env"}, {"file"}) or not all(isinstance(where, str) and where for where in value.values()):
+        raise sentence(f"must be a text, a number, true or false, or a reference: {FORMS}")
+    return InEnvironment(value["env"]) if "env" in value else InFile(value["file"])
+
+
 def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
     wrong = [name for name in value if not _PROPERTY.fullmatch(name)]
     if wrong:
@@ -61,6 +71,14 @@ def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
+_A_REFERENCE = [
+    {"type": "object", "properties": {key: {"type": "string"}}, "required": [key], "additionalProperties": False} for key in ("env", "file")
+]
+_Property = Annotated[
+    object, PlainValidator(_property), WithJsonSchema({"anyOf": [{"type": ["boolean", "number", "string"]}, *_A_REFERENCE]})
+]
+
+
 class IcebergSection(SinkSection):
     """The table: in a folder, with a catalog of its own there, or in a catalog that there is."""
 
@@ -73,14 +91,15 @@ class IcebergSection(SinkSection):
         description="A folder for tables and their catalog, `catalog.db` in SQLite. A relative path begins at the file's folder.",
     )
     catalog: Annotated[
-        Annotated[Mapping[str, Scalar], AfterValidator(_catalog)] | None,
-        Values("`{property: value}`"),
+        Annotated[Mapping[str, _Property], AfterValidator(_catalog)] | None,
+        Values("`{property: value}`; of a secret `{env: NAME}` or `{file: PATH}`"),
         LeftOut("none, with `warehouse`"),
     ] = Field(
         default=None,
         repr=False,
-        description="A catalog's properties as PyIceberg knows them: `type`, `uri`, `warehouse`, credentials by templates ...; and its "
-        "`name`, which is `default` where that is left out.",
+        description="A catalog's properties as PyIceberg knows them: `type`, `uri`, `warehouse`, credentials by references ...; and its "
+        "`name`, which is `default` where that is left out. A secret that tasks need has to be a reference: each process reads it for "
+        "itself.",
     )
     mode: Annotated[Literal["append"], BeforeValidator(_mode)] = Field(
         default="append", description="What becomes of rows: they are appended. Rows of a primary key need a table of kind `delta`."
@@ -112,7 +131,7 @@ class IcebergSection(SinkSection):
         """
         if self.warehouse is not None:
             return TableAt.in_folder(absolute(self.warehouse, folder), self.table)
-        return TableAt.in_catalog(self.table, {name: _text(value) for name, value in (self.catalog or {}).items()})
+        return TableAt.in_catalog(self.table, {name: _told(value, folder) for name, value in (self.catalog or {}).items()})
 
 
 class _Iceberg:
@@ -145,8 +164,12 @@ def _installed() -> Iterator[None]:
         raise SpecError(what, "spec", "Install windrow[iceberg].") from missing
 
 
-def _text(value: object) -> str:
-    """A property as PyIceberg takes it."""
+def _told(value: object, folder: Path) -> Property:
+    """A property as PyIceberg takes it; a reference with its whole path."""
+    if isinstance(value, InFile):
+        return InFile(absolute(value.path, folder))
+    if isinstance(value, InEnvironment):
+        return value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from urllib.parse import urlparse
 
@@ -16,12 +16,12 @@ class LakePlace(Place):
 
     Args:
         location: the table's, as its metadata says.
-        properties: of the catalog, which may hold credentials; none for a local table.
+        properties: gives what PyIceberg opens the storage by, which may hold credentials. Asked once, and of a local table never.
     """
 
-    def __init__(self, location: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, location: str, properties: Callable[[], Mapping[str, str]]) -> None:
         super().__init__(location)
-        self.properties = properties
+        self._properties = properties
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
@@ -30,8 +30,9 @@ class LakePlace(Place):
             return fs.LocalFileSystem(), path
         from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415  # an executor that writes to a local disk needs none of it
 
-        scheme, host, root = PyArrowFileIO.parse_location(self._uri, dict(self.properties))
-        return PyArrowFileIO(dict(self.properties)).fs_by_scheme(scheme, host), root
+        properties = dict(self._properties())
+        scheme, host, root = PyArrowFileIO.parse_location(self._uri, properties)
+        return PyArrowFileIO(properties).fs_by_scheme(scheme, host), root
 
 
 def local_path(location: str) -> str | None:

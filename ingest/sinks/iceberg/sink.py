@@ -154,7 +154,7 @@ class IcebergSink:
         table = self._lake.look_now().table
         columns = self._wanted.files(table)
         rows = pa.schema([pa.field(name, columns.field(name).type, columns.field(name).nullable) for name in self.schema.names])
-        return stagers(table, RowLayout(rows, self.metadata, attempt), columns, plan.window.key)
+        return stagers(self.at, table, RowLayout(rows, self.metadata, attempt), columns, plan.window.key)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """See `ports.sink.Sink.commit`.

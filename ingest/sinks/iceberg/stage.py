@@ -5,7 +5,7 @@ No PyIceberg is loaded for a local table: what a file needs of the table is its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
@@ -18,6 +18,7 @@ from ingest.schema.checksum import checksum, text
 from ingest.sinks.iceberg.metrics import Metrics, metrics
 from ingest.sinks.iceberg.names import staged_path
 from ingest.sinks.iceberg.place import LakePlace
+from ingest.sinks.iceberg.storage import TaskStorage
 from ingest.sinks.staging import Layout, writable
 
 GROUP_ROWS = 131_072
@@ -45,7 +46,7 @@ class LakeParquet:
     def __init__(self, made_by: IcebergStagerFactory) -> None:
         self.rows = self.checksum = 0
         self._made_by = made_by
-        self._place = LakePlace(made_by.location, made_by.properties)
+        self._place = LakePlace(made_by.location, made_by.storage.properties)
         self._path = staged_path(made_by.window_key, made_by.layout.attempt)
         self._batches: list[pa.RecordBatch] = []
         self._batch_rows = self._batch_bytes = 0
@@ -140,12 +141,12 @@ class IcebergStager:
 class IcebergStagerFactory(msgspec.Struct, frozen=True):
     """Picklable; all that a stager needs to know.
 
-    `location`: the table's, under which the files go; `properties`: what opens its storage, which may hold credentials. `columns`: of a
-    file, with field ids; `layout`: of the rows in it, without them and without the window's column.
+    `location`: the table's, under which the files go; `storage`: what opens it. `columns`: of a file, with field ids; `layout`: of the rows
+    in it, without them and without the window's column.
     """
 
     location: str
-    properties: Mapping[str, str]
+    storage: TaskStorage
     layout: Layout
     columns: pa.Schema
     window_key: str
@@ -153,10 +154,6 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
     def __call__(self, split: Split) -> IcebergStager:
         """A stager whose file name is unique to this call."""
         return IcebergStager(self, split)
-
-    # the credentials that it may hold are nobody's to read in a log
-    def __repr__(self) -> str:
-        return f"IcebergStagerFactory({self.location!r}, {self.window_key!r})"
 
 
 def field_id(field: pa.Field) -> int:

@@ -47,6 +47,7 @@ from ingest.sinks.iceberg.names import digest, page_path
 from ingest.sinks.iceberg.pages import Page, PageLine, Pages, decoded, encoded, page_of
 from ingest.sinks.iceberg.place import LakePlace, local_path
 from ingest.sinks.iceberg.stage import IcebergStagerFactory, LakeFile
+from ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
 from ingest.sinks.staging import Layout
 
 TRIES = 100
@@ -280,15 +281,19 @@ def read_page(where: str, place: LakePlace, named: str) -> Page:
 
 
 def place_of(table: Table) -> LakePlace:
-    """The files below a table, without credentials where its disk is a local one."""
+    """The files below a table."""
+    return LakePlace(table.metadata.location, lambda: storage_properties(table))
+
+
+def stagers(at: TableAt, table: Table, layout: Layout, columns: pa.Schema, window_key: str) -> IcebergStagerFactory:
+    """What executors stage a window's rows with, for a table as it is now.
+
+    Raises:
+        SpecError: tasks can't open its storage without a secret being sent to them.
+    """
     location = table.metadata.location
-    return LakePlace(location, {} if local_path(location) else {str(k): str(v) for k, v in table.io.properties.items()})
-
-
-def stagers(table: Table, layout: Layout, columns: pa.Schema, window_key: str) -> IcebergStagerFactory:
-    """What executors stage a window's rows with, for a table as it is now."""
-    place = place_of(table)
-    return IcebergStagerFactory(table.metadata.location, place.properties, layout, columns, window_key)
+    storage = TaskStorage() if local_path(location) else for_tasks(at, storage_properties(table))
+    return IcebergStagerFactory(location, storage, layout, columns, window_key)
 
 
 def is_conflict(why: str) -> bool:

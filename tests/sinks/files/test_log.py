@@ -20,10 +20,11 @@ from ingest.sinks.files import sink as files_sink
 from ingest.sinks.files.columns import columns_after
 from ingest.sinks.files.entry import path_of
 from ingest.sinks.files.log import CHECKPOINTS, FilesLog
+from ingest.sinks.files.stage import row_files
 from ingest.sinks.place import Place
 from tests.sinks.beside import BINDING
 from tests.sinks.files.world import FilesBoth, report
-from tests.sinks.things import ROWS, staged_receipt, window
+from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 
@@ -77,6 +78,134 @@ def test_no_checkpoint_is_needed(sink: Any, damage: str) -> None:
     else:
         newest.rename(folder / f"{99:020d}-{newest.name.partition('-')[2]}")
     assert report(fresh(sink), range(8)).ok
+
+
+def checkpoints(sink: Any) -> list[int]:
+    """The entries that there are checkpoints of."""
+    return sorted(int(path.name.partition("-")[0]) for path in (Path(sink.uri) / CHECKPOINTS).iterdir())
+
+
+def test_two_checkpoints_stay(sink: Any) -> None:
+    """Who writes one removes those that nobody needs, and leaves later ones alone, which may be another process's."""
+    for n in range(5):
+        commit(sink, n)
+    later = Path(sink.uri) / CHECKPOINTS / f"{99:020d}-x.json"
+    later.write_bytes(b"another's")
+    for n in range(5, 13):
+        commit(sink, n)
+    assert checkpoints(sink) == [9, 12, 99]
+    assert report(fresh(sink), range(13)).ok
+
+
+def test_a_checkpoint_that_is_removed_under_a_reader(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has listed it finds the newer ones, and reads no more entries for that."""
+    for n in range(3):
+        commit(sink, n)
+    reader, names, read, get = fresh(sink), Place.names, list[str](), Place.get
+
+    def late(place: Place, folder: str) -> set[str]:
+        listed = names(place, folder)
+        if folder == CHECKPOINTS and checkpoints(sink) == [3]:
+            monkeypatch.undo()
+            monkeypatch.setattr(logs, "EVERY", 3)
+            for n in range(3, 10):
+                commit(sink, n)
+            monkeypatch.setattr(Place, "get", lambda place, path: (read.append(path), get(place, path))[1])
+        return listed
+
+    monkeypatch.setattr(Place, "names", late)
+    assert reader.look(window(9)) is not None
+    assert checkpoints(sink) == [6, 9]
+    assert {path for path in read if "/log/" in path} == {path_of(n) for n in (9, 10, 11)}
+
+
+def test_a_removal_that_fails_is_nobodys_failure(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may put and not delete commits all the same."""
+
+    def fail(*_: object) -> None:
+        raise UnreachableError("no rights", "setup", "")
+
+    monkeypatch.setattr(Place, "remove", fail)
+    for n in range(9):
+        assert isinstance(commit(sink, n), Done)
+    assert checkpoints(sink) == [3, 6, 9]
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "its receipt changed", "of another type"])
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_lost_entry_is_put_back(sink: Any, damage: str, mended: bool) -> None:
+    """Byte by byte, from a checkpoint and the ledger's copy of its receipt: an audit tells of it, and reads everything afterwards."""
+    commit(sink, 0)
+    if mended:
+        sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m"))
+    lost = sink.look(window(0))
+    text = sink.receipt_text(lost.receipt)
+    for n in range(1, 6):
+        commit(sink, n)
+    path = Path(sink.uri) / path_of(lost.version)
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        changed = {"cut": whole[:-50], "its receipt changed": whole.replace(b'"request"', b'"request!"'),
+                   "of another type": whole.replace(b'"attempt":', b'"attempt":[],"_":')}[damage]  # fmt: skip
+        path.write_bytes(changed)
+    if damage != "its receipt changed":  # what is a receipt still, a checkpoint doesn't tell from the one that was committed
+        (unreadable,) = [one for one in fresh(sink).audit().receipts() if isinstance(one, Unreadable)]
+        assert unreadable.key == window(0).key
+        assert "--restore-receipts" in unreadable.do
+    audit = fresh(sink).audit()
+    with pytest.raises(RefusedError, match="not the text that its commit named"):
+        audit.restore(window(0), text.replace("request", "another"))
+    audit.restore(window(0), text, dry_run=True)
+    assert not path.exists() or path.read_bytes() != whole
+    audit.restore(window(0), text)
+    assert path.read_bytes() == whole
+    assert report(fresh(sink), range(6)).ok
+
+
+def test_a_lost_entry_that_brought_columns(sink: Any) -> None:
+    """Which columns it named is found out: those that the table had then, not the later ones."""
+    import pyarrow as pa
+
+    grown, before = ROWS, sink
+    for name in ("more", "and more"):
+        grown = grown.append(pa.field(name, pa.string()))
+        wide = FilesBoth(before.uri, grown)
+        wide.prepare()
+        planned = staged_receipt(before, 0 if name == "more" else 1)
+        state = FilesLog(sink.uri).look()
+        assert state is not None
+        FilesLog(sink.uri).put(state, wide._change(state, planned[0], row_files(word for s in planned[1] for word in s.rows)))
+    text = sink.receipt_text(sink.look(window(0)).receipt)
+    for n in range(2, 6):
+        FilesBoth(sink.uri, grown).commit(*staged_receipt(sink, n, dead=False))
+    path = Path(sink.uri) / path_of(1)
+    whole = path.read_bytes()
+    assert b'"more"' in whole
+    path.unlink()
+    fresh(sink).audit().restore(window(0), text)
+    assert path.read_bytes() == whole
+
+
+def test_what_cannot_be_put_back(sink: Any) -> None:
+    """Where an entry beside it is lost too, or no checkpoint stands behind it, that is said, and nothing is written."""
+    for n in range(6):
+        commit(sink, n)
+    texts = [sink.receipt_text(sink.look(window(n)).receipt) for n in range(6)]
+    for number in (1, 2):
+        (Path(sink.uri) / path_of(number)).unlink()
+    audit = fresh(sink).audit()
+    with pytest.raises(DamagedError, match="entry 2 of the log"):
+        audit.restore(window(0), texts[0])
+    with pytest.raises(DamagedError, match="entry 1 of the log"):
+        audit.restore(window(1), texts[1])
+    with pytest.raises(RefusedError, match="not the text"):
+        audit.restore(window(5), texts[4])
+    for checkpoint in (Path(sink.uri) / CHECKPOINTS).iterdir():
+        checkpoint.unlink()
+    with pytest.raises(DamagedError, match=r"entry 1 of the log.*backup"):
+        audit.restore(window(0), texts[0])
 
 
 def test_folders_of_the_log_follow_each_other(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,15 @@ TOKEN = "hunter2-token"
 
 
 class Server:
-    """`faults`: what is done with the next commits, one after the other: taken and answered with a status, or a status alone."""
+    """`faults`: what is done with the next commits, one after the other: taken and answered with a status, or a status alone.
 
-    def __init__(self, folder: Path) -> None:
-        self.catalog = DatabaseCatalog("default", uri=f"sqlite:///{folder}/rest.db", warehouse=f"file://{folder}")
+    `config`: what is given out with each table, as the credentials of its storage are.
+    """
+
+    def __init__(self, folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None) -> None:
+        self.config = dict(config or {})
+        own = {"uri": f"sqlite:///{folder}/rest.db", "warehouse": warehouse or f"file://{folder}"}
+        self.catalog = DatabaseCatalog("default", **own, **self.config)
         self.faults: list[tuple[bool, int]] = []
         self.commits = 0
 
@@ -38,7 +44,7 @@ class Server:
             ("/v1/namespaces/<name>", "GET", self.namespace),
             ("/v1/namespaces", "POST", self.make_namespace),
             ("/v1/namespaces/<name>/tables", "POST", self.create),
-            (one, "GET", lambda name, table: loaded(self.catalog.load_table(f"{name}.{table}"))),
+            (one, "GET", lambda name, table: self.loaded(self.catalog.load_table(f"{name}.{table}"))),
             (one, "POST", self.commit),
         ):
             made.add_url_rule(path, f"{method} {path}", answer, methods=[method])
@@ -60,7 +66,7 @@ class Server:
         body = request.json
         spec = PartitionSpec.model_validate(body["partition-spec"])
         schema = Schema.model_validate(body["schema"])
-        return loaded(self.catalog.create_table(f"{name}.{body['name']}", schema, partition_spec=spec, properties=body["properties"]))
+        return self.loaded(self.catalog.create_table(f"{name}.{body['name']}", schema, partition_spec=spec, properties=body["properties"]))
 
     def commit(self, name: str, table: str) -> Any:
         asked = CommitTableRequest.model_validate_json(request.data)
@@ -70,14 +76,14 @@ class Server:
             there = self.catalog.load_table(f"{name}.{table}")
             there._do_commit(updates=asked.updates, requirements=asked.requirements)
             if status == 200:
-                return loaded(there)
+                return self.loaded(there)
         return told(status, "InternalServerError")
 
-
-def loaded(table: Table) -> Any:
-    """A table as the protocol has it."""
-    content = f'{{"metadata-location": "{table.metadata_location}", "metadata": {table.metadata.model_dump_json()}, "config": {{}}}}'
-    return Response(content, mimetype="application/json")
+    def loaded(self, table: Table) -> Any:
+        """A table as the protocol has it."""
+        about, config = table.metadata.model_dump_json(), json.dumps(self.config)
+        content = f'{{"metadata-location": "{table.metadata_location}", "metadata": {about}, "config": {config}}}'
+        return Response(content, mimetype="application/json")
 
 
 def told(status: int, kind: str) -> Any:
@@ -86,9 +92,9 @@ def told(status: int, kind: str) -> Any:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[Server, str]]:
+def serving(folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None) -> Iterator[tuple[Server, str]]:
     """The server, and its address."""
-    server = Server(folder)
+    server = Server(folder, warehouse, config)
     with listening(server.app()) as url:
         yield server, url
 

@@ -82,6 +82,14 @@ def said(lake: Stage, section: str) -> str:
         ("{kind: iceberg, catalog: {}, table: shop.things}", "sink.catalog: names no property"),
         ("{kind: iceberg, catalog: {type: in-memory}, table: shop.things}", "sink.catalog: of type in-memory is gone with its process"),
         ("{kind: iceberg, catalog: {py-io-impl: os.system}, table: shop.things}", "sink.catalog: py-io-impl: set by windrow itself"),
+        ("{kind: iceberg, catalog: {type: rest, s3.secret-access-key: hunter2}, table: shop.things}", "is written out"),
+        ("{kind: iceberg, catalog: {type: rest, token: [hunter2]}, table: shop.things}", "sink.catalog.token: must be a text"),
+        ("{kind: iceberg, catalog: {type: rest, token: {value: hunter2}}, table: shop.things}", "or a reference: {env: NAME}"),
+        ("{kind: iceberg, catalog: {type: rest, token: {env: A, file: b}}, table: shop.things}", "or a reference: {env: NAME}"),
+        ("{kind: iceberg, catalog: {type: rest, token: {env: ''}}, table: shop.things}", "or a reference: {env: NAME}"),
+        ("{kind: iceberg, catalog: {type: rest, token: {env: NOT_THERE}}, table: shop.things}", "variable NOT_THERE, by which"),
+        ("{kind: iceberg, catalog: {type: rest, token: {file: not/there}}, table: shop.things}", "not/there, by which"),
+        ("{kind: iceberg, catalog: {type: rest, uri: {env: X}}, table: shop.things}", "sink.catalog.uri is a reference"),
         ("{kind: iceberg, warehouse: lake, table: shop.things, mode: upsert}", "sink.mode: an Iceberg table takes no upsert"),
         ("{kind: iceberg, warehouse: lake, table: shop.things, path: x}", "sink.path: unknown key"),
         ("{kind: iceberg, warehouse: 'a%20b', table: shop.things}", "with a %, ? or # in it"),
@@ -106,7 +114,7 @@ def test_the_page_shows_specs_that_load(tmp_path: Path) -> None:
     (tmp_path / "payments.py").write_text("")
     whole, catalog = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
     assert parse_spec(whole, tmp_path).sink_path() == f"{tmp_path}/lake:shop.payments"
-    catalog["sink"]["catalog"]["credential"] = "hunter2"
+    assert catalog["sink"]["catalog"]["credential"] == {"env": "CATALOG_CREDENTIAL"}
     assert parse_spec({**whole, **catalog}, tmp_path).sink_path() == "https://catalog.example/production/lake:shop.payments"
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from ingest.errors import OutcomeUnknownError, SpecError, UnreachableError
 from ingest.ports.sink import AlreadyDone, Done, Unknown
@@ -48,32 +45,6 @@ def test_two_tables_in_one_catalog(tmp_path: Path) -> None:
     """Tables of several pipelines lie beside each other, and know nothing of each other."""
     for table in ("shop.orders", "shop.returns"):
         runs(IcebergBoth(TableAt.in_folder(str(tmp_path), table), ROWS))
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[str]:
-    """An object store on loopback; its address."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client(
-        "s3", endpoint_url=f"http://{host}:{port}", aws_access_key_id="k", aws_secret_access_key="s", region_name="us-east-1"
-    )  # fmt: skip
-    client.create_bucket(Bucket="lake")
-    client.close()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-def test_a_warehouse_in_an_object_store(store: str, tmp_path: Path) -> None:
-    """Tasks write there by the catalog's own properties; these are in no identity."""
-    properties = {
-        "type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": "s3://lake/house", "s3.endpoint": store,
-        "s3.access-key-id": "k", "s3.secret-access-key": "hunter2", "s3.region": "us-east-1",
-    }  # fmt: skip
-    sink = IcebergBoth(TableAt.in_catalog("shop.orders", properties), ROWS)
-    runs(sink)
-    assert "hunter2" not in sink.identity
 
 
 def test_a_folder_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:

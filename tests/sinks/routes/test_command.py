@@ -74,7 +74,8 @@ def test_a_pipeline_runs_on_it(routed: Stage) -> None:
         ('values: ["1"]', "", "exactly one of values and pattern"),
         ('pattern: "[23]"', 'values: ["1"]', "1 leads to another table already"),
         ('pattern: "[23]"', 'pattern: "["', "can't be read as a regular expression"),
-        ('pattern: "[23]"', 'pattern: "(?=2)"', "sink.tables.1.pattern can't be read"),
+        ('pattern: "[23]"', 'pattern: "(?=2)"', "sink.tables.1.pattern: can't be read as a regular expression of RE2"),
+        ('pattern: "[23]"', "pattern: '2)|(3'", "sink.tables.1.pattern: can't be read as a regular expression of RE2"),
         ("lake/second", "lake/first", "two routes lead to delta:"),
         ("{path: lake/second}", "{path: lake/second, mode: upsert, primary_key: [id]}", "must be append where there are routes"),
         ("{path: lake/second}", "{kind: routes, by: topic}", "sink.tables.1.sink.kind: must be 'delta'"),
@@ -87,6 +88,14 @@ def test_mistakes_are_told(routed: Stage, old: str, new: str, says: str) -> None
     written(routed, ROUTES.replace(old, new))
     assert says in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]
     assert not (routed.folder / "lake" / "things").exists()
+
+
+def test_a_pattern_that_re2_alone_reads(routed: Stage) -> None:
+    """RE2 judges a pattern and nobody else: classes of Unicode's are none to Python."""
+    written(routed, ROUTES.replace('pattern: "[23]"', r"pattern: '\p{Nd}{1}'"))
+    routed.json("run", routed.spec, "--window", hour(0))
+    assert ids(routed, "first") == [1]
+    assert ids(routed, "things") == []
 
 
 def test_the_attempt_is_no_column(routed: Stage) -> None:

@@ -98,10 +98,18 @@ def test_a_column_that_leads_nowhere(router: Router, says: str) -> None:
         router.refuse_unfit(pa.schema([("country", pa.string()), ("at", pa.timestamp("us"))]))
 
 
-def test_a_pattern_that_only_others_read() -> None:
-    """Python reads look-ahead, RE2 doesn't: refused by its place, not by the first message."""
+@pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "a)|(b", "[", r"\Qa", "a{1001}"])
+def test_a_pattern_that_re2_does_not_read(pattern: str) -> None:
+    """Refused by its place, not by the first message: also one that is whole only between other parentheses."""
     with pytest.raises(SpecError, match=r"sink.tables.1.pattern"):
-        Router("topic", "", (Rule(values=("a",)), Rule(pattern="(?=a)"))).refuse_no_pattern()
+        Router("topic", "", (Rule(values=("a",)), Rule(pattern=pattern))).refuse_no_pattern()
+
+
+def test_a_pattern_that_only_re2_reads() -> None:
+    """Classes of Unicode's lead as RE2 reads them."""
+    router = Router("column", "country", (Rule(pattern=r"\p{Lu}.*"),))
+    router.refuse_no_pattern()
+    assert router.places(*rows(["Ärzte", "ärzte", "De", None])).tolist() == [0, 1, 0, 1]
 
 
 def test_it_travels() -> None:

@@ -1,0 +1,164 @@
+"""Credentials of an object store: tasks find them for themselves, and what is sent to tasks has none in it."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.errors import RefusedError, SpecError
+from ingest.sinks.iceberg.at import TableAt
+from ingest.sinks.iceberg.secrets import InEnvironment, InFile, Property
+from ingest.sinks.iceberg.stage import IcebergStagerFactory
+from tests.s3.server import S3Server
+from tests.sinks.iceberg.rest import TOKEN, Server, serving
+from tests.sinks.iceberg.test_places import runs
+from tests.sinks.iceberg.world import IcebergBoth
+from tests.sinks.things import ROWS, plan, stage_split
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]  # PyIceberg's session is nobody's to close
+
+CANARY = "canary-8d21"
+"""In the file, and in what a catalog gives out."""
+
+
+@pytest.fixture
+def plain(s3_server: S3Server) -> dict[str, Property]:
+    """What may be sent of a store's properties; this process has no other way to it."""
+    return {"s3.endpoint": f"http://127.0.0.1:{s3_server.port}", "s3.region": "us-east-1", "s3.access-key-id": "windrow"}
+
+
+@pytest.fixture
+def told(tmp_path: Path, s3_server: S3Server, plain: dict[str, Property], monkeypatch: pytest.MonkeyPatch) -> dict[str, Property]:
+    """A catalog whose warehouse is in a store, with one secret in the environment and one in a file."""
+    monkeypatch.setenv("LAKE_SECRET", s3_server.secret)
+    (tmp_path / "token").write_text(f"{CANARY}\n")
+    secrets: dict[str, Property] = {
+        "s3.secret-access-key": InEnvironment("LAKE_SECRET"), "s3.session-token": InFile(str(tmp_path / "token")),
+    }  # fmt: skip
+    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{s3_server.bucket()}/house", **plain, **secrets}
+
+
+def prepared(properties: dict[str, Property]) -> IcebergBoth:
+    made = IcebergBoth(TableAt.in_catalog("shop.orders", properties), ROWS)
+    made.prepare()
+    return made
+
+
+def sent(sink: IcebergBoth) -> tuple[bytes, list[IcebergStagerFactory]]:
+    """What tasks are sent for rows and for dead letters, and what they make of it."""
+    planned = plan(sink, 0)
+    packed = [pickle.dumps(maker.stager(planned, 0, "a1")) for maker in (sink, sink.dead_letters)]
+    return b"".join(packed), [pickle.loads(one) for one in packed]
+
+
+def test_a_table_in_an_object_store(told: dict[str, Property]) -> None:
+    """A table whose credentials are told by references does all that another one does."""
+    runs(IcebergBoth(TableAt.in_catalog("shop.orders", told), ROWS))
+
+
+def test_no_secret_is_sent_to_tasks(told: dict[str, Property], s3_server: S3Server) -> None:
+    """Neither secret is in the bytes, nor in what stands for them in a log; the task reads both where it is, and writes."""
+    sink = prepared(told)
+    packed, made = sent(sink)
+    for secret in (s3_server.secret, CANARY):
+        assert secret.encode() not in packed
+        assert secret not in f"{made} {sink.identity} {sink.at}"
+    properties = made[0].storage.properties()
+    assert (properties["s3.secret-access-key"], properties["s3.session-token"]) == (s3_server.secret, CANARY)
+    split = plan(sink, 0).splits[0]
+    assert stage_split(made[0](split), made[1](split), split, dead=True).rows
+
+
+def test_a_secret_that_changes(told: dict[str, Property], tmp_path: Path) -> None:
+    """A file that is written anew counts for tasks that begin after that, and for the next look of a process that runs on."""
+    _, (rows, _) = sent(prepared(told))
+    (tmp_path / "token").write_text("another")
+    assert rows.storage.properties()["s3.session-token"] == "another"
+    sink = IcebergBoth(TableAt.in_catalog("shop.orders", told), ROWS)
+    assert sent(sink)[1][0].storage == rows.storage
+    from ingest.sinks.iceberg.catalogs import opened
+
+    assert opened(sink.at).properties["s3.session-token"] == "another"
+
+
+def test_a_secret_that_is_not_where_it_should_be(told: dict[str, Property], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task says which variable, or which file, it misses, and of which property; nothing of the others' values."""
+    sink = prepared(told)
+    _, (rows, dead) = sent(sink)
+    split = plan(sink, 0).splits[0]
+    (tmp_path / "token").write_bytes(b"\n")
+    with pytest.raises(SpecError, match=r"token, by which sink\.catalog\.s3\.session-token is told, is empty"):
+        stage_split(rows(split), dead(split), split, dead=True)
+    (tmp_path / "token").unlink()
+    with pytest.raises(SpecError, match=r"token, by which sink\.catalog\.s3\.session-token is told, can't be read here: No such file"):
+        stage_split(rows(split), dead(split), split, dead=True)
+    monkeypatch.delenv("LAKE_SECRET")
+    with pytest.raises(SpecError, match=r"the environment variable LAKE_SECRET, by which sink\.catalog\.s3\.secret-access-key is told"):
+        stage_split(rows(split), dead(split), split, dead=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("s3.secret-access-key", CANARY), ("s3.session-token", CANARY), ("client.secret-access-key", CANARY), ("adls.account-key", CANARY),
+        ("adls.sas-token", CANARY), ("gcs.oauth2.token", CANARY), ("s3.proxy-uri", f"http://me:{CANARY}@proxy"),
+    ],
+)  # fmt: skip
+def test_a_secret_that_is_written_out(name: str, value: str) -> None:
+    """What tasks need and may not be sent is refused before anything is read; the way out is told, the value isn't."""
+    with pytest.raises(SpecError, match=rf"sink\.catalog\.{name} is written out.*\{{env: NAME\}}") as refused:
+        TableAt.in_catalog("shop.orders", {"type": "rest", name: value})
+    assert CANARY not in str(refused.value)
+
+
+def test_what_a_table_is_called_is_no_secret() -> None:
+    """A table's place is kept for ever, so no part of it is told by a reference."""
+    with pytest.raises(SpecError, match=r"sink\.catalog\.uri is a reference"):
+        TableAt.in_catalog("shop.orders", {"type": "rest", "uri": InEnvironment("X")})
+
+
+@pytest.fixture
+def giving(
+    s3_server: S3Server, tmp_path: Path, plain: dict[str, Property], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Server, str]]:
+    """A catalog that gives out the credentials of its storage with each table."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    monkeypatch.setenv("LAKE_TOKEN", TOKEN)
+    config: dict[str, Any] = {**plain, "s3.secret-access-key": s3_server.secret, "s3.session-token": CANARY}
+    with serving(tmp_path, f"{s3_server.bucket()}/house", config) as both:
+        yield both
+
+
+def test_credentials_that_a_catalog_gives_out(giving: tuple[Server, str], s3_server: S3Server) -> None:
+    """Each task asks the catalog for its own, by the catalog's own credential, which it reads for itself; of these none is sent."""
+    server, url = giving
+    sink = prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")})
+    packed, (rows, dead) = sent(sink)
+    assert not [secret for secret in (TOKEN, CANARY, s3_server.secret) if secret.encode() in packed]
+    server.config["s3.session-token"] = "of the next hour"
+    assert rows.storage.properties()["s3.session-token"] == "of the next hour"
+    split = plan(sink, 0).splits[0]
+    assert stage_split(rows(split), dead(split), split, dead=True).rows
+    runs(sink)
+
+
+def test_a_table_that_is_gone_when_a_task_asks(giving: tuple[Server, str]) -> None:
+    """The task says so."""
+    server, url = giving
+    _, (rows, _) = sent(prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")}))
+    server.catalog.drop_table("shop.orders")
+    with pytest.raises(RefusedError, match=r"shop\.orders isn't there any more"):
+        rows.storage.properties()
+
+
+def test_a_catalog_that_tasks_cannot_ask(giving: tuple[Server, str]) -> None:
+    """Its own credential, written out, would have to be sent: refused, with both ways out and without it."""
+    sink = prepared({"type": "rest", "uri": giving[1], "token": TOKEN})
+    with pytest.raises(SpecError, match=r"and sink\.catalog\.token may be secret\. Write \{env: NAME\}") as refused:
+        sink.stager(plan(sink, 0), 0, "a1")
+    assert TOKEN not in str(refused.value)
