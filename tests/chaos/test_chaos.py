@@ -10,7 +10,9 @@ import pytest
 
 from tests.chaos.harness import Asked, Found, chaos
 from tests.chaos.judge import unwhole
-from tests.chaos.record import record
+from tests.chaos.record import SUMS, record
+from tests.chaos.recovery import TITLE, Recovery
+from tests.chaos.recovery import record as record_recovery
 from tests.chaos.sinks import SINKS
 
 TWINS = [(kind, twin) for kind, what in SINKS.items() for twin in what.twins]
@@ -88,3 +90,16 @@ def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
     assert "| delta | 2 parts | 3 | 75 | 3,500 | 1,700 | 1 | 0 | 0 | 0 | 0 |" in text
     assert text.count("| delta | 1 | 2 | 50 | 2,500 | 1,100 | 1 |") == 1
     assert text.count("| delta | 7 | 1 | 25 | 1,000 | 600 | 0 |") == 1
+
+
+def test_recoveries_are_put_in_the_place_of_the_last_ones(tmp_path: Path) -> None:
+    """A sink that is timed again has a new line, the others keep theirs, and all that stands around the table stays."""
+    page = tmp_path / "chaos.md"
+    page.write_text(f"# Chaos\n\n{TITLE}\n\nWhat it is.\n\n{SUMS}\n\nsums\n")
+    record_recovery([Recovery("files", [1.0, 3.0, 2.0], [0.5]), Recovery("delta", [1.0], [0.25])], page)
+    once = page.read_text()
+    assert "| delta | 1 | 1.00 | 1.00 | 0.25 | 0.25 |\n| files | 3 | 2.00 | 3.00 | 0.50 | 0.50 |\n" in once
+    record_recovery([Recovery("delta", [9.0], [0.25])], page)
+    assert page.read_text() == once.replace("| delta | 1 | 1.00 | 1.00 |", "| delta | 1 | 9.00 | 9.00 |")
+    assert once.startswith(f"# Chaos\n\n{TITLE}\n\nWhat it is.\n\n| sink |")
+    assert once.endswith(f"|\n\n{SUMS}\n\nsums\n")

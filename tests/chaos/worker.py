@@ -43,7 +43,7 @@ class Job(msgspec.Struct, frozen=True):
     attempt: str
     rows: int = 20
     generation: int = 0
-    what: Literal["run", "mend", "sweep"] = "run"
+    what: Literal["run", "mend", "sweep", "look"] = "run"
     twin: str | None = None
     crash: str = ""
     disk: int | None = None
@@ -102,6 +102,8 @@ def attempt(job: Job) -> int:
         kind.world.age(job.place)
         sink.sweep_both(timedelta(hours=1))
         return DONE
+    if job.what == "look":
+        return FAILED if sink.look(window(job.window)) is None else ALREADY
     return _mend(job, sink) if job.what == "mend" else _run(job, sink)
 
 

@@ -1,0 +1,122 @@
+"""How long it takes until a window is there after its run was killed, and until a run sees that it is there: a table by sink.
+
+    python -m tests.chaos.recovery [--sink delta] [--rows 4000] [--record]
+
+For each point at which a run may die, a run is killed there with SIGKILL and another one begun at once, with all that it needs loaded. Its
+time counts from its start, and has everything in it that the dead one left: locks, open transactions, staged rows. Then a run that only
+looks is timed: it reads no message and writes nothing. `--record` writes the table into docs/chaos.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tests.chaos import worker
+from tests.chaos.record import PAGE, SUMS
+from tests.chaos.sinks import SINKS
+from tests.chaos.worker import COMMITTED, Job
+
+TITLE = "## Recovery"
+LIMIT = 180
+"""Seconds after which an attempt can only be hanging."""
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """Of one sink, in seconds: reruns after a death at each point, and looks at windows that are there."""
+
+    kind: str
+    reruns: list[float]
+    looks: list[float]
+
+    def line(self) -> list[str]:
+        """Of the table."""
+        return [self.kind, str(len(self.reruns)), *(f"{_short(seconds)}" for seconds in (*_typical(self.reruns), *_typical(self.looks)))]
+
+
+HEAD = ("sink", "points", "window there: median, s", "at most", "seen to be there: median, s", "at most")
+
+
+def recovery(name: str, rows: int, folder: Path) -> Recovery:
+    """One sink's, in an empty folder.
+
+    Raises:
+        AssertionError: a rerun did not commit, or what it committed isn't seen.
+    """
+    kind, reruns, looks = SINKS[name], list[float](), list[float]()
+    with kind.placed(folder) as place:
+        kind.world.sink_at(place).prepare()
+        _ended(Job(name, place, str(folder), len(kind.points), "loads", rows))  # what processes are forked from has to be begun, too
+        for number, point in enumerate(kind.points):
+            job = Job(name, place, str(folder), number, f"w{number}-dies", rows, crash=f"{point}:kill")
+            _ended(job)
+            seconds, code = _ended(job.but(attempt=f"w{number}-again", crash=""))
+            assert code in COMMITTED, f"{name}: the rerun after a death at {point} ended with {code}"
+            reruns.append(seconds)
+            seconds, code = _ended(job.but(attempt=f"w{number}-looks", crash="", what="look"))
+            assert code == worker.ALREADY, f"{name}: after a death at {point} and a rerun the window isn't there"
+            looks.append(seconds)
+    return Recovery(name, reruns, looks)
+
+
+def _ended(job: Job) -> tuple[float, int]:
+    """How long an attempt took, from its process's start to its end; and its exit code."""
+    began = time.monotonic()
+    process = worker.start(job)
+    process.join(LIMIT)
+    seconds = time.monotonic() - began
+    if process.is_alive():
+        process.kill()
+        process.join(LIMIT)
+    assert process.exitcode is not None
+    return seconds, process.exitcode
+
+
+def _typical(seconds: Sequence[float]) -> tuple[float, float]:
+    return statistics.median(seconds), max(seconds)
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.2f}"
+
+
+def record(found: Sequence[Recovery], page: Path = PAGE) -> None:
+    """Put the table in the place of the last one; sinks that weren't asked keep their lines."""
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(TITLE)
+    table, _, after = rest.partition(SUMS)
+    kept = {line.split("|")[1].strip(): line for line in table.splitlines() if re.match(r"\| (?!sink|---)", line)}
+    kept |= {one.kind: f"| {' | '.join(one.line())} |" for one in found}
+    rows = "\n".join([f"| {' | '.join(HEAD)} |", f"| {' | '.join(['---'] * len(HEAD))} |", *(kept[name] for name in sorted(kept))])
+    about = table.partition("\n|")[0].strip()
+    page.write_text(f"{before}{TITLE}\n\n{about}\n\n{rows}\n\n{SUMS}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Each sink's line, as soon as it is there."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos.recovery", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--sink", choices=SINKS, action="append")
+    parser.add_argument("--rows", type=int, default=4000, help="of a window, in both partitions together")
+    parser.add_argument("--record", action="store_true")
+    asked = parser.parse_args()
+    done = []
+    print(" | ".join(HEAD))
+    for name in asked.sink or SINKS:
+        with tempfile.TemporaryDirectory(prefix="windrow-recovery-") as folder:
+            done.append(recovery(name, asked.rows, Path(folder)))
+        print(" | ".join(done[-1].line()), flush=True)
+    if asked.record:
+        record(done)
+
+
+if __name__ == "__main__":
+    main()
