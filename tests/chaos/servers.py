@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import tempfile
 import time
@@ -92,36 +91,36 @@ def end_backends(place: str) -> None:
         )
 
 
+_BROKERS: dict[str, EmbeddedBroker] = {}
+"""The brokers of this process's rounds, by their places: who has begun one has to see its end, too."""
+
+
 @contextmanager
 def kafka(folder: Path) -> Iterator[str]:
     """A place on a broker of its own, in the folder."""
+    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
     from tests.sinks.kafka.world import new_place
 
-    with _broker(folder) as broker:
-        yield new_place(broker.bootstrap, str(folder / "staging"))
+    with EmbeddedBroker(folder / "broker", find_jars()) as broker:
+        place = new_place(broker.bootstrap, str(folder / "staging"))
+        _BROKERS[place] = broker
+        try:
+            yield place
+        finally:
+            del _BROKERS[place]
 
 
 def kill_broker(place: str) -> None:
     """kill -9, and a start on what is on the disk."""
-    broker = _broker_of(place)
+    broker = _BROKERS[place]
     broker.kill()
     broker.start()
 
 
 def stop_broker(place: str) -> None:
     """It answers nobody for a while, and then goes on as if nothing had been."""
-    process = _broker_of(place)._process()
+    process = _BROKERS[place]._process()
     assert process is not None, "the broker doesn't run"
     process.suspend()
     time.sleep(STOPPED)
     process.resume()
-
-
-def _broker(folder: Path) -> EmbeddedBroker:
-    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-
-    return EmbeddedBroker(folder / "broker", find_jars())
-
-
-def _broker_of(place: str) -> EmbeddedBroker:
-    return _broker(Path(json.loads(place)["staging"]).parent)

@@ -343,16 +343,17 @@ def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str)
 
 
 def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library says why, and none of its threads stays."""
+    """The library says why, and none of its threads stays: several in turn leave no more than what others may begin meanwhile."""
     properties = consumer_properties("127.0.0.1:1", {})
     made(properties).close()
     threads = psutil.Process().num_threads()
     api = load_api()
     monkeypatch.setattr(api, "assign", lambda *_: KafkaError._FATAL)
-    with pytest.raises(KafkaException) as refused:
-        LibrdkafkaFetcher(api, properties, Start("t", 0, 0, None), lambda _: None)
-    assert refused.value.args[0].code() == KafkaError._FATAL
-    assert psutil.Process().num_threads() <= threads
+    for _ in range(5):
+        with pytest.raises(KafkaException) as refused:
+            LibrdkafkaFetcher(api, properties, Start("t", 0, 0, None), lambda _: None)
+        assert refused.value.args[0].code() == KafkaError._FATAL
+    assert psutil.Process().num_threads() < threads + 5
 
 
 # ---------------------------------------------------------------------------------------------------------------------- no leak

@@ -127,7 +127,7 @@ class DeltaDeadLetters:
         table = tables.load(self.uri)
         if table is None:
             return {}
-        files = pa.table(table.get_add_actions(flatten=True)).sort_by("modification_time").to_pylist()
+        files = tables.listed(table).sort_by("modification_time").to_pylist()
         newest = {f[f"partition.{_WINDOW}"]: unquote(f["path"]) for f in files}
         return {key: self._attempt(path) for key, path in newest.items() if wanted(key)}
 

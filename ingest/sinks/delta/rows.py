@@ -18,7 +18,7 @@ from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.counting import rows_held
-from ingest.sinks.delta.table import load, parts, rows_of
+from ingest.sinks.delta.table import listed, load, parts, rows_of
 
 
 def windows(uri: str) -> set[str]:
@@ -30,7 +30,7 @@ def windows(uri: str) -> set[str]:
 def rows_in(uri: str) -> int:
     """How many rows the table at a place holds, by what its log says of its files."""
     table = load(uri)
-    return 0 if table is None else int(pc.sum(pa.table(table.get_add_actions())["num_records"]).as_py() or 0)
+    return 0 if table is None else int(pc.sum(listed(table)["num_records"]).as_py() or 0)
 
 
 def counted(uri: str, metadata: Mapping[str, str], window: Window) -> list[RowsHeld]:

@@ -184,9 +184,14 @@ def may_lose_files(table: DeltaTable) -> bool:
     return str(table.metadata().configuration.get("delta.appendOnly")).lower() != "true"
 
 
+def listed(table: DeltaTable) -> pa.Table:
+    """What the table's log says of each of its files. `pyarrow.table` would load pandas for it."""
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+
+
 def active(table: DeltaTable) -> list[str]:
     """The paths of the table's data files, relative where they lie under it."""
-    return [str(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
+    return [str(path) for path in listed(table)["path"].to_pylist()]
 
 
 def needed(table: DeltaTable) -> frozenset[str]:
@@ -208,15 +213,15 @@ class DataFile(msgspec.Struct, frozen=True):
 
 def parts(table: DeltaTable) -> frozenset[str]:
     """What the partition column is in any file. deltalake's own list of them makes a Python object of each file first."""
-    found = pa.table(table.get_add_actions(flatten=True))[f"partition.{partition_column(table)}"]
+    found = listed(table)[f"partition.{partition_column(table)}"]
     return frozenset(str(part) for part in found.unique().to_pylist())
 
 
 def data_files(table: DeltaTable) -> list[DataFile]:
     """All files of a table."""
     column = f"partition.{partition_column(table)}"
-    listed = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes", column]).to_pylist()
-    return [DataFile(unquote(f["path"]), f["size_bytes"], str(f[column])) for f in listed]
+    files = listed(table).select(["path", "size_bytes", column]).to_pylist()
+    return [DataFile(unquote(f["path"]), f["size_bytes"], str(f[column])) for f in files]
 
 
 def add_actions(table: DeltaTable, files: Iterable[StagedFile], part: str) -> list[AddAction | RemoveAction]:
