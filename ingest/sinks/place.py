@@ -95,12 +95,28 @@ class Place:
             return fs.SubTreeFileSystem(self._root, self._fs)
 
     def create(self, path: str) -> pa.NativeFile:
-        """A new file for writing; its directories are made. Close it, then `fsync` it."""
+        """A new file for writing, under a path that nobody else uses; its directories are made. Close it, then `finish` it.
+
+        Until then it has another name where it could be seen half written, as in a store of objects it can't. So a file under its own name
+        is never written to again, and what a sweep takes it for, by when it was last written, stays true:
+
+            1 A begins to write, and is stopped for a week.  2 A sweep finds the file old, and has the table say that it is given up.
+            3 A wakes, writes on, closes the file, and finds that it is younger than what was given up.  4 The sweep removes it.
+            5 A commits. Its file isn't there.
+        """
         with self._explained(path):
-            full = self._full(path)
-            if self.is_local:  # a store has no folders
-                self._fs.create_dir(full.rpartition("/")[0], recursive=True)
-            return self._fs.open_output_stream(full)
+            return self._open(self._draft(path))
+
+    def finish(self, path: str, *, durable: bool = True) -> int:
+        """Give a created file, which is closed, its name, and make it outlive a loss of power unless nobody asks for that; its size.
+
+        Raises:
+            UnreachableError: it is gone: an attempt that took longer than a sweep's grace period was given up.
+        """
+        with self._explained(path):
+            if self._draft(path) != path:
+                self._fs.move(self._full(self._draft(path)), self._full(path))
+        return self.fsync(path) if durable else int(self._fs.get_file_info(self._full(path)).size)
 
     def fsync(self, path: str) -> int:
         """Make a closed file outlive a loss of power, where that is ours to do; its size in bytes.
@@ -150,13 +166,21 @@ class Place:
             self._write(path, content)
 
     def _write(self, path: str, content: bytes) -> None:
-        draft = f"{path}.{uuid.uuid4().hex}.tmp" if self.is_local else path
-        with self.create(draft) as out:
+        draft = self._draft(path)
+        if draft != path:  # others may put the same one now
+            draft = f"{path}.{uuid.uuid4().hex}.tmp"
+        with self._open(draft) as out:
             out.write(content)
         self.fsync(draft)
         if draft != path:
             self._fs.move(self._full(draft), self._full(path))
             self.fsync(path)
+
+    def _open(self, path: str) -> pa.NativeFile:
+        full = self._full(path)
+        if self.is_local:  # a store has no folders
+            self._fs.create_dir(full.rpartition("/")[0], recursive=True)
+        return self._fs.open_output_stream(full)
 
     def get(self, path: str) -> bytes:
         """The whole content of a file.
@@ -198,6 +222,10 @@ class Place:
         with self._explained(folder):
             every = self._fs.get_file_info(fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive))
         return [f for f in every if f.type == fs.FileType.File]
+
+    def _draft(self, path: str) -> str:
+        """The name of a file that is being written: another one where that could be seen."""
+        return f"{path}.tmp" if self._fs.type_name in {"local", "hdfs"} else path
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:

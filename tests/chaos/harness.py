@@ -299,8 +299,8 @@ class Ordeal:
             self.commit(0, what="mend")
 
     def _sweep_beside(self, fault: Callable[[int], None], generation: int) -> None:
-        """The fault, and perhaps a sweep at the same time, to which all that is staged looks old."""
-        if not hasattr(self.kind.world, "age") or self.chance.random() > 0.25:
+        """The fault, and perhaps a sweep at the same time, by whose clock all that is staged is old."""
+        if self.chance.random() > 0.25:
             fault(generation)
             return
         sweep = worker.start(self.job(0, what="sweep"))

@@ -4,7 +4,6 @@ A world is a module with `sink_at(place)`, the sink with its dead letters as ano
 readers see. It may have besides:
 
     TWINS                   name -> sink_at of a broken twin, which the harness must catch
-    age(place)              makes all that is staged look as old as a sweep asks for
     LOCKS = True            a run that is stopped may hold what others wait for, and nothing takes it from it
     LOCKS_BETWEEN = True    the same, but at no named point
     POINTS                  crash points of its own, beside those of every run

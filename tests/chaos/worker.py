@@ -20,6 +20,7 @@ from ingest.crashpoints import CrashError, crash_point
 from ingest.errors import WindrowError
 from ingest.ports.sink import AlreadyDone, Done
 from tests.chaos.sinks import SINKS
+from tests.clock import clock_ahead
 from tests.full_disk import files_end_at
 from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_mending, window
 from tests.warm import SERVER
@@ -99,8 +100,8 @@ def attempt(job: Job) -> int:
     kind = SINKS[job.kind]
     sink = kind.sink_at(job.place, job.twin)
     if job.what == "sweep":
-        kind.world.age(job.place)
-        sink.sweep_both(timedelta(hours=1))
+        with clock_ahead(timedelta(hours=2)):
+            sink.sweep_both(timedelta(hours=1))
         return DONE
     if job.what == "look":
         return FAILED if sink.look(window(job.window)) is None else ALREADY

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import msgspec
 import pytest
 
-from ingest.errors import GridError, IdentityError, OverlapError, RefusedError
+from ingest.errors import GridError, IdentityError, OverlapError, RefusedError, WindrowError
 from ingest.model.binding import Binding
 from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Mending, Receipt
 from ingest.model.staged import Staging
 from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
+from ingest.sinks.delta import stage as delta_stage
+from ingest.sinks.files import stage as files_stage
+from ingest.sinks.iceberg import stage as iceberg_stage
+from ingest.sinks.place import Place
+from tests.clock import clock_ahead
 from tests.contracts.sink_under_test import SinkUnderTest
+from tests.sinks import things
 from tests.sinks.things import (
     PER_WINDOW,
     ROWS,
@@ -82,6 +91,44 @@ class CommitContract(SinkUnderTest):
         made, staged = staged_receipt(sink, 0)
         assert isinstance(sink.commit(made, staged), Done)
         assert isinstance(sink.commit(made, staged), AlreadyDone)
+
+    def test_a_writer_that_a_sweep_overtakes(self, sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """1 A writes, and is stopped.  2 A sweep finds its file old, and gives it up.  3 A writes on, and commits.  4 The sweep removes it.
+
+        Whether A commits or is refused, no row is lost.
+        """
+        stopped, wakes, remove = Event(), Event(), Place.remove
+        for module in (delta_stage, files_stage, iceberg_stage):
+            monkeypatch.setattr(module, "GROUP_ROWS", 1)
+
+        def stop(point: str) -> None:
+            if point == "write.middle" and not stopped.is_set():
+                stopped.set()
+                assert wakes.wait(60)
+
+        def late(place: Place, path: str) -> None:
+            wakes.set()
+            if current_thread() is not writer:
+                writer.join(60)
+            remove(place, path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(things, "crash_point", stop)
+            patch.setattr(Place, "remove", late)
+            writer = Thread(target=self._commit_or_not, args=(self.reopen(sink),))
+            writer.start()
+            assert stopped.wait(60)
+            with clock_ahead(timedelta(hours=2)):
+                self.reopen(sink).sweep_both(timedelta(hours=1))
+            wakes.set()
+            writer.join(60)
+            assert not writer.is_alive()
+        assert isinstance(self.commit(self.reopen(sink), 0, attempt="again"), (Done, AlreadyDone))
+        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
+
+    def _commit_or_not(self, sink: Any) -> None:
+        with suppress(WindrowError):
+            self.commit(sink, 0)
 
     def test_a_window_without_rows(self, sink: Any) -> None:
         """A window without any message is committed like any other, with a receipt and no files."""

@@ -57,7 +57,7 @@ class GravesWriter:
         self._writer.add_key_value_metadata({_BUCKETS: json.dumps(self._buckets)})
         self._writer.close()
         self._out.close()
-        self._place.fsync(self._path)
+        self._place.finish(self._path)
         return Graves(self._path, _sha256(self._place, self._path), self._keys)
 
 

@@ -80,7 +80,7 @@ class ParquetFile:
         self._flush()
         self._writer.close()
         self._out.close()
-        size = self._place.fsync(self._path)
+        size = self._place.finish(self._path)
         stats = statistics(self._done[0], self._schema, self._nan)
         return StagedFile(self._path, size, self.rows, stats, int(datetime.now(UTC).timestamp() * 1000), tuple(self._buckets))
 

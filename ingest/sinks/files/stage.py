@@ -145,7 +145,7 @@ class FilesStager:
             assert self._out is not None
             self._writer.close()
             self._out.close()
-            size = self._place.fsync(self._path)
+            size = self._place.finish(self._path)
         file = RowFile(self._path, size, self._rows)
         return Staging(self._rows, text(self._sum), (msgspec.json.encode(file).decode(),))
 

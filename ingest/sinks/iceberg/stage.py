@@ -75,7 +75,7 @@ class LakeParquet:
         self._out.close()
         ids = {f.name: field_id(f) for f in self._made_by.columns}
         found = metrics(self._done[0], self._made_by.columns, list(ids.values()))
-        return LakeFile(self._path, self._place.fsync(self._path), self.rows, ids, found)
+        return LakeFile(self._path, self._place.finish(self._path), self.rows, ids, found)
 
     def abandon(self) -> None:
         """Close without a result. The file is rubbish already: on a full disk, closing it fails for the same reason as writing did."""

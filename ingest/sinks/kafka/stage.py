@@ -62,7 +62,7 @@ class KafkaStager:
         with writable(self._made_by.staging, self._split, done="published"):
             self._writer.close()
             self._out.close()
-            size = self._place.fsync(self._path)
+            size = self._place.finish(self._path)
         staged = StagedMessages(self._path, size, self._rows, text(self._same))
         return Staging(self._rows, text(self._checksum), (msgspec.json.encode(staged).decode(),))
 

@@ -111,6 +111,7 @@ class PostgresStager:
         with writable(self._made_by.staging, self._split):
             self._write(self._out, TAIL)
             self._out.close()
+            self._place.finish(self._path, durable=False)
         schema = self._made_by.layout.schema
         columns, types = (*schema.names, self._made_by.window_column), (*(str(column_type(f.type)) for f in schema), "text")
         word = CopyFile(self._path, self._size, self._crc, self._rows, columns, types)

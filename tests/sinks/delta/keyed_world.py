@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.sinks.delta.world import age, pieces, sink_at
+from tests.sinks.delta.world import pieces, sink_at
 
-__all__ = ["age", "pieces", "sink_at"]
+__all__ = ["pieces", "sink_at"]

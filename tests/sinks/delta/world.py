@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.delta.names import STAGED
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS
@@ -27,11 +23,3 @@ def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows: one table per file, but where rows lie by their keys."""
     found = delta_pieces(sink.uri)
     return [pa.concat_tables(found).sort_by(LOG_ORDER)] if found and isinstance(sink, DeltaKeyedBoth) else found
-
-
-def age(place: str) -> None:
-    """All that was staged, and dead letters, two hours ago."""
-    then = time.time() - 7200
-    for folder in (Path(place), Path(f"{place}_dead")):
-        for file in (folder / STAGED).rglob("*.parquet"):
-            os.utime(file, (then, then))

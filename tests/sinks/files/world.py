@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +14,7 @@ from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.files.columns import whole_schema
 from ingest.sinks.files.log import FilesLog
 from ingest.sinks.files.sink import FilesSink
-from ingest.sinks.files.stage import DATA, FileFormat, rows_of
+from ingest.sinks.files.stage import FileFormat, rows_of
 from ingest.sinks.place import Place
 from ingest.testing.checker import Report, check
 from tests.sinks.beside import WithDeadLetters
@@ -42,14 +39,6 @@ def report(sink: Any, numbers: range) -> Report:
     """What the checker says of all windows."""
     receipts = [c.receipt for c in sink.receipts()]
     return check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
-
-
-def age(place: str) -> None:
-    """All that was staged, and dead letters, two hours ago."""
-    then = time.time() - 7200
-    for folder in (Path(place), Path(f"{place}_dead")):
-        for file in (folder / DATA).rglob("*.*"):
-            os.utime(file, (then, then))
 
 
 def sink_at(place: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -44,12 +43,6 @@ def pieces(sink: Any) -> list[pa.Table]:
     if state is None:
         return []
     return [pa.Table.from_batches(list(rows_of(state, [task]))) for task in state.every_task()]
-
-
-def age(place: str) -> None:
-    """All that is staged, rows and dead letters, was last written long ago."""
-    for path in Path(place).glob("*/*/data/windrow/*/*.parquet"):
-        os.utime(path, (1_000_000_000, 1_000_000_000))
 
 
 def staged_paths(sink: Any) -> set[Path]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
@@ -56,14 +53,6 @@ def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
     """The same, or one of its twins, with other options."""
     said = json.loads(place)
     return kind(Reach(said["servers"]), options_of(said["topic"], said["staging"], **said["more"], **more), ROWS)
-
-
-def age(place: str) -> None:
-    """All that was staged, and dead letters, two hours ago."""
-    then, staging = time.time() - 7200, json.loads(place)["staging"]
-    for folder in (Path(staging), Path(f"{staging}_dead")):
-        for file in (*folder.rglob("*.arrow"), *folder.rglob("_windrow/**/*.parquet")):
-            os.utime(file, (then, then))
 
 
 def pieces(sink: Any) -> list[pa.Table]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from ingest.model.receipt import Receipt
 from ingest.model.staged import Staged
 from ingest.ports.sink import Done, Outcome
 from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.names import STAGED
 from ingest.sinks.routes.parts import parts_for, staged_for
 from tests.sinks.routes.things import RoutedBoth, of_two_kinds, pieces
 from tests.sinks.things import ROWS
@@ -37,13 +34,6 @@ def sink_at(place: str) -> Any:
 def at(place: str, kind: type[RoutedBoth]) -> Any:
     """The same, or a twin of it."""
     return of_two_kinds(Path(place), ROWS, DEFAULT, kind)
-
-
-def age(place: str) -> None:
-    """All that was staged, and dead letters, two hours ago."""
-    then = time.time() - 7200
-    for file in Path(place).glob(f"*/{STAGED}/**/*.parquet"):
-        os.utime(file, (then, then))
 
 
 class WindowFirst(RoutedBoth):
