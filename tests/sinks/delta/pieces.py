@@ -26,5 +26,5 @@ def delta_pieces(uri: str) -> list[pa.Table]:
 
 
 def staged_paths(uri: str) -> set[Path]:
-    """All staged Parquet files under a table, committed or not."""
-    return set((Path(uri) / STAGED).rglob("*.parquet"))
+    """All staged Parquet files under a table, committed or not, and those that are still drafts."""
+    return set((Path(uri) / STAGED).rglob("*.parquet*"))

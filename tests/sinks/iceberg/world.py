@@ -46,8 +46,8 @@ def pieces(sink: Any) -> list[pa.Table]:
 
 
 def staged_paths(sink: Any) -> set[Path]:
-    """All staged files of a table on this disk, committed or not."""
-    return set(Path(sink._lake.look().place._uri.removeprefix("file://"), "data/windrow").rglob("*.parquet"))
+    """All staged files of a table on this disk, committed or not, and those that are still drafts."""
+    return set(Path(sink._lake.look().place._uri.removeprefix("file://"), "data/windrow").rglob("*.parquet*"))
 
 
 def _own_retry(place: str) -> Any:
