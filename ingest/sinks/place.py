@@ -94,7 +94,7 @@ class Place:
         with self._explained(""):
             return fs.SubTreeFileSystem(self._root, self._fs)
 
-    def create(self, path: str) -> pa.NativeFile:
+    def create(self, path: str, compression: str | None = None) -> pa.NativeFile:
         """A new file for writing, under a path that nobody else uses; its directories are made. Close it, then `finish` it.
 
         Until then it has another name where it could be seen half written, as in a store of objects it can't. So a file under its own name
@@ -103,9 +103,13 @@ class Place:
             1 A begins to write, and is stopped for a week.  2 A sweep finds the file old, and has the table say that it is given up.
             3 A wakes, writes on, closes the file, and finds that it is younger than what was given up.  4 The sweep removes it.
             5 A commits. Its file isn't there.
+
+        Args:
+            path: of the file.
+            compression: Arrow's name of what compresses it as a whole; None for nothing.
         """
         with self._explained(path):
-            return self._open(self._draft(path))
+            return self._open(self._draft(path), compression)
 
     def finish(self, path: str, *, durable: bool = True) -> int:
         """Give a created file, which is closed, its name, and make it outlive a loss of power unless nobody asks for that; its size.
@@ -176,11 +180,11 @@ class Place:
             self._fs.move(self._full(draft), self._full(path))
             self.fsync(path)
 
-    def _open(self, path: str) -> pa.NativeFile:
+    def _open(self, path: str, compression: str | None = None) -> pa.NativeFile:
         full = self._full(path)
         if self.is_local:  # a store has no folders
             self._fs.create_dir(full.rpartition("/")[0], recursive=True)
-        return self._fs.open_output_stream(full)
+        return self._fs.open_output_stream(full, compression=compression)
 
     def get(self, path: str) -> bytes:
         """The whole content of a file.

@@ -37,7 +37,7 @@ def user(kafka: str, tmp_path: Path) -> User:
 def staged(user: User) -> set[str]:
     """Data files under the table, whether a commit names them or not."""
     table = user.folder / "things"
-    return {str(p.relative_to(table)) for p in (table / "data").rglob("*.parquet")}
+    return {str(p.relative_to(table)) for p in (table / "data").rglob("*.parquet*")}
 
 
 def in_table(user: User) -> set[str]:

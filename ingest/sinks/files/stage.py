@@ -33,7 +33,7 @@ GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
 """Rows are written as soon as either is reached: that bounds what a file holds in memory."""
 
-_ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
+_ENDINGS = {"gzip": ".gz", "zstd": ".zst"}
 _READ = 8 << 20
 _CSV_BLOCK = 64 << 20
 """So much of a CSV file is in memory at once when it is read back; no row may be longer."""
@@ -45,9 +45,14 @@ class FileFormat(msgspec.Struct, frozen=True):
     format: Format
     compression: Compression
 
+    @property
+    def of_whole(self) -> Compression | None:
+        """What compresses a file as a whole, as Arrow names it; a Parquet file is compressed part by part."""
+        return None if self.format == "parquet" or self.compression == "none" else self.compression
+
     def path(self, window: str, attempt: str) -> str:
         """A new path under the table, unique to this call. What is compressed as a whole says so by its ending, as readers expect."""
-        ending = "" if self.format == "parquet" else _ENDINGS[self.compression]
+        ending = "" if self.of_whole is None else _ENDINGS[self.of_whole]
         folder = window.replace(":", "").replace("-", "")
         return f"{DATA}/{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{self.format}{ending}"
 
@@ -161,7 +166,7 @@ class FilesStager:
         rows = pa.Table.from_batches(self._batches, self._made_by.layout.schema)
         whole = rows.append_column(self._schema.field(len(self._schema) - 1), pa.repeat(self._made_by.window, rows.num_rows))
         if self._writer is None:
-            self._out = self._place.create(self._path)
+            self._out = self._place.create(self._path, self._made_by.written.of_whole)
             self._writer = _rows_into(self._out, self._schema, self._made_by.written)
         self._writer.write(whole)
         self._batches, self._waiting, self._bytes = [], 0, 0
