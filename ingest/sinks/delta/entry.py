@@ -18,11 +18,11 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 from ingest.sinks.delta.log import checkpoint_name, entry_name, newest_checkpoint
+from ingest.sinks.delta.logged import Table, handle_of
 from ingest.sinks.place import Place
 
 _SETTINGS = frozenset({
@@ -41,7 +41,7 @@ _CLEANED_EVERY = 10
 """So many checkpoints lie between two clean-ups of the log, which look at each of its files, to remove those that are a month old."""
 
 
-def is_plain(place: Place, table: DeltaTable) -> bool:
+def is_plain(place: Place, table: Table) -> bool:
     """Whether an append to the table is nothing but its lines: no feature of the protocol, and no property, that asks for more."""
     protocol, settings = table.protocol(), table.metadata().configuration
     plain = (protocol.min_reader_version, protocol.min_writer_version) == (1, 2) and not (
@@ -67,7 +67,7 @@ class Tip:
     entry: bytes
 
 
-def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> bool:
+def write_entry(tip: Tip, table: Table, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> bool:
     """Add files on exactly this version of a plain table, and have deltalake make the checkpoint that is due.
 
     Args:
@@ -97,11 +97,12 @@ def write_entry(tip: Tip, table: DeltaTable, actions: Sequence[AddAction | Remov
     settings = table.metadata().configuration
     every, left = divmod(number + 1, int(settings.get("delta.checkpointInterval") or _INTERVAL))
     if left == 0:
-        table.update_incremental()
-        table.create_checkpoint()
-        tip.place.fsync(checkpoint_name(table.version()))
+        handle = handle_of(table)
+        handle.update_incremental()
+        handle.create_checkpoint()
+        tip.place.fsync(checkpoint_name(handle.version()))
         if every % _CLEANED_EVERY == 0 and settings.get("delta.enableExpiredLogCleanup") != "false":
-            table.cleanup_metadata()
+            handle.cleanup_metadata()
     return True
 
 
@@ -125,7 +126,7 @@ def _engine() -> str:
     return f"windrow:{version_of('windrow')}"
 
 
-def _lines(table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> Iterator[Mapping[str, Any]]:
+def _lines(table: Table, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> Iterator[Mapping[str, Any]]:
     """What happened, the files, and the transactions last: by them it is told that the entry is whole."""
     partitions = table.metadata().partition_columns
     told = {

@@ -1,22 +1,26 @@
-"""All application transactions of a snapshot at once.
+"""What a table's log says besides its files: columns, properties, protocol and all application transactions at once.
 
-deltalake answers for one id at a time and reads the log for each: seconds for the receipts of 1,000 windows, where this takes a
-tenth of one. It reads what the Delta protocol lays down: the newest checkpoint at or below the version, and the commits behind it.
-Anything unexpected is no answer, and the caller asks deltalake instead.
+deltalake answers for one transaction's id at a time and reads the log for each: seconds for the receipts of 1,000 windows, where this takes
+a tenth of one; and it takes in every file of the table first. This reads what the Delta protocol lays down: the newest checkpoint, of which
+nine tenths are of files and stay unread, and the commits behind it. Anything unexpected is no answer, and the caller asks deltalake.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ingest.errors import UnreachableError
 from ingest.sinks.place import Place
 
 _LOG = "_delta_log"
+_ENTRY_NAME = len("00000000000000000000.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
@@ -25,12 +29,35 @@ class _Txn(msgspec.Struct):
     version: int
 
 
-class _Action(msgspec.Struct):
-    txn: _Txn | None = None
+class TableMetadata(msgspec.Struct, frozen=True):
+    """`schema`: the columns, in Delta's JSON."""
+
+    schema: str = msgspec.field(name="schemaString")
+    partition_columns: list[str] = msgspec.field(name="partitionColumns")
+    configuration: dict[str, str]
+
+
+class TableProtocol(msgspec.Struct, frozen=True, rename="camel"):
+    """What the table asks of who reads or writes it."""
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: list[str] | None = None
+    writer_features: list[str] | None = None
 
 
 class _Add(msgspec.Struct):
     partition: dict[str, str | None] = msgspec.field(name="partitionValues")
+
+
+class _Action(msgspec.Struct):
+    """Of a line of an entry, what is read of it."""
+
+    txn: _Txn | None = None
+    add: _Add | None = None
+    remove: msgspec.Raw = msgspec.Raw()
+    metadata: TableMetadata | None = msgspec.field(name="metaData", default=None)
+    protocol: TableProtocol | None = None
 
 
 class _PlainAction(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,27 +80,75 @@ class LogEntry(msgspec.Struct, frozen=True):
     added: list[dict[str, str | None]]
 
 
+@dataclass(frozen=True)
+class TableLog:
+    """What the log says of a table at a version.
+
+    `entry`: that of the version. `checkpoint`: at which it was begun to read; -1 at none. `added`: as of `LogEntry`, of the entries behind
+    it; `removes`: whether one of these takes a file away.
+    """
+
+    version: int
+    entry: bytes
+    metadata: TableMetadata
+    protocol: TableProtocol
+    transactions: dict[str, int]
+    checkpoint: int
+    added: list[dict[str, str | None]]
+    removes: bool
+
+
 _DECODER = msgspec.json.Decoder(_Action)
 _PLAIN = msgspec.json.Decoder(_PlainAction)
 
 
-def transactions(place: Place, version: int) -> dict[str, int] | None:
-    """Application id -> version, as of a table version; None if the log is not of the plain kind, or changes under our hands."""
-    names = place.names(_LOG)
-    starts = [int(found[1]) for found in map(_CHECKPOINT.fullmatch, names) if found is not None and int(found[1]) <= version]
-    start = max(starts, default=-1)
-    latest: dict[str, int] = {}
+def read_log(place: Place, version: int | None = None) -> TableLog | None:
+    """The log up to a version, or to its end; None if it is not of the plain kind, lacks something, or changes under our hands."""
     try:
-        if start >= 0:
-            latest |= _checkpoint(place, checkpoint_name(start))
-        for number in range(start + 1, version + 1):
-            for line in place.get(entry_name(number)).splitlines():
-                action = _DECODER.decode(line)
-                if action.txn is not None:
-                    latest[action.txn.app] = action.txn.version
-    except (OSError, msgspec.DecodeError, pa.ArrowException, KeyError):
+        names = place.names(_LOG)
+        last = _newest_entry(names) if version is None else version
+        plain = (_CHECKPOINT.fullmatch(name) for name in names if name.endswith(".parquet"))
+        start = max((number for said in plain if said is not None and (number := int(said[1])) <= last), default=-1)
+        found = _Reading() if start < 0 else _checkpoint(place, checkpoint_name(start))
+        entry = place.get(entry_name(last))
+        for number in range(start + 1, last + 1):
+            found.take(entry if number == last else place.get(entry_name(number)))
+    except (OSError, msgspec.MsgspecError, pa.ArrowException, LookupError, ValueError, UnreachableError):
         return None
-    return latest
+    if found.metadata is None or found.protocol is None:
+        return None
+    return TableLog(last, entry, found.metadata, found.protocol, found.transactions, start, found.added, found.removes)
+
+
+def _newest_entry(names: Iterable[str]) -> int:
+    """Raises ValueError if there is none."""
+    return int(max(name for name in names if len(name) == _ENTRY_NAME and name.endswith(".json"))[: -len(".json")])
+
+
+@dataclass
+class _Reading:
+    """What was read so far."""
+
+    metadata: TableMetadata | None = None
+    protocol: TableProtocol | None = None
+    transactions: dict[str, int] = field(default_factory=dict)
+    added: list[dict[str, str | None]] = field(default_factory=list)
+    removes: bool = False
+
+    def take(self, entry: bytes) -> None:
+        """The next entry. Raises DecodeError or ValueError if it isn't whole."""
+        if not entry:
+            what = "an entry without a line"
+            raise ValueError(what)
+        for line in entry.splitlines():
+            action = _DECODER.decode(line)
+            self.metadata = action.metadata or self.metadata
+            self.protocol = action.protocol or self.protocol
+            self.removes |= bool(action.remove)
+            if action.txn is not None:
+                self.transactions[action.txn.app] = action.txn.version
+            if action.add is not None:
+                self.added.append(action.add.partition)
 
 
 def entry_name(version: int) -> str:
@@ -109,9 +184,34 @@ def entry_in(content: bytes) -> LogEntry:
     )
 
 
-def _checkpoint(place: Place, path: str) -> dict[str, int]:
-    """Those in a checkpoint, of which nine tenths are of files and stay unread."""
+def parts_in_checkpoint(place: Place, version: int, column: str) -> frozenset[str]:
+    """What a partition column is in any file that a checkpoint names.
+
+    Raises:
+        UnreachableError: the checkpoint can't be read, or was cleaned up meanwhile.
+    """
+    try:
+        values = _column(place, checkpoint_name(version), ["add.partitionValues"], "add").field("partitionValues")
+        mine = pc.equal(values.keys, column)
+        return frozenset(pc.unique(values.items.filter(mine)).to_pylist())
+    except (OSError, pa.ArrowException) as error:
+        what = f"the log's checkpoint of version {version} can't be read: {type(error).__name__}"
+        raise UnreachableError(what, "setup", "If the log is being cleaned up, run again; else check its storage and rights.") from error
+
+
+def _checkpoint(place: Place, path: str) -> _Reading:
+    """Those in a checkpoint of one file."""
+    txns = _column(place, path, ["txn.appId", "txn.version"], "txn")
+    apps, versions = (txns.field(name).to_pylist() for name in ("appId", "version"))
+    leaves = [f"metaData.{name}" for name in ("schemaString", "partitionColumns", "configuration")]
+    (metadata,) = _column(place, path, leaves, "metaData").to_pylist(maps_as_pydicts="strict")
+    (protocol,) = _column(place, path, ["protocol"], "protocol").to_pylist()
+    return _Reading(
+        msgspec.convert(metadata, TableMetadata), msgspec.convert(protocol, TableProtocol), dict(zip(apps, versions, strict=True))
+    )
+
+
+def _column(place: Place, path: str, leaves: list[str], name: str) -> pa.StructArray:
+    """Of one kind of action, what is in a checkpoint."""
     with place.filesystem().open_input_file(path) as source, pq.ParquetFile(source) as file:
-        read = file.read(columns=["txn.appId", "txn.version"])["txn"].combine_chunks()
-    apps, versions = (read.flatten()[read.type.get_field_index(name)].to_pylist() for name in ("appId", "version"))
-    return {app: version for app, version in zip(apps, versions, strict=True) if app is not None}
+        return file.read(columns=leaves, use_threads=False)[name].combine_chunks().drop_null()

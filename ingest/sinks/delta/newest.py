@@ -12,9 +12,9 @@ of the version tells: there is an instant in each, and in each of windrow's a re
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 from deltalake import DeltaTable
@@ -23,7 +23,8 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from ingest.errors import UnreachableError
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.entry import Tip, is_plain
-from ingest.sinks.delta.log import entry_in, entry_name, newest_checkpoint, transactions
+from ingest.sinks.delta.log import TableLog, entry_in, entry_name, newest_checkpoint, parts_in_checkpoint, read_log
+from ingest.sinks.delta.logged import LoggedTable, Table
 from ingest.sinks.delta.names import COMMITS_APP
 from ingest.sinks.delta.receipts import VersionOf
 from ingest.sinks.place import Place
@@ -33,22 +34,30 @@ _FEW = 1_000
 
 
 class WindowsHeld:
-    """Which windows a table holds rows of: those that it held when it was loaded, and those that it was given rows of since."""
+    """Which windows a table holds rows of: those that it held when it was looked at afresh, and those that it was given rows of since.
 
-    def __init__(self, table: DeltaTable) -> None:
-        self._table = table
+    Args:
+        first: tells the former, whenever it is asked.
+    """
+
+    def __init__(self, first: Callable[[], frozenset[str]]) -> None:
+        self._first = first
         self._since: set[str] = set()
 
     def add(self, keys: set[str]) -> None:
-        """These, too. Where they are taken away again, they count all the same until the table is loaded the next time."""
+        """These, too. Where they are taken away again, they count all the same until it is looked at afresh."""
         self._since |= keys
 
     def __contains__(self, key: object) -> bool:
-        return key in self._since or key in self._loaded
+        return key in self._since or key in self._before
+
+    def every(self) -> set[str]:
+        """All of them."""
+        return self._since | self._before
 
     @cached_property
-    def _loaded(self) -> frozenset[str]:
-        return tables.parts(self._table)
+    def _before(self) -> frozenset[str]:
+        return self._first()
 
 
 def _with(every: Mapping[str, int], new: Mapping[str, int]) -> Mapping[str, int]:
@@ -63,13 +72,13 @@ def _with(every: Mapping[str, int], new: Mapping[str, int]) -> Mapping[str, int]
 class State:
     """A table, at a place, as it was looked at.
 
-    `table` is deltalake's handle, loaded at this version or an earlier one: what it says of columns, properties and protocol still holds.
+    `table` is what the log says, or deltalake's handle, of this version or an earlier one: its columns, properties and protocol still hold.
     `entry`: that of the version, where it can be read and the table is a plain one (`entry.is_plain`). `every`: all application versions;
     None where only deltalake knows them, which is asked one by one.
     """
 
     place: Place
-    table: DeltaTable
+    table: Table
     version: int
     entry: bytes | None
     version_of: VersionOf
@@ -83,6 +92,13 @@ def append_on(state: State, actions: list[AddAction | RemoveAction], properties:
         tables.append(tables.brought_to(state.table, state.version), actions, properties)
     else:
         tables.append(state.table, actions, properties, Tip(state.place, state.version, state.entry))
+
+
+def _parts(place: Place, log: TableLog) -> frozenset[str]:
+    """What the partition column is in any file, where no entry behind the checkpoint takes files away."""
+    (column,) = log.metadata.partition_columns
+    before = frozenset[str]() if log.checkpoint < 0 else parts_in_checkpoint(place, log.checkpoint, column)
+    return before | {key for values in log.added if (key := values[column]) is not None}
 
 
 class Newest:
@@ -121,14 +137,23 @@ class Newest:
         return new
 
     def _loaded(self) -> State | None:
+        log = read_log(self._place) if self._place.is_local else None
+        if log is not None and not log.removes:
+            logged = LoggedTable(self._uri, log, partial(tables.load, self._uri))
+            if is_plain(self._place, logged):
+                every = log.transactions
+                return State(self._place, logged, log.version, log.entry, every.get, every, WindowsHeld(partial(_parts, self._place, log)))
         table = tables.load(self._uri)
-        if table is None:
-            return None
-        version, ask = table.version(), tables.versions(self._uri, table)
-        every, entry = transactions(self._place, version), self._entry(version) if is_plain(self._place, table) else None
-        if every is None or every.get(COMMITS_APP) != ask(COMMITS_APP):
-            return State(self._place, table, version, entry, ask, None, WindowsHeld(table))
-        return State(self._place, table, version, entry, every.get, every, WindowsHeld(table))
+        return None if table is None else self._of(table)
+
+    def _of(self, table: DeltaTable) -> State:
+        """As deltalake has loaded it."""
+        version, ask, held = table.version(), tables.versions(self._uri, table), WindowsHeld(partial(tables.parts, table))
+        log = read_log(self._place, version)
+        if log is None or log.transactions.get(COMMITS_APP) != ask(COMMITS_APP):
+            return State(self._place, table, version, None, ask, None, held)
+        entry = log.entry if is_plain(self._place, table) else None
+        return State(self._place, table, version, entry, log.transactions.get, log.transactions, held)
 
     def _followed(self, kept: State) -> State | None:
         """The kept state with what has come since; None if it can't be followed."""

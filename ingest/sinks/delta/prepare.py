@@ -17,6 +17,7 @@ from ingest.errors import SchemaChangedError, UnreachableError
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import Evolution, Evolve, difference, evolution, has_local_times, table_schema
+from ingest.sinks.delta.logged import Table, handle_of
 from ingest.sinks.rights import refuse_unwritable
 
 
@@ -38,7 +39,7 @@ class Wanted:
         return table_schema(self.in_file, self.laid.column, self.laid.type)
 
 
-def evolved(uri: str, table: DeltaTable, wanted: Wanted | None) -> Evolution:
+def evolved(uri: str, table: Table, wanted: Wanted | None) -> Evolution:
     """What becomes of the table's columns, as it is at the commit, so that staged files fit it: it may be another one than when they were.
 
     A table that has gained columns meanwhile takes files without them. `wanted`: None, if there are no files.
@@ -56,7 +57,7 @@ def evolved(uri: str, table: DeltaTable, wanted: Wanted | None) -> Evolution:
     return become
 
 
-def columns_to_come(uri: str, table: DeltaTable, wanted: Wanted) -> Sequence[str]:
+def columns_to_come(uri: str, table: Table, wanted: Wanted) -> Sequence[str]:
     """What the first rows of the wanted columns would change of the table, column by column.
 
     Raises:
@@ -95,12 +96,12 @@ def ensure(uri: str, wanted: Wanted, mine: Binding) -> None:
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
 
 
-def is_as_wanted(uri: str, table: DeltaTable, wanted: Wanted, mine: Binding) -> bool:
+def is_as_wanted(uri: str, table: Table, wanted: Wanted, mine: Binding) -> bool:
     """Whether `ensure` has nothing to do. Raises as it does."""
     return _missing(uri, table, wanted, mine) is None
 
 
-def _missing(uri: str, table: DeltaTable | None, wanted: Wanted, mine: Binding) -> Callable[[], None] | None:
+def _missing(uri: str, table: Table | None, wanted: Wanted, mine: Binding) -> Callable[[], None] | None:
     """What is still to be done; None if the table is as wanted, or a commit may make it so."""
     if table is None:
         return lambda: _create(uri, wanted, mine)
@@ -108,13 +109,13 @@ def _missing(uri: str, table: DeltaTable | None, wanted: Wanted, mine: Binding) 
     _refuse_other_columns(uri, table, wanted)
     added = evolution(table.schema(), wanted.schema, wanted.evolve).added
     if wanted.at_once and added:
-        return lambda: _extend(table, added)
+        return lambda: _extend(handle_of(table), added)
     if has_local_times(wanted.schema) and "timestampNtz" not in (table.protocol().writer_features or ()):
-        return lambda: _allow_local_times(table)
+        return lambda: _allow_local_times(handle_of(table))
     return None
 
 
-def _refuse_other_columns(uri: str, table: DeltaTable, wanted: Wanted) -> None:
+def _refuse_other_columns(uri: str, table: Table, wanted: Wanted) -> None:
     there = table.schema()
     problems = difference(there, wanted.schema, wanted.evolve)
     if problems:

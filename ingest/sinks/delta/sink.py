@@ -202,18 +202,19 @@ class DeltaSink:
         """Look, decide, write: each once, on one snapshot. `sent`: whether an earlier try may have arrived."""
         try:
             state, seen = self._look_for(receipt)
+            committed = decide(receipt, seen)
+            if committed is None:
+                self._refuse_unfit(state, receipt, files)
         except UnreachableError as error:
             if sent:
                 return Unknown(str(error))
             raise
-        committed = decide(receipt, seen)
         if committed is not None:
             return (
                 Done(committed)
                 if sent and msgspec.structs.replace(committed.receipt, merged=receipt.merged) == receipt
                 else AlreadyDone(committed)
             )
-        self._refuse_unfit(state, receipt, files)
         try:
             whole, writing = self._writing(state, receipt, files, wide)
             tables.refuse_append_only(self.uri, state.table, state.version, writing)
@@ -320,7 +321,7 @@ class DeltaSink:
 
     def _filled(self, state: State) -> set[str]:
         """The windows that the table holds rows of, as far as that is told without reading them."""
-        return set(tables.parts(state.table))
+        return state.filled.every()
 
     def _receipts_or_damage(self) -> Iterator[Committed | Unreadable]:
         """Reads every file anew: one that was damaged since this process read it is what is looked for."""

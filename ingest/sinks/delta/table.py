@@ -27,6 +27,7 @@ from ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError,
 from ingest.model.binding import Binding
 from ingest.sinks.delta.entry import Tip, write_entry
 from ingest.sinks.delta.log import entry_name
+from ingest.sinks.delta.logged import Table, handle_of
 from ingest.sinks.delta.stage import StagedFile
 from ingest.sinks.delta.trouble import is_full, reason, torn_entry, unfinished
 from ingest.sinks.place import Place, normal
@@ -110,7 +111,7 @@ def rows_of(uri: str, table: DeltaTable, window_key: str) -> Dataset:
     return table.to_pyarrow_dataset(filesystem=Place(normal(uri)).filesystem(), file_pruning_predicate=asked)
 
 
-def partition_column(table: DeltaTable) -> str:
+def partition_column(table: Table) -> str:
     """The partition column, as the table itself says; `binding` has compared it with the one that is wanted."""
     return table.metadata().partition_columns[0]
 
@@ -127,7 +128,7 @@ class Laid:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def binding(uri: str, table: DeltaTable, laid: Laid) -> Binding:
+def binding(uri: str, table: Table, laid: Laid) -> Binding:
     """What the table is bound to; checked before any use.
 
     Raises:
@@ -167,7 +168,7 @@ _HARMLESS = frozenset({"timestampNtz"})
 """Features of the protocol that say nothing of where rows lie in their files."""
 
 
-def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
+def refuse_hidden_rows(uri: str, table: Table) -> None:
     """Before files of the table are read one by one, to be written anew.
 
     Raises:
@@ -179,14 +180,14 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
         raise SchemaChangedError(what, "commit", "Nothing was committed. Take them off the table, which is to be written by windrow alone.")
 
 
-def may_lose_files(table: DeltaTable) -> bool:
+def may_lose_files(table: Table) -> bool:
     """Whether a commit may take files away: not from a table that says `delta.appendOnly`, whose commits Delta refuses then."""
     return str(table.metadata().configuration.get("delta.appendOnly")).lower() != "true"
 
 
-def listed(table: DeltaTable) -> pa.Table:
+def listed(table: Table) -> pa.Table:
     """What the table's log says of each of its files. `pyarrow.table` would load pandas for it."""
-    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+    return pa.RecordBatchReader.from_stream(handle_of(table).get_add_actions(flatten=True)).read_all()
 
 
 def active(table: DeltaTable) -> list[str]:
@@ -217,14 +218,14 @@ def parts(table: DeltaTable) -> frozenset[str]:
     return frozenset(str(part) for part in found.unique().to_pylist())
 
 
-def data_files(table: DeltaTable) -> list[DataFile]:
+def data_files(table: Table) -> list[DataFile]:
     """All files of a table."""
     column = f"partition.{partition_column(table)}"
     files = listed(table).select(["path", "size_bytes", column]).to_pylist()
     return [DataFile(unquote(f["path"]), f["size_bytes"], str(f[column])) for f in files]
 
 
-def add_actions(table: DeltaTable, files: Iterable[StagedFile], part: str) -> list[AddAction | RemoveAction]:
+def add_actions(table: Table, files: Iterable[StagedFile], part: str) -> list[AddAction | RemoveAction]:
     """Staged files as Delta wants them, of one value of the partition column."""
     values = {partition_column(table): part}
     return [AddAction(f.path, f.size, values, f.modified_ms, data_change=True, stats=f.stats) for f in files]
@@ -248,7 +249,7 @@ class Writing:
         return self.schema is None and self.parts is not None and not self.parts
 
 
-def refuse_append_only(uri: str, table: DeltaTable, version: int, writing: Writing) -> None:
+def refuse_append_only(uri: str, table: Table, version: int, writing: Writing) -> None:
     """Before a commit on this version that takes files away, which an append-only table doesn't let go.
 
     Raises:
@@ -263,14 +264,15 @@ def refuse_append_only(uri: str, table: DeltaTable, version: int, writing: Writi
         raise RefusedError(what, "commit", "Nothing was committed. Unset delta.appendOnly in the table, then run the window again.")
 
 
-def append(table: DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties, tip: Tip | None = None) -> None:
+def append(table: Table, actions: list[AddAction | RemoveAction], properties: CommitProperties, tip: Tip | None = None) -> None:
     """Add files on exactly this snapshot; on the tip of the log, where the table is known to be a plain one."""
     if tip is not None:
         if write_entry(tip, table, actions, properties):
             return
         table = brought_to(table, tip.version)
-    table.create_write_transaction(actions, "append", table.schema(), [partition_column(table)], commit_properties=properties)
-    sync_entry(table.table_uri, table.version() + 1)
+    handle = handle_of(table)
+    handle.create_write_transaction(actions, "append", handle.schema(), [partition_column(handle)], commit_properties=properties)
+    sync_entry(handle.table_uri, handle.version() + 1)
 
 
 def overwrite(table: DeltaTable, writing: Writing, properties: CommitProperties) -> None:
@@ -282,18 +284,20 @@ def overwrite(table: DeltaTable, writing: Writing, properties: CommitProperties)
     sync_entry(table.table_uri, table.version() + 1)
 
 
-def brought_to(table: DeltaTable, version: int) -> DeltaTable:
-    """The handle at a version that was looked at, which it may be behind.
+def brought_to(table: Table, version: int) -> DeltaTable:
+    """deltalake's handle at a version that was looked at, which it may be behind.
 
     Raises:
         CommitFailedError: there is a newer one.
+        UnreachableError: it can't be loaded.
     """
-    if table.version() < version:
-        table.update_incremental()
-    if table.version() != version:
+    handle = handle_of(table)
+    if handle.version() < version:
+        handle.update_incremental()
+    if handle.version() != version:
         what = f"version {version + 1} was committed by another one"
         raise CommitFailedError(what)
-    return table
+    return handle
 
 
 def sync_entry(uri: str, version: int) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TypeVar, cast
 
 import confluent_kafka as ck
@@ -45,6 +46,8 @@ FORM = 1
 _PART = 512 * 1024
 _POLL_SECONDS = 0.05
 _MOST = 500
+_SEEN_SECONDS = 2.0
+_LOOK_SECONDS = 0.005
 
 
 class OffsetSpan(msgspec.Struct, frozen=True, array_like=True):
@@ -275,6 +278,16 @@ class ControlTopic:
             self._read_on(end, to_end=to_end)
             self.is_decided = self._position >= end
             return view(self._held)
+
+    def wait_until_seen(self, window: str) -> None:
+        """After the commit of a window: Kafka answers before it has marked every partition, and who looks next is to see the window.
+
+        Not for ever: it is committed, and what holds the topic's end back may be a transaction of another run.
+        """
+        deadline = time.monotonic() + _SEEN_SECONDS
+        with suppress(UnreachableError, KafkaException):
+            while not self.read(lambda held: window in held.windows) and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
 
     def _read_on(self, end: int, *, to_end: bool) -> None:
         if self._position >= end:

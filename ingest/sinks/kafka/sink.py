@@ -294,6 +294,7 @@ class KafkaSink:
             _, published = self._look(work)
             outcome = self._close(work, target, published)
         if isinstance(outcome, Done):
+            self._control.wait_until_seen(work.receipt.window.key)
             self._files.remove([file for files in work.files.values() for file in files])
         return outcome
 

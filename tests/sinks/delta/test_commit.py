@@ -20,6 +20,7 @@ from ingest.ports.sink import AlreadyDone, Done, Unknown
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.names import window_app
 from ingest.sinks.delta.newest import State
+from ingest.sinks.place import Place
 from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.pieces import delta_pieces, staged_paths
 from tests.sinks.things import ROWS, staged_receipt, window
@@ -118,7 +119,7 @@ def test_an_outcome_that_cannot_be_looked_at_is_unknown(sink: DeltaBoth, monkeyp
 
         def then_gone(send: Callable[[], None]) -> None:
             send()
-            patch.setattr(tables, "load", _unreachable)
+            _cut_off(patch)
             raise OSError("reset")
 
         Wire(patch, then_gone)
@@ -129,7 +130,7 @@ def test_an_outcome_that_cannot_be_looked_at_is_unknown(sink: DeltaBoth, monkeyp
 def test_a_table_that_cannot_be_reached_before(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything was sent, an unreachable table is just that."""
     made, staged = staged_receipt(sink, 0)
-    monkeypatch.setattr(tables, "load", _unreachable)
+    _cut_off(monkeypatch)
     with pytest.raises(UnreachableError) as raised:
         sink.commit(made, staged)
     assert not isinstance(raised.value, OutcomeUnknownError)
@@ -240,8 +241,15 @@ def test_faults_of_the_memory_sink(fault: Any) -> None:
     assert isinstance(memory.commit(*staged_receipt(memory, 0, 0, "a2")), Done if fault == "lost" else AlreadyDone)
 
 
-def _unreachable(_: str) -> None:
+def _unreachable(*_: object) -> None:
     raise UnreachableError("the table can't be read", "setup", "Wait.")
+
+
+def _cut_off(patch: pytest.MonkeyPatch) -> None:
+    """Nothing of a table can be read, by whomever."""
+    patch.setattr(tables, "load", _unreachable)
+    patch.setattr(Place, "names", _unreachable)
+    patch.setattr(Place, "get", _unreachable)
 
 
 def test_a_commit_beside_a_missing_receipt_is_refused(sink: DeltaBoth) -> None:

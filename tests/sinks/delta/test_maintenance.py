@@ -18,7 +18,7 @@ from ingest.errors import RefusedError
 from ingest.model.receipt import Committed
 from ingest.ports.sink import AlreadyDone, Done
 from ingest.sinks.delta import newest
-from ingest.sinks.delta.log import transactions
+from ingest.sinks.delta.log import read_log
 from ingest.sinks.delta.names import RECEIPTS
 from ingest.sinks.place import Place
 from ingest.testing.checker import check
@@ -94,10 +94,12 @@ def test_all_transactions_at_once(sink: DeltaBoth, state: str) -> None:
         table = DeltaTable(sink.uri)
         for path in (Path(sink.uri) / "_delta_log").glob("*.checkpoint.parquet"):
             path.rename(path.with_name(path.name.replace(".checkpoint.", ".checkpoint.0000000001.0000000001.")))
-        assert transactions(Place(sink.uri), table.version()) is None
+        assert read_log(Place(sink.uri)) is None
         return
-    every = transactions(Place(sink.uri), table.version())
-    assert every is not None
+    log = read_log(Place(sink.uri), table.version())
+    assert log is not None
+    assert read_log(Place(sink.uri)) == log
+    every = log.transactions
     assert len(every) == 6 * 3 + 1
     assert every == {app: table.transaction_version(app) for app in every}
     assert len(list(again(sink).receipts())) == 6
@@ -106,7 +108,7 @@ def test_all_transactions_at_once(sink: DeltaBoth, state: str) -> None:
 def test_receipts_without_that_answer(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the log can't be read in one go, deltalake is asked window by window, and says the same."""
     before = list(sink.receipts())
-    monkeypatch.setattr(newest, "transactions", lambda *_: None)
+    monkeypatch.setattr(newest, "read_log", lambda *_: None)
     assert list(again(sink).receipts()) == before
 
 

@@ -13,7 +13,7 @@ from ingest.errors import UnreachableError
 from ingest.ports.sink import Done
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.entry import Tip, is_plain, write_entry
-from ingest.sinks.delta.log import entry_name, transactions
+from ingest.sinks.delta.log import entry_name, read_log
 from ingest.sinks.delta.newest import Newest
 from ingest.sinks.place import Place
 from ingest.testing.checker import check
@@ -54,7 +54,9 @@ def holds(uri: str, numbers: range) -> None:
     report = check(produced(numbers), delta_pieces(uri), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
     assert report.ok, report
     table = DeltaTable(uri)
-    assert transactions(Place(uri), table.version()) == Newest(uri, Place(uri)).look().every  # type: ignore[union-attr]
+    log = read_log(Place(uri), table.version())
+    assert log is not None
+    assert log.transactions == Newest(uri, Place(uri)).look().every  # type: ignore[union-attr]
 
 
 def test_between_commits_nothing_is_loaded(sink: DeltaBoth, loads: list[str]) -> None:

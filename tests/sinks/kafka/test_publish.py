@@ -16,6 +16,7 @@ from ingest.model.staged import Staged
 from ingest.ports.sink import Done
 from ingest.sinks.kafka import control
 from ingest.sinks.kafka import sink as sinks
+from ingest.sinks.kafka.control import ControlTopic
 from ingest.sinks.kafka.fast import usable
 from ingest.sinks.kafka.form import MessagePart
 from ingest.sinks.kafka.options import Options, Reach
@@ -154,3 +155,25 @@ def test_a_transaction_may_be_shorter_than_a_request(kafka: str, tmp_path: Path)
     sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth, timeout=timedelta(seconds=15))
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["late", "never"])
+def test_who_looks_behind_a_commit_sees_it(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
+    """Kafka answers before the control topic's marker is there: the commit waits for it, and is done all the same if it can't look."""
+    sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth)
+    sink.prepare()
+    made, files = staged_receipt(sink, 0, dead=False)
+    after, looks, read = list[str](), list[object](), ControlTopic.read
+
+    def late(self: ControlTopic, view: Any, *, to_end: bool = False) -> Any:
+        if not after or len(looks) == 3:
+            return read(self, view, to_end=to_end)
+        looks.append(view)
+        if silent:
+            raise UnreachableError("nobody answers", "commit", "Wait.")
+        return False
+
+    monkeypatch.setattr(sinks, "crash_point", lambda point: after.append(point) if point == "commit.after" else None)
+    monkeypatch.setattr(ControlTopic, "read", late)
+    assert isinstance(sink.commit(made, files), Done)
+    assert len(looks) == (1 if silent else 3)
