@@ -19,9 +19,7 @@ from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Mending, Receipt
 from ingest.model.staged import Staging
 from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
-from ingest.sinks.delta import stage as delta_stage
-from ingest.sinks.files import stage as files_stage
-from ingest.sinks.iceberg import stage as iceberg_stage
+from ingest.sinks import staged_file
 from ingest.sinks.place import Place
 from tests.clock import clock_ahead
 from tests.contracts.sink_under_test import SinkUnderTest
@@ -98,8 +96,7 @@ class CommitContract(SinkUnderTest):
         Whether A commits or is refused, no row is lost.
         """
         stopped, wakes, remove = Event(), Event(), Place.remove
-        for module in (delta_stage, files_stage, iceberg_stage):
-            monkeypatch.setattr(module, "GROUP_ROWS", 1)
+        monkeypatch.setattr(staged_file, "GROUP_ROWS", 1)
 
         def stop(point: str) -> None:
             if point == "write.middle" and not stopped.is_set():

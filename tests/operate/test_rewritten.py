@@ -20,8 +20,8 @@ from ingest.model.staged import Staged
 from ingest.operate.deep import compare_contents
 from ingest.schema.checksum import checksum
 from ingest.schema.messages import HEADERS
-from ingest.sinks.delta.stage import DeltaStager
 from ingest.sinks.parquet_files import _of_file
+from ingest.sinks.staged_file import FileStager
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import messages, plan, receipt
 
@@ -67,7 +67,7 @@ def sink(tmp_path: Path) -> DeltaBoth:
     return made
 
 
-def _staged(stager: DeltaStager, split: Split) -> Staged:
+def _staged(stager: FileStager[Any], split: Split) -> Staged:
     stager.add(columns(10), messages(split))
     staging = stager.finish()
     counts = SplitCounts(

@@ -41,11 +41,12 @@ from ingest.schema.primary_key import BUCKET, PrimaryKey
 from ingest.sinks.delta.columns import fitted
 from ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
 from ingest.sinks.delta.names import staged_path
-from ingest.sinks.delta.stage import ParquetFile, StagedFile
+from ingest.sinks.delta.stage import StagedFile, growing
 from ingest.sinks.delta.table import DataFile, data_files
 from ingest.sinks.delta.trouble import explained_files
 from ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from ingest.sinks.place import Place
+from ingest.sinks.staged_file import GrowingFile
 
 FEW = 8
 """So many files a bucket may have that a commit leaves as they are; with more it puts them together."""
@@ -311,7 +312,7 @@ class _Merging:
         if len(left) == len(files) and not new.num_rows and self._form.renews != "table":
             return
         whole = set() if len(left) < FEW and self._form.renews == "few" else {file.path for file in left}
-        out = ParquetFile(self._place, staged_path(self._key, self._receipt.attempt), self._form.in_file, self._form.metadata)
+        out = growing(self._place, staged_path(self._key, self._receipt.attempt), self._form.in_file, self._form.metadata)
         for file, mask in zip(files, gone, strict=True):
             if mask.any() or file.path in whole:
                 self._copy(file, mask, out)
@@ -327,7 +328,7 @@ class _Merging:
                 AddAction(written.path, written.size, {BUCKET: str(bucket)}, written.modified_ms, data_change=True, stats=stats)
             )
 
-    def _copy(self, file: DataFile, gone: Mask, out: ParquetFile) -> None:
+    def _copy(self, file: DataFile, gone: Mask, out: GrowingFile[StagedFile]) -> None:
         at = 0
         for batch in (fitted(batch, self._form.in_file) for batch in batches_of(self._place, file.path)):
             mask = gone[at : at + batch.num_rows]

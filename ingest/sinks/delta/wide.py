@@ -14,7 +14,7 @@ import pyarrow as pa
 from ingest.model.receipt import Receipt
 from ingest.sinks.delta.columns import fitted
 from ingest.sinks.delta.names import staged_path
-from ingest.sinks.delta.stage import ParquetFile, StagedFile
+from ingest.sinks.delta.stage import StagedFile, growing
 from ingest.sinks.delta.trouble import explained_files
 from ingest.sinks.parquet_files import batches_of
 from ingest.sinks.place import Place
@@ -55,7 +55,7 @@ class WideFiles:
         return list(filter(None, [self._written[path]]))
 
     def _write(self, path: str) -> StagedFile | None:
-        out = ParquetFile(self._place, staged_path(self._receipt.window.key, self._receipt.attempt), self._columns, self._metadata)
+        out = growing(self._place, staged_path(self._receipt.window.key, self._receipt.attempt), self._columns, self._metadata)
         for batch in batches_of(self._place, path):
             out.add(fitted(batch, self._columns))
         return out.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Literal, Protocol
 
 import duckdb
@@ -16,23 +16,18 @@ import pyarrow.parquet as pq
 
 from ingest.errors import RefusedError
 from ingest.model.plan import Split
-from ingest.model.staged import Staging
-from ingest.schema.checksum import checksum, text
 from ingest.sinks.delta.names import safe
 from ingest.sinks.files.columns import Format, whole_schema
 from ingest.sinks.files.entry import RowFile
 from ingest.sinks.files.text import ValueTexts
 from ingest.sinks.parquet_files import batches_of, explained
 from ingest.sinks.place import Place
-from ingest.sinks.staging import RowLayout, writable
+from ingest.sinks.staged_file import FileStager, GrowingFile
+from ingest.sinks.staging import RowLayout
 
 Compression = Literal["none", "snappy", "gzip", "zstd"]
 
 DATA = "data"
-GROUP_ROWS = 131_072
-GROUP_BYTES = 32 << 20
-"""Rows are written as soon as either is reached: that bounds what a file holds in memory."""
-
 _ENDINGS = {"gzip": ".gz", "zstd": ".zst"}
 _READ = 8 << 20
 _CSV_BLOCK = 64 << 20
@@ -113,63 +108,29 @@ def _rows_into(out: pa.NativeFile, schema: pa.Schema, written: FileFormat) -> Ro
     return _JsonRows(out, schema) if written.format == "jsonl" else _CsvRows(out, schema)
 
 
-class FilesStager:
-    """Stages one split into one file, made with its first rows. Memory: `GROUP_BYTES` of rows and their text, whatever the split."""
+class FilesForm:
+    """Rows with the window's column, in one of the formats."""
 
-    def __init__(self, made_by: FilesStagerFactory, split: Split) -> None:
-        self._made_by, self._split = made_by, split
-        self._place = Place(made_by.uri)
-        self._path = made_by.written.path(made_by.window, made_by.layout.attempt)
-        self._schema = whole_schema(made_by.layout.rows, made_by.layout.metadata)
-        self._out: pa.NativeFile | None = None
-        self._writer: RowWriter | None = None
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = self._sum = self._waiting = self._bytes = 0
+    def __init__(self, schema: pa.Schema, written: FileFormat, window: str) -> None:
+        self.compression = written.of_whole
+        self._schema, self._written, self._window = schema, written, window
+        self._writer: RowWriter
 
-    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """See `ports.sink.Stager.add`."""
-        if not rows.num_rows and not messages.num_rows:
-            return
-        batch = self._made_by.layout.batch(rows, messages, self._split)
-        self._rows += batch.num_rows
-        self._sum += checksum(batch)
-        self._waiting += batch.num_rows
-        self._bytes += batch.nbytes
-        self._batches.append(batch)
-        if self._waiting >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
-            with writable(self._made_by.uri, self._split):
-                self._flush()
+    def begin(self, out: pa.NativeFile) -> None:
+        """See `ingest.sinks.staged_file.FileForm`."""
+        self._writer = _rows_into(out, self._schema, self._written)
 
-    def finish(self) -> Staging:
-        """See `ports.sink.Stager.finish`."""
-        if not self._rows:
-            return Staging()
-        with writable(self._made_by.uri, self._split):
-            self._flush()
-            assert self._writer is not None
-            assert self._out is not None
-            self._writer.close()
-            self._out.close()
-            size = self._place.finish(self._path)
-        file = RowFile(self._path, size, self._rows)
-        return Staging(self._rows, text(self._sum), (msgspec.json.encode(file).decode(),))
+    def write(self, rows: pa.Table) -> None:
+        """See `ingest.sinks.staged_file.FileForm`."""
+        self._writer.write(rows.append_column(self._schema.field(len(self._schema) - 1), pa.repeat(self._window, rows.num_rows)))
 
-    def discard(self) -> None:
-        """Close without a result. The file stays: whether another attempt committed something is not this one's to know."""
-        self._batches.clear()
-        with suppress(OSError, RuntimeError, pa.ArrowException):
-            if self._writer is not None and self._out is not None:
-                self._writer.close()
-                self._out.close()
+    def end(self) -> None:
+        """See `ingest.sinks.staged_file.FileForm`."""
+        self._writer.close()
 
-    def _flush(self) -> None:
-        rows = pa.Table.from_batches(self._batches, self._made_by.layout.schema)
-        whole = rows.append_column(self._schema.field(len(self._schema) - 1), pa.repeat(self._made_by.window, rows.num_rows))
-        if self._writer is None:
-            self._out = self._place.create(self._path, self._made_by.written.of_whole)
-            self._writer = _rows_into(self._out, self._schema, self._made_by.written)
-        self._writer.write(whole)
-        self._batches, self._waiting, self._bytes = [], 0, 0
+    def word(self, path: str, size: int, rows: int) -> RowFile:
+        """See `ingest.sinks.staged_file.FileForm`."""
+        return RowFile(path, size, rows)
 
 
 class FilesStagerFactory(msgspec.Struct, frozen=True):
@@ -180,9 +141,11 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
     window: str
     written: FileFormat
 
-    def __call__(self, split: Split) -> FilesStager:
+    def __call__(self, split: Split) -> FileStager[RowFile]:
         """A stager whose file name is unique to this call."""
-        return FilesStager(self, split)
+        form = FilesForm(whole_schema(self.layout.rows, self.layout.metadata), self.written, self.window)
+        file = GrowingFile(Place(self.uri), self.written.path(self.window, self.layout.attempt), form)
+        return FileStager(self.uri, self.layout, split, file)
 
 
 def row_files(committables: Iterable[str]) -> list[RowFile]:

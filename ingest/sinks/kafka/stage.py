@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.plan import Split
-from ingest.model.staged import Staging
 from ingest.schema.checksum import checksum, text
 from ingest.sinks.kafka.form import HEADER, MessageForm
 from ingest.sinks.place import Place
-from ingest.sinks.staging import RowLayout, writable
+from ingest.sinks.staged_file import FileStager, GrowingFile
+from ingest.sinks.staging import RowLayout
 
 FOLDER = "staged"
 
@@ -30,60 +30,54 @@ class StagedMessages(msgspec.Struct, frozen=True):
     same: str
 
 
-class KafkaStager:
-    """Stages one split into one file, made with its first batch. Memory: one batch."""
+class ArrowForm:
+    """Messages in batches, in Arrow's file format; what two attempts at the same rows have in common is summed up meanwhile."""
+
+    compression = None
+
+    def __init__(self, form: MessageForm) -> None:
+        self._form = form
+        self._same = 0
+        self._writer: pa.ipc.RecordBatchFileWriter
+
+    def begin(self, out: pa.NativeFile) -> None:
+        """See `ingest.sinks.staged_file.FileForm`."""
+        self._writer = pa.ipc.new_file(out, self._form.schema)
+
+    def write(self, rows: pa.Table) -> None:
+        """See `ingest.sinks.staged_file.FileForm`."""
+        own = [] if self._form.attempt is None else [f"{HEADER}{self._form.attempt}"]
+        for batch in rows.to_batches():
+            self._writer.write_batch(batch)
+            self._same += checksum(batch.drop_columns(own))
+
+    def end(self) -> None:
+        """See `ingest.sinks.staged_file.FileForm`."""
+        self._writer.close()
+
+    def word(self, path: str, size: int, rows: int) -> StagedMessages:
+        """See `ingest.sinks.staged_file.FileForm`."""
+        return StagedMessages(path, size, rows, text(self._same))
+
+
+class KafkaStager(FileStager[StagedMessages]):
+    """Stages rows as the messages that they are to be. Memory: one batch."""
+
+    done = "published"
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
-        self._made_by, self._split = made_by, split
-        self._place = Place(made_by.staging)
-        self._path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"
-        self._rows = self._checksum = self._same = 0
-        self._out: pa.NativeFile | None = None
-        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"
+        file = GrowingFile(Place(made_by.staging), path, ArrowForm(made_by.form), grouped=False)
+        super().__init__(made_by.staging, made_by.layout, split, file)
+        self._form = made_by.form
 
-    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """See `ports.sink.Stager.add`."""
-        if not rows.num_rows and not messages.num_rows:
-            return
-        batch = self._made_by.layout.batch(rows, messages, self._split)
-        encoded = self._made_by.form.encoded(batch, messages)
-        self._refuse_strange(encoded)
-        attempt = self._made_by.form.attempt
-        with writable(self._made_by.staging, self._split, done="published"):
-            self._written(encoded)
-        self._rows += batch.num_rows
-        self._checksum += checksum(batch)
-        self._same += checksum(encoded if attempt is None else encoded.drop_columns([f"{HEADER}{attempt}"]))
-
-    def finish(self) -> Staging:
-        """See `ports.sink.Stager.finish`."""
-        if self._writer is None or self._out is None:
-            return Staging()
-        with writable(self._made_by.staging, self._split, done="published"):
-            self._writer.close()
-            self._out.close()
-            size = self._place.finish(self._path)
-        staged = StagedMessages(self._path, size, self._rows, text(self._same))
-        return Staging(self._rows, text(self._checksum), (msgspec.json.encode(staged).decode(),))
-
-    def discard(self) -> None:
-        """Close without a result. The file stays: a sweep takes it."""
-        with suppress(OSError, pa.ArrowException):
-            if self._writer is not None and self._out is not None:
-                self._writer.close()
-                self._out.close()
-
-    def _refuse_strange(self, encoded: pa.RecordBatch) -> None:
-        if self._made_by.form.strange(encoded) is not None:  # what it is may be secret
-            what = f"a row's {self._made_by.form.topic} is none of sink.topics"
+    def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        encoded = self._form.encoded(batch, messages)
+        if self._form.strange(encoded) is not None:  # what it is may be secret
+            what = f"a row's {self._form.topic} is none of sink.topics"
             do = "Nothing was published. Add the topic, or have a rule refuse such rows; then run the window again."
             raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, self._split.start)
-
-    def _written(self, batch: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._out = self._place.create(self._path)
-            self._writer = pa.ipc.new_file(self._out, self._made_by.form.schema)
-        self._writer.write_batch(batch)
+        return encoded
 
 
 class KafkaStagerFactory(msgspec.Struct, frozen=True):

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from ingest.crashpoints import CrashError
 from ingest.errors import RefusedError, SchemaChangedError
 from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks import parquet_files
-from ingest.sinks.delta import newest, stage
+from ingest.sinks import parquet_files, staged_file
+from ingest.sinks.delta import newest
 from ingest.sinks.delta.columns import Evolve
 from ingest.sinks.delta.stage import staged_files
 from ingest.sinks.delta.wide import WideFiles
@@ -363,7 +363,7 @@ def test_wide_files_take_the_memory_of_a_row_group(plain: Evolving, monkeypatch:
     """However long a file is: it is written batch by batch, and each row group as soon as it is full."""
     sink = plain.sink(WIDE, "widen")
     staged = plain.staged(sink, 2)
-    monkeypatch.setattr(stage, "GROUP_ROWS", 4)
+    monkeypatch.setattr(staged_file, "GROUP_ROWS", 4)
     monkeypatch.setattr(parquet_files, "BATCH_ROWS", 2)
     plain.commit(sink, 2, staged=staged)
     footers = [pq.read_metadata(Path(plain.uri) / path) for path in plain.files()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +14,8 @@ import pytest
 from ingest.crashpoints import CrashError
 from ingest.errors import BugError
 from ingest.model.staged import Staged, Staging
-from ingest.sinks.delta import stage
-from ingest.sinks.delta.stage import DeltaStager
+from ingest.sinks import staged_file
+from ingest.sinks.staged_file import FileStager
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.things import ROWS, messages, plan, stage_split
@@ -30,7 +31,7 @@ def sink(tmp_path: Path) -> DeltaBoth:
     return made
 
 
-def stager(sink: DeltaBoth, attempt: str = "a1") -> DeltaStager:
+def stager(sink: DeltaBoth, attempt: str = "a1") -> FileStager[Any]:
     """Of window 0's first split."""
     planned = plan(sink, 0)
     return sink.stager(planned, 0, attempt)(planned.splits[0])
@@ -81,7 +82,7 @@ def test_row_groups_are_bounded(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
     columns = pa.record_batch([pa.array([f"{i}" for i in range(10)]), pa.array(range(10))], schema=ROWS)
     for name, limit in (("GROUP_ROWS", 25), ("GROUP_BYTES", 10 * columns.nbytes)):
         with monkeypatch.context() as patch:
-            patch.setattr(stage, name, limit)
+            patch.setattr(staged_file, name, limit)
             made = stager(sink)
             for _ in range(10):
                 made.add(columns, batch)
