@@ -33,7 +33,7 @@ from ingest.model.binding import Binding
 from ingest.model.codec import from_json
 from ingest.model.plan import Covered, covered
 from ingest.model.receipt import Checksum, Committed, Receipt
-from ingest.sinks.kafka.topics import SinkTopics
+from ingest.sinks.kafka.topics import LOOK_SECONDS, SEEN_SECONDS, SinkTopics
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
@@ -46,8 +46,6 @@ FORM = 1
 _PART = 512 * 1024
 _POLL_SECONDS = 0.05
 _MOST = 500
-_SEEN_SECONDS = 2.0
-_LOOK_SECONDS = 0.005
 
 
 class OffsetSpan(msgspec.Struct, frozen=True, array_like=True):
@@ -284,10 +282,10 @@ class ControlTopic:
 
         Not for ever: it is committed, and what holds the topic's end back may be a transaction of another run.
         """
-        deadline = time.monotonic() + _SEEN_SECONDS
+        deadline = time.monotonic() + SEEN_SECONDS
         with suppress(UnreachableError, KafkaException):
             while not self.read(lambda held: window in held.windows) and time.monotonic() < deadline:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(LOOK_SECONDS)
 
     def _read_on(self, end: int, *, to_end: bool) -> None:
         if self._position >= end:

@@ -62,7 +62,7 @@ from ingest.sinks.kafka.publish import put_records as put
 from ingest.sinks.kafka.send import sent, sent_one_by_one
 from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
 from ingest.sinks.kafka.topics import SinkTopics
-from ingest.sinks.kafka.work import WindowWork, no_other_generation, refuse_half_published
+from ingest.sinks.kafka.work import WindowWork, last_places, no_other_generation, refuse_half_published
 from ingest.sinks.rights import refuse_unwritable
 from ingest.sinks.staging import RowLayout
 
@@ -292,6 +292,7 @@ class KafkaSink:
         else:
             self._publish_splits(work, target)
             _, published = self._look(work)
+            self._topics.wait_until_seen(last_places(published.values()))
             outcome = self._close(work, target, published)
         if isinstance(outcome, Done):
             self._control.wait_until_seen(work.receipt.window.key)

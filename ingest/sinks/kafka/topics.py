@@ -28,6 +28,10 @@ _Spec: Any = OffsetSpec
 _CONTROL = {"cleanup.policy": "compact", "retention.ms": "-1"}
 _NEWS_SECONDS = 1.0
 _MAX_BYTES = 1_048_588
+SEEN_SECONDS = 5.0
+"""So long is waited at most until what was committed can be read."""
+
+LOOK_SECONDS = 0.005
 _VERIFICATION = "transaction.partition.verification.enable"
 
 
@@ -76,27 +80,29 @@ class SinkTopics:
         if len(described.partitions) != 1:
             what = f"The control topic {self._name} has {len(described.partitions)} partitions"
             raise SpecError(what, "setup", "It must have one: make another one, and name it as sink.control_topic.")
-        asked = {ck.TopicPartition(self._name, 0): _Spec.latest()}
-
-        def end() -> int:
-            uncommitted = ck.IsolationLevel.READ_UNCOMMITTED
-            (future,) = questions.admin.list_offsets(asked, isolation_level=uncommitted, request_timeout=questions.seconds).values()
-            return int(questions.result(future).offset)
-
-        return str(described.topic_id), questions.ask(f"the end of {self._name}", None, end)
+        (end,) = _ends(questions, [(self._name, 0)], ck.IsolationLevel.READ_UNCOMMITTED).values()
+        return str(described.topic_id), end
 
     def ends(self) -> dict[tuple[str, int], int]:
         """Per partition of the target topics the end of its log, open transactions and all."""
-        questions, uncommitted = self._questions(), ck.IsolationLevel.READ_UNCOMMITTED
+        questions = self._questions()
         described = self._described(questions, self._names)
         self._refuse_missing(described)
-        asked = {ck.TopicPartition(name, p.id): _Spec.latest() for name, found in described.items() for p in found.partitions}
+        every = [(name, partition.id) for name, found in described.items() for partition in found.partitions]
+        return _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
 
-        def listed() -> dict[tuple[str, int], int]:
-            futures = questions.admin.list_offsets(asked, isolation_level=uncommitted, request_timeout=questions.seconds)
-            return {(tp.topic, tp.partition): int(questions.result(future).offset) for tp, future in futures.items()}
+    def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
+        """Until readers of committed messages come past the last offset that was written to each of these topic-partitions.
 
-        return questions.ask("the ends of the sink's topics", None, listed)
+        Kafka answers a commit before it has marked every partition. Not for ever: what holds a partition back may be a transaction of
+        another program's.
+        """
+        questions, deadline = self._questions(), time.monotonic() + SEEN_SECONDS
+        while written and time.monotonic() < deadline:
+            ends = _ends(questions, list(written), ck.IsolationLevel.READ_COMMITTED)
+            if all(ends[tp] > last for tp, last in written.items()):
+                return
+            time.sleep(LOOK_SECONDS)
 
     def refuse_missing(self) -> None:
         """See that each target topic is there: only a person knows how many partitions one should have.
@@ -207,6 +213,17 @@ class SinkTopics:
 
     def _questions(self) -> Questions:
         return Questions(self._servers, CLIENTS.of(self._admin), self._patience)
+
+
+def _ends(questions: Questions, asked: Sequence[tuple[str, int]], level: ck.IsolationLevel) -> dict[tuple[str, int], int]:
+    """Per topic-partition the end of its log, as who reads at that level sees it."""
+    latest = {ck.TopicPartition(*tp): _Spec.latest() for tp in asked}
+
+    def listed() -> dict[tuple[str, int], int]:
+        futures = questions.admin.list_offsets(latest, isolation_level=level, request_timeout=questions.seconds)
+        return {(tp.topic, tp.partition): int(questions.result(future).offset) for tp, future in futures.items()}
+
+    return questions.ask(f"the ends of {', '.join(sorted({topic for topic, _ in asked}))}", None, listed)
 
 
 def _broker_settings(questions: Questions) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -101,3 +101,12 @@ def no_other_generation(receipt: Receipt) -> RefusedError:
     """Why a committed window is not replaced, nor mended."""
     what = f"window {receipt.window.key} is committed, and messages can't be taken back"
     return RefusedError(what, "commit", "To write them again, begin a pipeline with another id and another topic.")
+
+
+def last_places(published: Iterable[PublishedSplit]) -> dict[tuple[str, int], int]:
+    """Per target topic-partition the last offset at which a message of these splits lies."""
+    found: dict[tuple[str, int], int] = {}
+    for place in (place for split in published for place in split.places):
+        at = (place.topic, place.partition)
+        found[at] = max(place.last, found.get(at, -1))
+    return found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka as ck
 import pyarrow as pa
 import pytest
 
@@ -14,12 +17,13 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
 from ingest.model.staged import Staged
 from ingest.ports.sink import Done
-from ingest.sinks.kafka import control
+from ingest.sinks.kafka import control, topics
 from ingest.sinks.kafka import sink as sinks
 from ingest.sinks.kafka.control import ControlTopic
 from ingest.sinks.kafka.fast import usable
 from ingest.sinks.kafka.form import MessagePart
 from ingest.sinks.kafka.options import Options, Reach
+from ingest.sinks.kafka.topics import SinkTopics
 from tests.kafka.produce import OpenTransaction, Put, create_topic
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
 from tests.sinks.things import messages, plan, receipt, staged_receipt, window
@@ -177,3 +181,40 @@ def test_who_looks_behind_a_commit_sees_it(kafka: str, tmp_path: Path, monkeypat
     monkeypatch.setattr(ControlTopic, "read", late)
     assert isinstance(sink.commit(made, files), Done)
     assert len(looks) == (1 if silent else 3)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["the sink", "its twin"])
+def test_a_receipt_comes_behind_its_rows(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """1 Another's transaction is open.  2 A window is published behind it.  3 Its receipt isn't there before its rows can be read.
+
+    The twin that doesn't wait tells of rows that nobody can read yet.
+    """
+    place = new_place(kafka, str(tmp_path / "staging"))
+    sink = sink_at(place)
+    sink.prepare()
+    made, files = staged_receipt(sink, 0, dead=False)
+    topic, looked, ends = sink.options.topics[0], threading.Event(), topics._ends
+
+    def watched(questions: Any, asked: Any, level: ck.IsolationLevel) -> dict[tuple[str, int], int]:
+        found = ends(questions, asked, level)
+        if level == ck.IsolationLevel.READ_COMMITTED:
+            looked.set()
+        return found
+
+    monkeypatch.setattr(topics, "SEEN_SECONDS", 60.0)
+    monkeypatch.setattr(topics, "_ends", watched)
+    if not waits:
+        monkeypatch.setattr(SinkTopics, "wait_until_seen", lambda *_: looked.set())
+    other = OpenTransaction(kafka, topic)
+    other.send([Put(b"another's", 0, partition) for partition in range(2)])
+    with ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(sink.commit, made, files)
+        try:
+            assert looked.wait(60)
+            if not waits:
+                assert isinstance(commit.result(60), Done)
+            assert (sink_at(place).look(window(0)) is None) is waits
+        finally:
+            other.abort()
+        assert isinstance(commit.result(60), Done)
+    assert sink_at(place).look(window(0)) is not None
