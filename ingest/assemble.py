@@ -93,18 +93,18 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
     """A cluster at an isolation level. Nothing is asked yet.
 
     Raises:
-        SpecError: the client properties can't be used.
+        SpecError: the client properties can't be used, or a secret isn't where its reference says.
     """
     from ingest.kafka.broker import KafkaBroker
-    from ingest.kafka.client import consumer_properties
+    from ingest.kafka.client import consumer_recipe
 
     servers, client, tuning = cluster.bootstrap_servers, cluster.client, cluster.tuning
-    properties = consumer_properties(servers, client, isolation=isolation, tuning=tuning.client())
+    recipe = consumer_recipe(servers, client, isolation=isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
         from ingest.read.reader import KafkaReader
 
-        return KafkaReader(properties, plan, **tuning.reader())
+        return KafkaReader(recipe, plan, **tuning.reader())
 
     return KafkaBroker(servers, client, isolation=isolation, tuning=tuning.client()), reader
 

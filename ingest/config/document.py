@@ -22,7 +22,8 @@ SENTENCE = "sentence"
 """The type of a mistake whose sentence is whole: nothing is added to it."""
 
 SECRET: tuple[Place, ...] = (
-    ("source", "client"), ("source", "registry"), ("state",), ("sink", "path"), ("clusters", "*", "client"), ("clusters", "*", "registry"),
+    ("source", "client"), ("source", "registry"), ("state",), ("sink", "path"), ("sink", "client"), ("dead_letters", "client"),
+    ("clusters", "*", "client"), ("clusters", "*", "registry"),
 )  # fmt: skip
 """Places whose values are never repeated in a message; `*` is any name."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, NoReturn, Self
@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PlainSerializer,
+    PlainValidator,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -24,6 +25,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ingest.config.document import SENTENCE, Place
 from ingest.config.places import home, is_url
+from ingest.config.secrets import FORMS, Secret, reference
 from ingest.errors import GridError
 from ingest.model.instants import parse_instant, to_utc
 from ingest.model.label import instant
@@ -198,6 +200,35 @@ def scalar(value: object) -> object:
     return value
 
 
+def _scalar_or_secret(value: object) -> object:
+    """A value, or a reference to a secret."""
+    return _or_reference(value, scalar, "a text, a number, true or false")
+
+
+def _text_or_secret(value: object) -> object:
+    return _or_reference(value, _some_text, "a text")
+
+
+def _or_reference(value: object, plain: Callable[[object], object], kinds: str) -> object:
+    if isinstance(value, Secret):  # of a section that is made of another one's
+        return value
+    if not isinstance(value, Mapping):
+        return plain(value)
+    secret = reference(value)
+    if secret is None:
+        raise sentence(f"must be {kinds}, or a reference: {FORMS}")
+    return secret
+
+
+def _some_text(value: object) -> object:
+    text = _written(value)
+    if not isinstance(text, str):
+        raise ValueError("must be a text")  # noqa: TRY004  # pydantic collects ValueErrors only
+    if not text:
+        raise ValueError("must not be empty")
+    return text
+
+
 def _none(value: object) -> object:
     return None if value == "none" else value
 
@@ -270,6 +301,21 @@ Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a siz
 Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]}), Values("a text")]
 Text = Annotated[Written, Field(min_length=1)]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(scalar)]
+_REFERENCES = [
+    {"type": "object", "properties": {key: {"type": "string"}}, "required": [key], "additionalProperties": False} for key in ("env", "file")
+]
+ScalarOrSecret = Annotated[
+    bool | int | float | str | Secret,
+    PlainValidator(_scalar_or_secret),
+    WithJsonSchema({"anyOf": [{"type": ["boolean", "number", "string"]}, *_REFERENCES]}),
+]
+Password = Annotated[
+    str | Secret,
+    PlainValidator(_text_or_secret),
+    WithJsonSchema({"anyOf": [{"type": ["string", "integer"]}, *_REFERENCES]}),
+    Values("a text, `{env: NAME}` or `{file: PATH}`"),
+]
+ClientProperties = Annotated[Mapping[str, ScalarOrSecret], Values("`{property: value}`; of a secret also `{env: NAME}` or `{file: PATH}`")]
 Servers = Annotated[Written, AfterValidator(_servers), Values("`host:port,...`")]
 ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]
 TopicName = Annotated[Written, AfterValidator(topic_name)]

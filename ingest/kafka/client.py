@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 import msgspec
 
+from ingest.config.secrets import InFile, Secret, read
 from ingest.errors import SpecError
 from ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, PLACE, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
 from ingest.model.source import Isolation
@@ -27,7 +29,18 @@ def problems(user: Mapping[str, object], tuning: Tuning = _UNTUNED) -> list[str]
 def consumer_properties(
     bootstrap: str, user: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED
 ) -> dict[str, Value]:
-    """What a consumer is made with.
+    """What a consumer is made with in this process.
+
+    Raises:
+        SpecError: with all `problems` at once, or a secret isn't where its reference says.
+    """
+    return revealed(consumer_recipe(bootstrap, user, isolation=isolation, tuning=tuning))
+
+
+def consumer_recipe(
+    bootstrap: str, user: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED
+) -> dict[str, Value | Secret]:
+    """The same for another process, which finds for itself what references stand for (`revealed`).
 
     Raises:
         SpecError: with all `problems` at once.
@@ -38,13 +51,22 @@ def consumer_properties(
 
 
 def admin_properties(bootstrap: str, user: Mapping[str, object], *, tuning: Tuning = _UNTUNED) -> dict[str, Value]:
-    """What an AdminClient is made with: the same without what only consumers know.
+    """What an AdminClient is made with in this process: the same without what only consumers know.
 
     Raises:
-        SpecError: with all `problems` at once.
+        SpecError: with all `problems` at once, or a secret isn't where its reference says.
     """
-    chosen = dict(DEFAULTS) | _parsed(user, tuning)
+    chosen = revealed(dict(DEFAULTS) | _parsed(user, tuning))
     return {"bootstrap.servers": bootstrap} | {name: value for name, value in chosen.items() if not ALLOWED[name].consumer}
+
+
+def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
+    """Properties with what their references stand for in this process.
+
+    Raises:
+        SpecError: a secret isn't where its reference says.
+    """
+    return {name: read(value, name) if isinstance(value, Secret) else value for name, value in recipe.items()}
 
 
 def scrubbed(text: str, properties: Mapping[str, Value]) -> str:
@@ -55,12 +77,13 @@ def scrubbed(text: str, properties: Mapping[str, Value]) -> str:
     return text
 
 
-def _parsed(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value]:
+def _parsed(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value | Secret]:
     found = problems(user, tuning)
     if found:
         do = f"Mend them {PLACE}, and those that tuning sets beside it."
         raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", do)
-    return {name: ALLOWED[name].parse(value) for name, value in (*user.items(), *((n, v) for _, n, v in _tuned(tuning)))}
+    chosen = (*user.items(), *((n, v) for _, n, v in _tuned(tuning)))
+    return {name: value if isinstance(value, Secret) else ALLOWED[name].parse(value) for name, value in chosen}
 
 
 def _tuned(tuning: Tuning) -> list[tuple[str, str, object]]:
@@ -85,6 +108,8 @@ def _problem(name: str, value: object) -> str | None:
     if name in FORCED:
         needed, why = FORCED[name]
         return f"{name} is always {str(needed).lower() if isinstance(needed, bool) else needed}: {why}"
+    if name in ALLOWED and isinstance(value, Secret):
+        return _no_reference(name, value)
     if name in ALLOWED:
         try:
             ALLOWED[name].parse(value)
@@ -96,6 +121,15 @@ def _problem(name: str, value: object) -> str | None:
         return f"{name} is refused: {refused}"
     near = difflib.get_close_matches(name, ALLOWED, n=1)
     return f"{name} is not among the properties that may be set" + (f" (is {near[0]} meant?)" if near else "")
+
+
+def _no_reference(name: str, secret: Secret) -> str | None:
+    """Why a property can't be told by a reference, if it can't."""
+    if not ALLOWED[name].secret:
+        return f"{name} is no secret: write its value, or a template"
+    if isinstance(secret, InFile) and not PurePosixPath(secret.path).is_absolute():
+        return f"{name} must name its file by the whole path, which is the same on every machine"
+    return None
 
 
 def _conflicts(user: Mapping[str, object]) -> list[str]:

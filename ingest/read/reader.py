@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
+from ingest.config.secrets import Secret
 from ingest.errors import DataLossError
+from ingest.kafka.client import revealed
 from ingest.kafka.identity import IdentityCheck
+from ingest.kafka.properties import Value
 from ingest.keeping import keep, taken
 from ingest.model.plan import Split
 from ingest.ports.reader import ReadPlan, ReadSummary, Take
@@ -45,12 +48,13 @@ class KafkaReader:
     For as long as a worker takes splits of one job (`ingest.keeping`), it reads them with the same clients, and asks once who the cluster
     is: the driver asks before the job and before each commit. Without a job each read has clients of its own.
 
-    `properties` are librdkafka's for a consumer, with the isolation level; `stall_seconds` is how long nothing may come. Memory is bounded
+    `properties` are librdkafka's for a consumer, with the isolation level; what a reference stands for is read where, and when, a split is.
+    `stall_seconds` is how long nothing may come. Memory is bounded
     by `rows_max` and `bytes_max` (keys, values and headers of one batch, held twice for a moment) and by librdkafka's queue. `fetching`
     makes the clients.
     """
 
-    properties: Mapping[str, Any] = field(repr=False)
+    properties: Mapping[str, Value | Secret] = field(repr=False)
     plan: ReadPlan
     stall_seconds: float = STALL_SECONDS
     rows_max: int = ROWS_MAX
@@ -67,22 +71,23 @@ class KafkaReader:
         """See `ports.reader.Reader.read`.
 
         Raises:
-            SpecError: the cluster refuses this client.
+            SpecError: the cluster refuses this client, or a secret isn't where its reference says.
             RefusedError: the client met something in the log that it can't read, such as a wrong checksum.
         """
-        client = IdentityCheck, frozenset(self.properties.items())
-        identity = cast("IdentityCheck | None", taken(client)) or IdentityCheck(self.properties)
+        properties = revealed(self.properties)
+        client = IdentityCheck, frozenset(properties.items())
+        identity = cast("IdentityCheck | None", taken(client)) or IdentityCheck(properties)
         planned = split, self.plan.cluster_id, self.plan.topics[split.topic], min(self.stall_seconds, _ANSWER_SECONDS)
         identity.once(*planned)
-        summary = self._read(split, take, partial(identity.again, *planned))
+        summary = self._read(properties, split, take, partial(identity.again, *planned))
         keep(client, identity)
         return summary
 
-    def _read(self, split: Split, take: Take, check: partial[None]) -> ReadSummary:
+    def _read(self, properties: Mapping[str, Value], split: Split, take: Take, check: partial[None]) -> ReadSummary:
         gatherer, gaps = Gatherer(self.rows_max, self.bytes_max), Gaps(split.start)
         read = size = 0
         skip = gaps.add_skipped if self.plan.on_loss == "skip" else None
-        with closing(Cursor(self.fetching, {**self.properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
+        with closing(Cursor(self.fetching, {**properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
             for batch in (batch for fetched in cursor.messages() for batch in fetched.batches):
                 later = first_later(batch, split.stop_epoch)
                 planned = batch if later is None else batch.slice(0, later)
@@ -99,20 +104,20 @@ class KafkaReader:
         for whole in gatherer.rest():
             take(whole)
         gaps.add_end(split.stop)
-        aborted = self._aborted(split, gaps, check) if self.properties["isolation.level"] == _COMMITTED else 0
+        aborted = self._aborted(properties, split, gaps, check) if properties["isolation.level"] == _COMMITTED else 0
         return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
 
-    def _aborted(self, split: Split, gaps: Gaps, check: partial[None]) -> int:
+    def _aborted(self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]) -> int:
         """How many messages lie in the gaps for one who looks at undecided and aborted ones too.
 
         Everything below the split's stop is decided, so what is seen there, and was not seen before, was aborted. What retention has
         removed since the read is not counted, the read itself was whole: from the last gap to the first, as retention goes the other way.
         """
-        properties = {**self.properties, **_FORCED, **_LOOK}
+        looking = {**properties, **_FORCED, **_LOOK}
         count = 0
         for start, stop in reversed(gaps.ranges):
             gap = Split(split.topic, split.partition, start, stop)
-            with closing(Cursor(self.fetching, properties, gap, self.stall_seconds, check)) as cursor:
+            with closing(Cursor(self.fetching, looking, gap, self.stall_seconds, check)) as cursor:
                 try:
                     count += sum(fetched.count for fetched in cursor.messages())
                 except DataLossError:

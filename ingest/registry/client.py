@@ -12,10 +12,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
+from ingest.config.secrets import Secret, read
 from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
 from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 
@@ -42,7 +43,7 @@ _DO = "Is source.registry, or the cluster's registry, right, and is it up? Nothi
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry and the way to it. Settings alone, so it travels; each process makes its own client of them, once.
+    """A registry and the way to it. Settings alone, so it travels; each process makes its own client of them, and reads secrets for itself.
 
     `ca`: a file of certificates to trust, besides none; `certificate`, `key`, `key_password`: who windrow is. `timeout`: of one try, in
     seconds; `retries`: how often a question is repeated that the registry, or the network, may answer the next time.
@@ -50,11 +51,11 @@ class Registry:
 
     url: str
     username: str | None = None
-    password: str | None = field(default=None, repr=False)
+    password: str | Secret | None = field(default=None, repr=False)
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
-    key_password: str | None = field(default=None, repr=False)
+    key_password: str | Secret | None = field(default=None, repr=False)
     timeout: float = 10.0
     retries: int = 3
 
@@ -73,13 +74,22 @@ class Registry:
 
     @property
     def secrets(self) -> list[str]:
-        """What no error may say: also what a password is sent as, which servers like to repeat."""
+        """What no error may say of a registry that is `revealed`: also what a password is sent as, which servers like to repeat."""
         sent = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
-        return [sent, *filter(None, (self.password, self.key_password))]
+        return [sent, *(secret for secret in (self.password, self.key_password) if isinstance(secret, str) and secret)]
 
-    def client(self) -> Any:
-        """The process's client: a connection doesn't outlive a fork."""
-        return _client(self, os.getpid())
+    def revealed(self) -> Registry:
+        """The same with what its references stand for in this process.
+
+        Raises:
+            SpecError: a secret isn't where its reference says.
+        """
+        password, key_password = _told(self.password, "registry.password"), _told(self.key_password, "registry.key_password")
+        return replace(self, password=password, key_password=key_password)
+
+
+def _told(secret: str | Secret | None, setting: str) -> str | None:
+    return read(secret, setting) if isinstance(secret, Secret) else secret
 
 
 @lru_cache(maxsize=16)
@@ -165,8 +175,8 @@ class _Questions:
     """Questions by one client."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._client = registry.client()
+        self._registry = registry.revealed()
+        self._client = _client(self._registry, os.getpid())  # a connection does not outlive a fork
         self._characters = 0
         self._until = time.monotonic() + _PATIENCE * registry.seconds
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
 from ingest.config.places import WAY_OUT, secret_part
-from ingest.config.values import ClusterName, LeftOut, Scalar, Section, Servers, Values, Written, place, sentence
+from ingest.config.values import ClientProperties, ClusterName, LeftOut, Section, Servers, Values, Written, place, sentence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ class OnClusterSection(SinkSection):
     bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
         default=None, description="The cluster's first addresses."
     )
-    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+    client: ClientProperties = Field(
         default_factory=dict, repr=False, description="Properties of librdkafka for it, as under `source.client`."
     )
 
@@ -73,7 +73,7 @@ class OnClusterSection(SinkSection):
         if "client" in written and not told:
             yield ("client",), "goes with cluster or bootstrap_servers: to the source's cluster it is source.client that says how"
 
-    def reached(self, servers: str, client: Mapping[str, Scalar]) -> Self:
+    def reached(self, servers: str, client: ClientProperties) -> Self:
         """The same with its cluster told."""
         return self.model_copy(update={"cluster": None, "bootstrap_servers": servers, "client": dict(client)})
 

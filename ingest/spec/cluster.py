@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Annotated, Self, TypedDict
 
 import msgspec
 from pydantic import AfterValidator, Field
 
-from ingest.config.values import Count, Duration, LeftOut, Scalar, Section, Servers, Size, Text, Values
+from ingest.config.values import ClientProperties, Count, Duration, LeftOut, Section, Servers, Size, Text, Values
 from ingest.kafka.properties import TUNED, Tuning
 from ingest.spec.registry import RegistrySpec
 
@@ -103,13 +103,13 @@ class ClusterSpec(Section):
     """A cluster: its address, librdkafka properties out of the allow-list of `ingest.kafka.client`, and tuning."""
 
     bootstrap_servers: Servers = Field(description="The cluster's first addresses.")
-    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+    client: ClientProperties = Field(
         default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
     )
     tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
     registry: RegistrySpec | None = Field(default=None, description="The schema registry that has the schemas of the cluster's messages.")
 
-    def under(self, client: Mapping[str, Scalar], tuning: TuningSpec) -> Self:
+    def under(self, client: ClientProperties, tuning: TuningSpec) -> Self:
         """The cluster for a pipeline with settings of its own: these win, property by property, in whichever of both ways each is set."""
         kept = {name: value for name, value in self.client.items() if name not in tuning.properties()}
         return self.model_copy(update={"client": {**kept, **client}, "tuning": tuning.over(self.tuning.without(client))})

@@ -14,10 +14,10 @@ from pydantic.json_schema import SkipJsonSchema
 from ingest.config.document import Place
 from ingest.config.places import absolute
 from ingest.config.values import (
+    ClientProperties,
     ClusterName,
     CountOrZero,
     LeftOut,
-    Scalar,
     Section,
     Servers,
     Share,
@@ -101,7 +101,7 @@ class DeadLettersSpec(Section):
     bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
         default=None, description="The first addresses of the topic's cluster."
     )
-    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+    client: ClientProperties = Field(
         default_factory=dict, repr=False, description="Properties of librdkafka for it, as under `source.client`."
     )
 

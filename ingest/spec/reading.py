@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from ingest.config.document import Document, Mistake, Place, mistake_of
 from ingest.config.kinds import OfItsKind
+from ingest.config.secrets import reference
 from ingest.config.values import section_of
 from ingest.config.yamltext import SIZE_MAX
 from ingest.errors import SpecError, SpecMistakesError
@@ -97,7 +98,7 @@ def client_mistakes(section: Mapping[str, Any], place: Place, above: ClusterSpec
         place: where it stands.
         above: the named cluster that these settings go over.
     """
-    client: dict[str, Any] = {str(name): value for name, value in section_of(section, "client").items()}
+    client: dict[str, Any] = {str(name): reference(value) or value for name, value in section_of(section, "client").items()}
     tuning = TuningSpec.model_validate({name: value for name, value in section_of(section, "tuning").items() if _is_tuning(name, value)})
     if above is not None:  # which is right by itself: what is wrong with both together is wrong here
         whole, other = above.under(client, tuning), " (with what the cluster has)"

@@ -13,7 +13,8 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
-from ingest.config.values import CountOrZero, Duration, Section, Text, Values, sentence
+from ingest.config.secrets import InFile, Secret
+from ingest.config.values import CountOrZero, Duration, Password, Section, Text, Values, sentence
 from ingest.errors import SpecError
 from ingest.registry.client import Registry
 
@@ -42,7 +43,7 @@ class RegistrySpec(Section):
     username: Annotated[Text | None, Values("a name")] = Field(
         default=None, repr=False, description="Who windrow is, by a name (of Confluent Cloud: the API key); goes with `password`."
     )
-    password: Annotated[Text | None, Values("a text")] = Field(default=None, repr=False, description="What proves it.")
+    password: Password | None = Field(default=None, repr=False, description="What proves it.")
     ca: Annotated[Text | None, Values("a file")] = Field(
         default=None, description="The certificates (PEM) that the registry's must come from, instead of those that are widely known."
     )
@@ -50,7 +51,7 @@ class RegistrySpec(Section):
     key: Annotated[Text | None, Values("a file")] = Field(
         default=None, description="Its private key (PEM), where the certificate's file doesn't hold it."
     )
-    key_password: Annotated[Text | None, Values("a text")] = Field(default=None, repr=False, description="What the key is locked with.")
+    key_password: Password | None = Field(default=None, repr=False, description="What the key is locked with.")
     timeout: Annotated[Duration, AfterValidator(_some_time)] = Field(
         default=timedelta(seconds=10), description="How long one try of a question may take."
     )
@@ -81,9 +82,13 @@ def registry_of(registry: RegistrySpec, folder: Path) -> Registry:
     files = (registry.ca, registry.certificate, registry.key)
     ca, certificate, key = (None if file is None else absolute(file, folder) for file in files)
     seconds = registry.timeout.total_seconds()
-    return Registry(
-        registry.url, registry.username, registry.password, ca, certificate, key, registry.key_password, seconds, registry.retries
-    )
+    password, key_password = _at(registry.password, folder), _at(registry.key_password, folder)
+    return Registry(registry.url, registry.username, password, ca, certificate, key, key_password, seconds, registry.retries)
+
+
+def _at(secret: str | Secret | None, folder: Path) -> str | Secret | None:
+    """The same, a file by its whole path."""
+    return InFile(absolute(secret.path, folder)) if isinstance(secret, InFile) else secret
 
 
 def registry_at(url: str) -> Registry:

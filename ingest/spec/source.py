@@ -11,11 +11,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Val
 from ingest.config.document import Place, nearest
 from ingest.config.values import (
     PARTITION_MAX,
+    ClientProperties,
     ClusterName,
     CountOrNone,
     LeftOut,
     OrNone,
-    Scalar,
     Section,
     Servers,
     Text,
@@ -143,7 +143,7 @@ class SourceSpec(Section):
         default=None, description="Where committed offsets are published, for tools that show lag; nothing is read from it."
     )
     tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
-    client: Annotated[Mapping[str, Scalar], Values("`{property: value}`")] = Field(
+    client: ClientProperties = Field(
         default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
     )
     registry: RegistrySpec | None = Field(

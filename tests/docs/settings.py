@@ -36,8 +36,9 @@ of a file are told at once, each with its line.
 
 - **Templates.** A value may hold `{{ env.NAME }}`, `{{ env('NAME') }}`, `{{ env('NAME', 'default') }}` or
   `{{ env.NAME | default('default') }}`, which the command and Dagster fill in alike. No other template is read.
-- **Secrets** belong into the environment, and by templates into `source.client`, `source.registry` or `state`; in `sink.catalog` a
-  reference (`{env: NAME}`, `{file: PATH}`) says where each process finds one for itself. `sink.path`
+- **Secrets** belong into the environment, and by templates into `source.client`, `source.registry` or `state`. In `source.client`,
+  `source.registry` and `sink.catalog` a reference (`{env: NAME}`, `{file: PATH}`) says where each process finds one for itself: what is
+  sent to Spark's workers then [doesn't have it](clusters.md#passwords). `sink.path`
   and `source.bootstrap_servers` refuse them, because a table's place is kept in plans, receipts and logs: credentials of a storage go to
   its own SDK by the environment.
 - **An instant** has its time zone: `2026-01-02T03:00:00Z`.

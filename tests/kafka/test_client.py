@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from ingest.config.secrets import InEnvironment, InFile
 from ingest.errors import SpecError
 from ingest.kafka.client import admin_properties, consumer_properties, problems, scrubbed
 from ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, TUNED, Tuning
@@ -178,3 +181,30 @@ def test_where_to_mend_them() -> None:
     with pytest.raises(SpecError) as caught:
         consumer_properties("a:1", {"debug": "all"})
     assert "under client, in the spec's source or in windrow.yaml" in caught.value.do
+
+
+LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+
+
+def test_a_secret_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client is made with what the variable, or the file, holds now; without a line's end."""
+    monkeypatch.setenv("KAFKA_PASSWORD", CANARY)
+    (tmp_path / "password").write_text(f"{CANARY}\n")
+    for secret in (InEnvironment("KAFKA_PASSWORD"), InFile(str(tmp_path / "password"))):
+        for make in (consumer_properties, admin_properties):
+            assert make(SERVERS, {**LOGIN, "sasl.password": secret})["sasl.password"] == CANARY
+
+
+def test_what_a_reference_may_not_tell() -> None:
+    """What is no secret is written out, and a file is named by a path that is one on every machine."""
+    assert problems({"client.id": InEnvironment("X")}) == ["client.id is no secret: write its value, or a template"]
+    [problem] = problems({**LOGIN, "sasl.password": InFile("password")})
+    assert problem.startswith("sasl.password must name its file by the whole path")
+
+
+def test_a_secret_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which variable, or file, is missing, and of which property."""
+    monkeypatch.delenv("KAFKA_PASSWORD", raising=False)
+    for secret, said in ((InEnvironment("KAFKA_PASSWORD"), "KAFKA_PASSWORD"), (InFile(str(tmp_path / "none")), "none")):
+        with pytest.raises(SpecError, match=rf"{said}, by which sasl\.password is told"):
+            admin_properties(SERVERS, {**LOGIN, "sasl.password": secret})

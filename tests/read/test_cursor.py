@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from ingest.config.secrets import InEnvironment
 from ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.kafka.client import consumer_recipe
 from ingest.kafka.identity import IdentityCheck, _refusal
 from ingest.kafka.properties import ALLOWED
 from ingest.model.plan import Split
@@ -284,11 +286,24 @@ logging.getLogger("windrow.librdkafka").error("failed with hunter2")
 
 
 def test_a_reader_shows_no_secret() -> None:
-    """Properties stay out of the reader's text, and travel with it."""
+    """Properties stay out of the reader's text; those that are written out travel with it."""
     properties = {"sasl.password": "hunter2", "isolation.level": "read_committed"}
     reader = KafkaReader(properties, PLAN)
     assert "hunter2" not in repr(reader)
     assert pickle.loads(pickle.dumps(reader)).properties == properties
+
+
+def test_a_referred_secret_does_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a password that a reference tells, what is pickled names the place alone; where it isn't there, the read says so by name."""
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
+    recipe = consumer_recipe("localhost:1", {**login, "sasl.password": InEnvironment("KAFKA_PASSWORD")})
+    packed = pickle.dumps(KafkaReader(recipe, PLAN))
+    assert b"KAFKA_PASSWORD" in packed
+    assert b"hunter2" not in packed
+    monkeypatch.delenv("KAFKA_PASSWORD")
+    with pytest.raises(SpecError, match=r"variable KAFKA_PASSWORD, by which sasl\.password is told, isn't set in this process"):
+        pickle.loads(packed).read(SPLIT, print)
 
 
 @pytest.mark.parametrize("properties", [{}, {"isolation.level": "serializable"}])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
@@ -13,7 +12,7 @@ from confluent_kafka import KafkaError
 from ingest.errors import SpecError
 from ingest.kafka.broker import KafkaBroker
 from ingest.kafka.client import consumer_properties
-from ingest.kafka.embedded.server import EmbeddedBroker, _free_port, find_jars
+from ingest.kafka.embedded.server import find_jars
 from ingest.kafka.identity import turned_away
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
@@ -24,40 +23,10 @@ from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import plan_of, seen
 from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS
+from tests.kafka.secure import SecureBroker, client
 from tests.read.clients import WAYS
 
 pytestmark = pytest.mark.broker
-
-PASSWORD = "correct horse"
-
-
-class SecureBroker(EmbeddedBroker):
-    """One that listens on a second port, where it asks for TLS and SCRAM."""
-
-    secure: str
-
-    def _configure(self) -> None:
-        super()._configure()
-        port = _free_port(int(self.bootstrap.rpartition(":")[2]))
-        self.secure = f"127.0.0.1:{port}"
-        pair = self._folder / "pair.pem"
-        pair.write_text((TLS / "broker.key.pem").read_text() + (TLS / "broker.pem").read_text())
-        config = self._folder / "server.properties"
-        text = config.read_text()
-        for name, more in {
-            "listeners": f"SECURE://{self.secure}", "advertised.listeners": f"SECURE://{self.secure}",
-            "listener.security.protocol.map": "SECURE:SASL_SSL",
-        }.items():  # fmt: skip
-            text = text.replace(f"\n{name}=", f"\n{name}={more},")
-        login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        config.write_text(
-            f"{text}\nssl.keystore.type=PEM\nssl.keystore.location={pair}\nsasl.enabled.mechanisms=SCRAM-SHA-512\n"
-            f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\n"
-        )
-
-    def _java(self, arguments: list[str]) -> list[str]:
-        user = ["--add-scram", f"SCRAM-SHA-512=[name=reader,password={PASSWORD}]"] if "format" in arguments else []
-        return super()._java([*arguments, *user])
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +34,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
     with SecureBroker(tmp_path_factory.mktemp("secure"), find_jars()) as server:
         assert isinstance(server, SecureBroker)
         yield server
-
-
-def client(password: str = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[str, object]:
-    """The user's properties."""
-    return {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "reader", "sasl.password": password,
-        "ssl.ca.location": str(ca),
-    }  # fmt: skip
 
 
 def written(server: SecureBroker) -> tuple[Logs, TopicPartition]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ingest.config.secrets import InEnvironment, InFile
 from ingest.errors import SpecError
 from ingest.registry.client import Registry
 from ingest.spec.load import load_spec, parse_spec
@@ -36,6 +38,19 @@ def test_a_registry_of_its_own(tmp_path: Path) -> None:
         URL, "me", "hunter2", str(tmp_path / "ca.pem"), str(tmp_path / "me.pem"), "/k.pem", "hunter3", timeout=0.5, retries=0
     )
     assert "hunter" not in repr(spec) + repr(spec.registry) + repr(spec.cluster)
+
+
+def test_a_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What travels has the reference; a process that asks has what it stands for, and knows that no error may say it."""
+    told: dict[str, object] = {"url": URL, "username": "me", "password": {"env": "REGISTRY_PASSWORD"}}
+    told |= {"certificate": "me.pem", "key_password": {"file": "lock"}}
+    found = parse_spec(attributes(told), tmp_path).registry
+    assert found is not None
+    assert (found.password, found.key_password) == (InEnvironment("REGISTRY_PASSWORD"), InFile(str(tmp_path / "lock")))
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
+    (tmp_path / "lock").write_text("hunter3")
+    assert {"hunter2", "hunter3"} <= {*found.revealed().secrets}
+    assert b"hunter" not in pickle.dumps(found)
 
 
 def test_the_clusters_registry(tmp_path: Path) -> None:

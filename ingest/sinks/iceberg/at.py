@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import msgspec
 
 from ingest.config.places import without_secrets
+from ingest.config.secrets import FORMS
 from ingest.errors import SpecError
-from ingest.sinks.iceberg.secrets import FORMS, Property, is_secret
+from ingest.sinks.iceberg.secrets import Property, is_secret
 
 DATABASE = "catalog.db"
 """The catalog of a warehouse that has no other one: a SQLite file in its folder, by the name `default`."""

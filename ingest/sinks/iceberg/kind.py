@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ingest.config.document import Place
 from ingest.config.places import absolute, is_url
-from ingest.config.values import LeftOut, Text, Values, place, scalar, sentence
+from ingest.config.secrets import InEnvironment, InFile
+from ingest.config.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from ingest.errors import SpecError
 from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.secrets import FORMS, InEnvironment, InFile, Property
+from ingest.sinks.iceberg.secrets import Property
 from ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
@@ -48,15 +49,6 @@ def _mode(value: object) -> object:
     return value
 
 
-def _property(value: object) -> object:
-    """A value, or a reference to a secret."""
-    if not isinstance(value, Mapping):
-        return scalar(value)
-    if set(value) not in ({"env"}, {"file"}) or not all(isinstance(where, str) and where for where in value.values()):
-        raise sentence(f"must be a text, a number, true or false, or a reference: {FORMS}")
-    return InEnvironment(value["env"]) if "env" in value else InFile(value["file"])
-
-
 def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
     wrong = [name for name in value if not _PROPERTY.fullmatch(name)]
     if wrong:
@@ -71,14 +63,6 @@ def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
-_A_REFERENCE = [
-    {"type": "object", "properties": {key: {"type": "string"}}, "required": [key], "additionalProperties": False} for key in ("env", "file")
-]
-_Property = Annotated[
-    object, PlainValidator(_property), WithJsonSchema({"anyOf": [{"type": ["boolean", "number", "string"]}, *_A_REFERENCE]})
-]
-
-
 class IcebergSection(SinkSection):
     """The table: in a folder, with a catalog of its own there, or in a catalog that there is."""
 
@@ -91,7 +75,7 @@ class IcebergSection(SinkSection):
         description="A folder for tables and their catalog, `catalog.db` in SQLite. A relative path begins at the file's folder.",
     )
     catalog: Annotated[
-        Annotated[Mapping[str, _Property], AfterValidator(_catalog)] | None,
+        Annotated[Mapping[str, ScalarOrSecret], AfterValidator(_catalog)] | None,
         Values("`{property: value}`; of a secret `{env: NAME}` or `{file: PATH}`"),
         LeftOut("none, with `warehouse`"),
     ] = Field(

@@ -1,38 +1,13 @@
-"""Secrets by reference: a property says where its secret is, and each process that needs it reads it there for itself.
-
-What is planned on one machine and staged on another is pickled in between, and Spark may keep that on disk. So what travels has references
-in it, and never what they stand for. Loads no PyIceberg.
-"""
+"""Which of a catalog's properties are secrets, and which of them open a storage (`ingest.config.secrets`). Loads no PyIceberg."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
-
-import msgspec
 
 from ingest.config.places import is_url, secret_part
-from ingest.errors import SpecError
+from ingest.config.secrets import Secret, read
 
-
-class InEnvironment(msgspec.Struct, frozen=True):
-    """The secret is the value of an environment variable."""
-
-    variable: str
-
-
-class InFile(msgspec.Struct, frozen=True):
-    """The secret is what a file holds, without a line's end behind it. `path`: absolute, and the same on every machine."""
-
-    path: str
-
-
-Secret = InEnvironment | InFile
 Property = str | Secret
-
-FORMS = "{env: NAME} or {file: PATH}"
-"""How a reference is written."""
 
 _SECRET = frozenset({
     "s3.secret-access-key", "s3.session-token", "client.secret-access-key", "client.session-token",
@@ -64,25 +39,4 @@ def revealed(properties: Iterable[tuple[str, Property]]) -> dict[str, str]:
     Raises:
         SpecError: a variable isn't set, or a file can't be read; names no value.
     """
-    return {name: value if isinstance(value, str) else _read(name, value) for name, value in properties}
-
-
-def _read(name: str, secret: Secret) -> str:
-    if isinstance(secret, InEnvironment):
-        value = os.environ.get(secret.variable)
-        if not value:
-            what = f"the environment variable {secret.variable}, by which sink.catalog.{name} is told, isn't set in this process"
-            raise SpecError(what, "spec", "Set it wherever windrow runs, for Spark's workers too: they read it themselves.")
-        return value
-    try:
-        value = Path(secret.path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        what = f"the file {secret.path}, by which sink.catalog.{name} is told, can't be read here: {why}"
-        raise SpecError(what, "spec", _EVERYWHERE) from None
-    if not value:
-        raise SpecError(f"the file {secret.path}, by which sink.catalog.{name} is told, is empty", "spec", _EVERYWHERE)
-    return value
-
-
-_EVERYWHERE = "Have it there, readable, on every machine that windrow runs on: Spark's workers read it themselves."
+    return {name: value if isinstance(value, str) else read(value, f"sink.catalog.{name}") for name, value in properties}

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ingest.config.places import secret_part
+from ingest.config.secrets import FORMS
 from ingest.errors import RefusedError, SpecError
 from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.secrets import FORMS, STORAGE, Property, is_secret, revealed
+from ingest.sinks.iceberg.secrets import STORAGE, Property, is_secret, revealed
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import msgspec
 
+from ingest.config.secrets import Secret
 from ingest.sinks.kafka.form import MessagePart
 from ingest.sinks.kafka.places import Partitioner
 
@@ -15,7 +16,7 @@ class Reach(msgspec.Struct, frozen=True):
     """How the sink's cluster is reached: its addresses, and the user's properties."""
 
     servers: str
-    client: Mapping[str, str | int | float | bool] = {}
+    client: Mapping[str, str | int | float | bool | Secret] = {}
 
 
 class Options(msgspec.Struct, frozen=True):

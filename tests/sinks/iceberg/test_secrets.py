@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from ingest.config.secrets import InEnvironment, InFile
 from ingest.errors import RefusedError, SpecError
 from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.secrets import InEnvironment, InFile, Property
+from ingest.sinks.iceberg.secrets import Property
 from ingest.sinks.iceberg.stage import IcebergStagerFactory
 from tests.s3.server import S3Server
 from tests.sinks.iceberg.rest import TOKEN, Server, serving

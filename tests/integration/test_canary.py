@@ -1,0 +1,102 @@
+"""A password that a reference tells is nowhere but where the reference says: looked for in all that a run leaves, shows and sends."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.kafka.embedded.server import find_jars
+from tests.integration.canary import SHOWN, WRONG
+from tests.integration.harness import Place, millis
+from tests.kafka.produce import Put, create_topic, produce
+from tests.kafka.secure import PASSWORD, SecureBroker, client
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+HOUR = "2026-01-05T01:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    with SecureBroker(tmp_path_factory.mktemp("secure"), find_jars()) as server:
+        assert isinstance(server, SecureBroker)
+        yield server
+
+
+def spec(server: SecureBroker, folder: Path, password: object) -> list[str]:
+    """A spec with a topic of its own, and the words that run it."""
+    topic = create_topic(server.bootstrap)
+    produce(server.bootstrap, topic, [Put(json.dumps({"id": n, "name": "x"}).encode(), millis(1, n)) for n in range(20)])
+    produce(server.bootstrap, topic, [Put(b"{}", millis(3))])
+    place = Place(server.secure, topic, folder)
+    attributes: dict[str, Any] = {
+        "id": "things",
+        "source": {"bootstrap_servers": server.secure, "topic": topic, "client": client(password)},
+        "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z", "delay": "1m"},
+        "decode": {"schema": "things.py:Thing"},
+        "sink": {"kind": "delta", "path": "things"},
+        "state": str(place.folder / "state.db"),
+    }
+    (folder / "things.py").write_text((Path(__file__).parent / "things.py").read_text())
+    (folder / "spec.yaml").write_text(json.dumps(attributes))
+    return [str(folder / "spec.yaml"), HOUR, str(folder / "out")]
+
+
+def ran(words: list[str], more: dict[str, str]) -> bytes:
+    """All that the run left, showed, sent and said, but for the file that has the password."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.canary", *words], cwd=ROOT, env={**os.environ, **more, "PYTHONPATH": str(ROOT)},
+        capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = Path(words[0]).parent
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "password"]
+    left = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    assert {"out/said", "out/job", "out/conf", "out/processes", "state.db"} <= left.keys()
+    assert {f"out/ui-{name.replace('/', '-')}" for name in SHOWN} <= left.keys()
+    assert any(name.startswith("out/events/") for name in left), left.keys()
+    assert b"KafkaReader" in left["out/job"]
+    return b"\n".join([*left.values(), done.stdout, done.stderr])
+
+
+def spelled(secret: str) -> list[bytes]:
+    """A secret as it may be written: plain, in two bytes a character, and in base64 behind any number of bytes."""
+    coded = [base64.b64encode(b" " * before + secret.encode())[4 * bool(before) : -4] for before in range(3)]
+    return [secret.encode(), secret.encode("utf-16-le"), *coded]
+
+
+def found(secret: str, text: bytes) -> list[bytes]:
+    return [each for each in spelled(secret) if each in text]
+
+
+def test_a_run_that_succeeds(server: SecureBroker, tmp_path: Path) -> None:
+    """A password in the environment: workers log in by it; Spark's settings, event log, pages, files and command lines don't have it."""
+    everything = ran(spec(server, tmp_path, {"env": "CANARY_PASSWORD"}), {"CANARY_PASSWORD": PASSWORD})
+    assert "valid=20," in (tmp_path / "out" / "said").read_text()
+    assert found(PASSWORD, everything) == []
+
+
+def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -> None:
+    """A password in a file, which is another one when the workers read it: they are turned away, and nothing tells either."""
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    everything = ran([*spec(server, tmp_path, {"file": str(file)}), str(file)], {})
+    assert "refuses to let this client read" in (tmp_path / "out" / "said").read_text()
+    assert file.read_text().endswith(WRONG)
+    assert found(PASSWORD, everything) == []
+
+
+def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) -> None:
+    """The twin: a password that is written out travels with the task, and is found there."""
+    everything = ran(spec(server, tmp_path, PASSWORD), {})
+    assert found(PASSWORD, (tmp_path / "out" / "job").read_bytes()) == [PASSWORD.encode()]
+    assert found(PASSWORD, everything)

@@ -1,0 +1,47 @@
+"""A real broker that asks for TLS and a login on a second port; on the first one it listens in clear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ingest.kafka.embedded.server import EmbeddedBroker, _free_port
+from tests.kafka.listener import TLS
+
+PASSWORD = "C4nary-correct-horse"
+
+
+class SecureBroker(EmbeddedBroker):
+    """One that listens on a second port, where it asks for TLS and SCRAM."""
+
+    secure: str
+
+    def _configure(self) -> None:
+        super()._configure()
+        port = _free_port(int(self.bootstrap.rpartition(":")[2]))
+        self.secure = f"127.0.0.1:{port}"
+        pair = self._folder / "pair.pem"
+        pair.write_text((TLS / "broker.key.pem").read_text() + (TLS / "broker.pem").read_text())
+        config = self._folder / "server.properties"
+        text = config.read_text()
+        for name, more in {
+            "listeners": f"SECURE://{self.secure}", "advertised.listeners": f"SECURE://{self.secure}",
+            "listener.security.protocol.map": "SECURE:SASL_SSL",
+        }.items():  # fmt: skip
+            text = text.replace(f"\n{name}=", f"\n{name}={more},")
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        config.write_text(
+            f"{text}\nssl.keystore.type=PEM\nssl.keystore.location={pair}\nsasl.enabled.mechanisms=SCRAM-SHA-512\n"
+            f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\n"
+        )
+
+    def _java(self, arguments: list[str]) -> list[str]:
+        user = ["--add-scram", f"SCRAM-SHA-512=[name=reader,password={PASSWORD}]"] if "format" in arguments else []
+        return super()._java([*arguments, *user])
+
+
+def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[str, object]:
+    """The user's properties."""
+    return {
+        "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "reader", "sasl.password": password,
+        "ssl.ca.location": str(ca),
+    }  # fmt: skip
