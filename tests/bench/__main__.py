@@ -2,7 +2,9 @@
 
     small, wide, large            comparisons with peers, or one of them: small.raw, small.decoded, small.table, ...
     growth                        growth.partitions, growth.windows, growth.rows
-    planning, windows, reading, decode, startup, formats, letters     single steps, formats beside Spark's
+    sinks                         what each sink costs above decoding, or one of them: sinks.delta, sinks.postgres, sinks.kafka-flink, ...
+    planning, windows, reading, decode, startup, formats, letters, postgres     single steps, formats beside Spark's
+    windows                       what 10,000 committed windows cost the next one, too, by sink: windows.delta, ..., windows.ledger
     page                          docs/benchmark.md and its pictures from what is kept, without measuring
 
 A part's result is kept in .windrow/bench/results, and replaces that of an earlier run.
@@ -23,21 +25,29 @@ from pathlib import Path
 from typing import Any
 
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from tests.bench.harness import picture
+from tests.bench.committed import KINDS as COMMITTED
+from tests.bench.harness import picture, servers
 from tests.bench.harness.figures import Growth, Result, Said
 from tests.bench.harness.limits import broken
 from tests.bench.harness.page import page
 from tests.bench.harness.results import commit, keep, kept, kept_commit, stamped
-from tests.bench.harness.shapes import PARTITIONS, SHAPES, fill
+from tests.bench.harness.shapes import PARTITIONS, SHAPES, SMALL, fill
 from tests.bench.harness.side import ROOT
 from tests.bench.parts.compare import compare
 from tests.bench.parts.growth import KINDS, grow
-from tests.bench.parts.sides import COMPARISONS
+from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
+from tests.bench.parts.targets import Job
 
-STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters")
+STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters", "postgres")
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
-PARTS = (*COMPARED, *GROWN, *STEPS)
+IN_SINKS = tuple(f"sinks.{name}" for name in BESIDE_DECODING)
+WINDOWS = {f"windows.{kind}": ("windows", "--sink", kind) for kind in COMMITTED} | {"windows.ledger": ("planning",)}
+COMMITTED_WINDOWS = 10_000
+"""Behind which a window's cost is measured, beside that behind ten."""
+PARTS = (*COMPARED, *IN_SINKS, *GROWN, *STEPS, *WINDOWS)
+SINK_MESSAGES = 1_000_000
+"""Of the small ones: a sink's cost is above that of decoding, which takes a second for so many, and each run writes all of them."""
 PAGE = ROOT / "docs" / "benchmark.md"
 
 
@@ -54,6 +64,11 @@ class World:
         """Where the broker is."""
         return self._stack.enter_context(EmbeddedBroker(self.scratch / "kafka", find_jars())).bootstrap
 
+    @cached_property
+    def postgres(self) -> str:
+        """Where a PostgreSQL server is."""
+        return self._stack.enter_context(servers.postgres(self.scratch / "postgres"))
+
     def topic(self, shape: str, messages: int) -> tuple[str, int]:
         """A topic's name, and the mean bytes of its messages."""
         if (shape, messages) not in self._topics:
@@ -63,14 +78,22 @@ class World:
 
 
 def compared(world: World, part: str, options: argparse.Namespace) -> Result:
-    """One comparison."""
-    shape, stage = part.split(".")
-    messages = max(int(SHAPES[shape].messages * options.scale), PARTITIONS)
-    topic, size = world.topic(shape, messages)
+    """One comparison, of a shape or of a sink."""
+    kind, stage = part.split(".")
+    if part in IN_SINKS:
+        shape, whole, sides = SMALL, SINK_MESSAGES, BESIDE_DECODING[stage]
+    else:
+        shape, whole, sides = SHAPES[kind], SHAPES[kind].messages, COMPARISONS[stage]
+        if options.quick:
+            sides = (sides[0], next(side for side in sides if side.name != sides[0].name))
+    messages = max(int(whole * options.scale), PARTITIONS)
+    topic, size = world.topic(shape.name, messages)
+    postgres = world.postgres if part == "sinks.postgres" else ""
+    job = Job(world.bootstrap, topic, shape, messages, world.scratch / part, postgres)
 
     def measure() -> dict[str, Any]:
-        sides = compare(world.bootstrap, topic, SHAPES[shape], messages, stage, options.rounds, world.scratch, quick=options.quick)
-        return {"messages": messages, "message_bytes": size, "partitions": PARTITIONS, "sides": tuple(sides)}
+        measured = compare(sides, job, options.rounds)
+        return {"messages": messages, "message_bytes": size, "partitions": PARTITIONS, "sides": tuple(measured)}
 
     return Result(**stamped(part, measure))
 
@@ -90,8 +113,9 @@ def said(part: str) -> Said:
     """What a step's own program prints."""
 
     def measure() -> dict[str, Any]:
-        command = [sys.executable, "-m", f"tests.bench.{part}"]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1_800, env=os.environ)
+        program, *words = (*WINDOWS[part], "--committed", str(COMMITTED_WINDOWS)) if part in WINDOWS else (part,)
+        command = [sys.executable, "-m", f"tests.bench.{program}", *words]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=3_600, env=os.environ)
         print(done.stdout, end="", flush=True)
         return {"lines": tuple(done.stdout.splitlines())}
 
@@ -105,7 +129,13 @@ def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
         world = World(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windrow-bench-"))), stack)
         for part in parts:
             print(f"{part} ...", flush=True)
-            result = compared(world, part, options) if part in COMPARED else grown(world, part, options) if part in GROWN else said(part)
+            result = (
+                compared(world, part, options)
+                if part in (*COMPARED, *IN_SINKS)
+                else grown(world, part, options)
+                if part in GROWN
+                else said(part)
+            )
             if not isinstance(result, Said):
                 wrong += broken(result)
             if not options.quick:
@@ -117,9 +147,17 @@ def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
 def write_page() -> None:
     """The page and its pictures, of all that is kept."""
     results = [result for part in COMPARED if (result := kept(part, Result))]
+    sinks = {part: kept(part, Result) for part in IN_SINKS}
     growths = [result for part in GROWN if (result := kept(part, Growth))]
-    PAGE.write_text(page(results, growths, [result for part in STEPS if (result := kept(part, Said))]), encoding="utf-8")
-    for panels, name in ((map(picture.bars, results), "benchmark.svg"), (map(picture.line, growths), "benchmark-growth.svg")):
+    PAGE.write_text(
+        page(results, sinks, growths, [result for part in (*STEPS, *WINDOWS) if (result := kept(part, Said))]), encoding="utf-8"
+    )
+    pictures = {
+        "benchmark.svg": map(picture.bars, results),
+        "benchmark-sinks.svg": picture.sinks([result for result in sinks.values() if result]),
+        "benchmark-growth.svg": map(picture.line, growths),
+    }
+    for name, panels in pictures.items():
         if drawn := list(panels):
             picture.draw(drawn, PAGE.with_name(name))
     print(f"{PAGE.relative_to(ROOT)} is written", flush=True)

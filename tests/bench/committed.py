@@ -1,30 +1,48 @@
 """What a table's committed windows cost the next one: a process's first look and first commit, later commits, and a window that is there.
 
-The windows are committed by the sink itself, with nothing synced to disk, so that thousands take minutes. Each measurement is of a process
-of its own, on a copy of the table.
+The windows are committed by the sink itself, with nothing synced to disk by it, so that thousands take minutes. Each measurement is of a
+process of its own, on the same table: each leaves there what it has committed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from ingest.ports.sink import AlreadyDone, Done
-from tests.sinks.beside import BINDING, DeltaBoth
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from ingest.ports.sink import Done
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.delta.dead import DeltaDeadLetters
+from ingest.sinks.delta.sink import DeltaSink
+from tests.bench.harness.servers import postgres
+from tests.bench.iceberg import expire
+from tests.sinks.beside import BINDING
+from tests.sinks.delta.world import sink_at as delta_at
+from tests.sinks.files.world import sink_at as files_at
+from tests.sinks.iceberg.world import sink_at as iceberg_at
+from tests.sinks.kafka.world import new_place as new_topic
+from tests.sinks.kafka.world import sink_at as kafka_at
+from tests.sinks.postgres.world import sink_at as postgres_at
+from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth
 from tests.sinks.things import ROWS, staged_receipt, window
 
 COMMITS = 100
-"""Later commits, and looks at windows that are there: one checkpoint is among them."""
+"""Later commits, and looks at windows that are there: one checkpoint of a Delta table is among them."""
 
 ROUNDS = 3
+UPKEEP = 500
+"""While windows are made, a table is kept as its owner would keep it after so many."""
 
 
 class Cost(NamedTuple):
@@ -36,60 +54,103 @@ class Cost(NamedTuple):
     skip: float
 
 
-def make(uri: str, windows: int) -> None:
+@contextmanager
+def _folder(name: str, scratch: Path) -> Iterator[str]:
+    yield str(scratch / name)
+
+
+@contextmanager
+def _topic(scratch: Path) -> Iterator[str]:
+    with EmbeddedBroker(scratch / "kafka", find_jars()) as broker:
+        yield new_topic(broker.bootstrap, f"{scratch}/staging")
+
+
+@contextmanager
+def _database(scratch: Path) -> Iterator[str]:
+    with postgres(scratch / "postgres") as url:
+        yield f"{url}#public.orders"
+
+
+def _routed_at(place: str) -> RoutedBoth:
+    first, second, other = (DeltaSink(f"{place}/{name}", ROWS, DEFAULT) for name in ("first", "second", "other"))
+    return RoutedBoth([(FIRST, first), (SECOND, second)], other, DeltaDeadLetters.beside(other.uri), ROWS, DEFAULT)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of sink: makes a place for a table below a folder, opens the sink at a place as any process does, and keeps its table up."""
+
+    place: Callable[[Path], AbstractContextManager[str]]
+    open: Callable[[str], Any]
+    keep_up: Callable[[Any], None] = lambda _: None
+
+
+KINDS = {
+    "delta": Kind(partial(_folder, "table"), delta_at),
+    "delta-keyed": Kind(partial(_folder, "table-keyed"), delta_at),
+    # Iceberg writes every snapshot anew with each commit, so an owner lets them expire; what is measured has those since the last time.
+    "iceberg": Kind(partial(_folder, "warehouse"), iceberg_at, expire),
+    "parquet": Kind(partial(_folder, "files-parquet"), files_at),
+    "postgres": Kind(_database, postgres_at),
+    "kafka": Kind(_topic, kafka_at),
+    "routes": Kind(partial(_folder, "tables"), _routed_at),
+}
+
+
+def make(kind: Kind, place: str, windows: int) -> None:
     """A table that holds so many windows."""
-    sink = DeltaBoth(uri, ROWS)
+    sink = kind.open(place)
     sink.prepare(BINDING)
     with patch.object(os, "fsync", lambda _: None):
         for number in range(windows):
-            assert isinstance(sink.commit(*staged_receipt(sink, number, dead=False)), Done)
+            _committed(sink, *staged_receipt(sink, number, dead=False))
+            if number % UPKEEP == UPKEEP - 1:
+                kind.keep_up(sink)
 
 
-def cost(table: Path, windows: int, scratch: Path) -> Cost:
-    """The medians of several processes."""
+def cost(kind: str, windows: int, scratch: Path) -> Cost:
+    """The medians of several processes at a table of so many windows, and those that the processes before have committed."""
+    scratch.mkdir()
     rounds = []
-    for number in range(ROUNDS):
-        copy = scratch / f"copy {number} of {windows}"  # a name that no other measurement had: beside it stands what warms up
-        shutil.copytree(table, copy)
-        command = [sys.executable, "-m", "tests.bench.committed", str(copy), str(windows)]
-        told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
-        rounds.append(Cost(*json.loads(told)))
-        shutil.rmtree(copy)
+    with KINDS[kind].place(scratch) as place:
+        make(KINDS[kind], place, windows)
+        for number in range(ROUNDS):
+            command = [sys.executable, "-m", "tests.bench.committed", kind, place, str(windows + number * (COMMITS + 1)), str(scratch)]
+            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
+            rounds.append(Cost(*json.loads(told)))
     return Cost(*map(statistics.median, zip(*rounds, strict=True)))
 
 
-def told(windows: int, found: Cost) -> str:
+def told(kind: str, windows: int, found: Cost) -> str:
     """A line for people."""
     return (
-        f"{windows:>7,} committed windows: first look {found.first_look:.1f} ms, first commit {found.first_commit:.1f} ms, "
+        f"{kind:>11}, {windows:>7,} committed windows: first look {found.first_look:.1f} ms, first commit {found.first_commit:.1f} ms, "
         f"later ones {found.later_commit:.1f} ms, a window that is there {found.skip:.2f} ms"
     )
 
 
-def _measure(uri: str, windows: int) -> Cost:
-    """In this process, which has looked at nothing yet but for another table: what is loaded, and begun, once is not a table's cost."""
-    warm = DeltaBoth(f"{uri} warm", ROWS)
+def _measure(kind: Kind, place: str, windows: int, scratch: Path) -> Cost:
+    """In this process, which has looked at nothing yet but for a Delta table: what is loaded, and begun, once is not a table's cost."""
+    warm = delta_at(f"{scratch}/warm {windows}")
     warm.prepare(BINDING)
-    assert isinstance(warm.commit(*staged_receipt(warm, 0, dead=False)), Done)
-    sink = DeltaBoth(uri, ROWS)
+    _committed(warm, *staged_receipt(warm, 0, dead=False))
+    sink = kind.open(place)
     staged = [staged_receipt(sink, windows + number, dead=False) for number in range(COMMITS + 1)]
     look = _timed(lambda: sink.look(window(0)))
-    commits = [_timed(lambda one=one: _committed(sink, *one)) for one in staged]  # type: ignore[misc]
+    commits = [_timed(partial(_committed, sink, *one)) for one in staged]
     skip = _timed(lambda: list(sink.looks([window(n % windows) for n in range(COMMITS)]))) / COMMITS
     return Cost(look, commits[0], statistics.fmean(commits[1:]), skip)
 
 
-def _committed(sink: DeltaBoth, *one: object) -> None:
-    outcome = sink.commit(*one)  # type: ignore[arg-type]
-    assert not isinstance(outcome, AlreadyDone)
-    assert isinstance(outcome, Done)
+def _committed(sink: Any, *one: object) -> None:
+    assert isinstance(sink.commit(*one), Done)
 
 
-def _timed(what: object) -> float:
+def _timed(what: Callable[[], object]) -> float:
     began = time.perf_counter()
-    what()  # type: ignore[operator]
+    what()
     return (time.perf_counter() - began) * 1000
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(sys.argv[1], int(sys.argv[2]))))
+    print(json.dumps(_measure(KINDS[sys.argv[1]], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))))

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from tests.bench.harness.figures import Run, Spread
 from tests.bench.harness.shapes import SMALL, fill
-from tests.bench.harness.side import Program
-from tests.bench.parts.sides import Job, windrow
+from tests.bench.harness.side import Program, parquet_rows
+from tests.bench.parts.sides import windrow
+from tests.bench.parts.targets import Job
 
 EVERY = 100
 """One of so many is broken."""
@@ -37,7 +39,7 @@ def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
         for number in range(rounds + 1):
             for name in topics:
                 job = Job(broker.bootstrap, name, SMALL, messages, program.out)
-                run = program.run(side.told(job), messages, table=True)
+                run = program.run(side.told(job), messages, expected=messages, written=partial(parquet_rows, program.out))
                 if number:
                     runs[name].append(run)
     return runs

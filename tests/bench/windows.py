@@ -3,7 +3,8 @@
 On the embedded broker, Spark and Delta; by `run_windows`, and by one run of Dagster over a range of partitions. What reading and decoding
 take is told by one window over the same messages.
 
-With `--committed N` instead what a table of N committed windows costs the next one, beside a table of ten: without broker and Spark.
+With `--committed N` instead what a table of N committed windows costs the next one, beside a table of ten: without Spark, and for each
+kind of sink, or those that `--sink` names.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ingest.run.pipeline import run_windows
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import in_time
-from tests.bench.committed import cost, make, told
+from tests.bench.committed import KINDS, cost, told
 from tests.bench.orders import values
 
 if TYPE_CHECKING:
@@ -99,13 +100,12 @@ def timed(pipeline: Pipeline, windows: Sequence[Window]) -> float:
     return time.perf_counter() - began
 
 
-def beside_ten(committed: int) -> None:
-    """Print the costs of a window at a table of ten committed ones, and of so many."""
+def beside_ten(kinds: Sequence[str], committed: int) -> None:
+    """Print the costs of a window at a table of ten committed ones, and of so many, of each kind of sink."""
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
-        for windows in (10, committed):
-            table = Path(scratch) / str(windows)
-            make(str(table), windows)
-            print(told(windows, cost(table, windows, Path(scratch))), flush=True)
+        for kind in kinds:
+            for windows in (10, committed):
+                print(told(kind, windows, cost(kind, windows, Path(scratch) / f"{kind} {windows}")), flush=True)
 
 
 def main() -> None:
@@ -115,9 +115,12 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000, help="in each")
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--committed", type=int, metavar="N", help="what a table of N committed windows costs, and nothing else")
+    parser.add_argument("--sink", choices=KINDS, action="append", help="with --committed: left out, every kind")
     options = parser.parse_args()
+    if options.sink and options.committed is None:
+        parser.error("--sink goes with --committed")
     if options.committed is not None:
-        beside_ten(options.committed)
+        beside_ten(options.sink or list(KINDS), options.committed)
         return
     n = options.windows
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch, EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker:

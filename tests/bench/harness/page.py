@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.bench.harness.figures import Growth, Measured, Result, Said, Spread, exponent, ratios
 
@@ -63,17 +63,63 @@ def _row(result: Result, side: Measured) -> str:
     if side.failed or not side.runs or side.first is None:
         return f"{name}| failed: {side.failed} | | | | | | | |"
     seconds = Spread.of([run.seconds for run in side.runs])
-    rate = spread(Spread.of([run.rows / run.seconds / 1e3 for run in side.runs]))
-    cpu = Spread.of([run.cpu_seconds / run.rows * 1e6 for run in side.runs]).median
-    kinds = sorted({kind for run in side.runs for kind in run.peaks})
-    peaks = ", ".join(f"{kind} {number(max(run.peaks.get(kind, 0.0) for run in side.runs))}" for kind in kinds)
-    together = number(max(run.together_mb for run in side.runs))
     ratio = None if side is result.sides[0] else ratios(result.sides[0], side)
     first = max(side.first.seconds - seconds.median, 0.0)
     return (
-        f"{name}| {rate} | {number(result.messages * result.message_bytes / seconds.median / 1e6)} | {number(cpu)} "
-        f"| {peaks} | {together} | {side.ready:.1f} | +{first:.1f} | {spread(ratio) if ratio else ''} |"
+        f"{name}| {_rate(side)} | {number(result.messages * result.message_bytes / seconds.median / 1e6)} | {_cpu(side)} "
+        f"| {_peaks(side)} | {_together(side)} | {side.ready:.1f} | +{first:.1f} | {spread(ratio) if ratio else ''} |"
     )
+
+
+def _rate(side: Measured) -> str:
+    """Thousand rows a second."""
+    return spread(Spread.of([run.rows / run.seconds / 1e3 for run in side.runs]))
+
+
+def _cpu(side: Measured) -> str:
+    """Seconds for a million rows."""
+    return number(Spread.of([run.cpu_seconds / run.rows * 1e6 for run in side.runs]).median)
+
+
+def _peaks(side: Measured) -> str:
+    """The most memory of one process of each kind."""
+    kinds = sorted({kind for run in side.runs for kind in run.peaks})
+    return ", ".join(f"{kind} {number(max(run.peaks.get(kind, 0.0) for run in side.runs))}" for kind in kinds)
+
+
+def _together(side: Measured) -> str:
+    """The most memory of all processes at once."""
+    return number(max(run.together_mb for run in side.runs))
+
+
+SINKS = """\
+A small topic goes into each kind of sink, and beside it the same program goes as far as the
+validated rows and stages nothing. *Ratio* is the sink's time divided by that of the side
+it is beside, of the same round: what is above 1 is what the sink costs. PostgreSQL's server
+and the broker are counted on no side. Rows in the sink are counted behind each run by a
+reader that knows nothing of windrow. `kafka-flink` is beside another program: Flink's
+exactly-once sink, which commits at each checkpoint, one a second.
+"""
+
+
+def sink_costs(results: Mapping[str, Result | None]) -> list[str]:
+    """The table of all sinks, by their parts; a part that isn't measured is a row that says so."""
+    lines = [
+        "| part | side | thousand rows/s | CPU s per million rows | peak MB | together MB | ratio | measured |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for part, result in results.items():
+        lines += [f"| `{part}` | not measured yet | | | | | | |"] if result is None else [_cost(result, side) for side in result.sides]
+    return [*lines, ""]
+
+
+def _cost(result: Result, side: Measured) -> str:
+    name = f"| `{result.part}` | {side.name} {side.version}, {side.does} "
+    if side.failed or not side.runs:
+        return f"{name}| failed: {side.failed} | | | | | {told(result)} |"
+    ratio = None if side is result.sides[0] else ratios(result.sides[0], side)
+    measured = f"{result.messages:,} messages, {len(side.runs)} rounds, {told(result)}"
+    return f"{name}| {_rate(side)} | {_cpu(side)} | {_peaks(side)} | {_together(side)} | {spread(ratio) if ratio else ''} | {measured} |"
 
 
 def growth(result: Growth) -> list[str]:
@@ -94,13 +140,19 @@ def told(result: Result | Growth | Said) -> str:
     return f"on {result.date}, of commit {result.commit}"
 
 
-def page(results: Sequence[Result], growths: Sequence[Growth], steps: Sequence[Said]) -> str:
-    """All of it."""
-    machines = sorted({result.machine for result in (*results, *growths, *steps)})
+def page(
+    results: Sequence[Result], sinks: Mapping[str, Result | None], growths: Sequence[Growth], steps: Sequence[Said]
+) -> str:  # fmt: skip
+    """All of it. `sinks`: by their parts, None where one isn't measured."""
+    into = [result for result in sinks.values() if result]
+    machines = sorted({result.machine for result in (*results, *into, *growths, *steps)})
     lines = [HEAD, f"Measured on {'; and on '.join(machines)}." if machines else "Nothing is measured yet.", ""]
     if results:
         lines += ["## Beside its peers", "", "![Rows a second of each side](benchmark.svg)", ""]
         lines += [line for result in results for line in comparison(result)]
+    lines += ["## What each sink costs above decoding", "", SINKS]
+    lines += ["![Rows a second, and times as long](benchmark-sinks.svg)", ""] if any(ratios(*result.sides[:2]) for result in into) else []
+    lines += sink_costs(sinks)
     if growths:
         lines += ["## What it costs as things grow", "", "![Seconds by size](benchmark-growth.svg)", ""]
         lines += [line for result in growths for line in growth(result)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.bench.harness.environments import made, python
-from tests.bench.harness.figures import Growth, Result, Spread
+from tests.bench.harness.figures import Growth, Result, Spread, ratios
 from tests.bench.harness.page import TITLES
 
 PLOTTING = Path(__file__).parent / "plotting"
@@ -22,6 +22,17 @@ def bars(result: Result) -> dict[str, Any]:
     rates = [(side, Spread.of([run.rows / run.seconds / 1e3 for run in side.runs])) for side in sound]
     lines = [[f"{side.name}\n{side.does}", rate.median, rate.least, rate.most, side.name == "windrow"] for side, rate in rates]
     return {"title": f"{TITLES[stage]}, {shape}", "unit": "thousand rows/s", "bars": lines}
+
+
+def sinks(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
+    """Two panels of all sinks, if any was measured: rows a second, and how many times as long as what it is held against each takes."""
+    sound = [(result.part.partition(".")[2], *result.sides[:2]) for result in results if ratios(*result.sides[:2])]
+    if not sound:
+        return
+    rates = [(name, Spread.of([run.rows / run.seconds / 1e3 for run in side.runs])) for name, side, _ in sound]
+    times = [(f"{name}\n/ {other.does}", ratio) for name, side, other in sound if (ratio := ratios(side, other))]
+    for title, unit, spreads in (("Into each sink", "thousand rows/s", rates), ("Beside another side", "times as long", times)):
+        yield {"title": title, "unit": unit, "bars": [[label, of.median, of.least, of.most, True] for label, of in spreads]}
 
 
 def line(result: Growth) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -58,8 +58,8 @@ class Program:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.end()
 
-    def run(self, job: Mapping[str, Any], rows: int, *, table: bool) -> Run:
-        """Do a job once. `rows`: how many it must have read; `table`: and written, to Parquet files in `out`.
+    def run(self, job: Mapping[str, Any], rows: int, *, expected: int = 0, written: Callable[[], int] = lambda: 0) -> Run:
+        """Do a job once. `rows`: how many it must have read; `expected`: how many rows there must be behind it, as `written` counts them.
 
         Raises:
             FailedError: it has read or written another number, ended or doesn't answer.
@@ -77,8 +77,8 @@ class Program:
             seconds = time.perf_counter() - began
         if answer["rows"] != rows:
             raise self._failed(f"read {answer['rows']:,} of {rows:,} messages")
-        if table and (written := parquet_rows(self.out)) != rows:
-            raise self._failed(f"wrote {written:,} of {rows:,} rows")
+        if (found := written()) != expected:
+            raise self._failed(f"wrote {found:,} of {expected:,} rows")
         return Run(answer.get("seconds", seconds), meter.cpu_seconds, rows, meter.peaks, meter.together_mb)
 
     def end(self) -> None:

@@ -94,7 +94,7 @@ def ran(job: dict[str, Any], bootstrap: str, session: SparkSession) -> int:
     attributes = {
         "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"]},
         "window": {"grid": job["grid"], "start": first.isoformat()},
-        "decode": {"schema": job["schema"]}, "sink": {"kind": "delta", "path": f"{out}/table"},
+        "decode": {"schema": job["schema"]}, "sink": job["sink"],
         "state": f"sqlite:///{out}/state.db",
     }  # fmt: skip
     pipeline = assemble(parse_spec(attributes, HERE), SparkEngine(lambda: session))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tests.bench.harness.figures import Measured, Run, ratios
-from tests.bench.harness.shapes import Shape
 from tests.bench.harness.side import FailedError, Program
-from tests.bench.parts.sides import COMPARISONS, Job, Side
+from tests.bench.parts.sides import Side
+from tests.bench.parts.targets import Job
 
 SLOW_SECONDS = 30.0
 """A side whose run takes longer is measured in the first round alone: it would take most of the time, and isn't near."""
@@ -32,7 +34,9 @@ class _Turn:
         if self.failed or (len(self.runs) > 1 and self.runs[-1].seconds > SLOW_SECONDS):
             return
         try:
-            self.runs.append(self._program.run(self.side.told(self._job), self._job.messages, table=self.side.table))
+            with self.side.into(self._job) as target:
+                told = self.side.told(target.job)
+                self.runs.append(self._program.run(told, self._job.messages, expected=target.expected, written=target.rows))
         except FailedError as failed:
             self._give_up(failed)
 
@@ -46,29 +50,19 @@ class _Turn:
         print(f"{self.side.name}, {self.side.does}: {failed}", flush=True)
 
 
-def compare(
-    bootstrap: str, topic: str, shape: Shape, messages: int, stage: str, rounds: int, scratch: Path, *, quick: bool
-) -> list[Measured]:  # fmt: skip
-    """All sides of a stage; one round to warm up, then `rounds` of them.
+def compare(sides: Sequence[Side], job: Job, rounds: int) -> list[Measured]:
+    """One round to warm up, then `rounds` of them.
 
     Args:
-        bootstrap: the broker.
-        topic: filled.
-        shape: of its messages.
-        messages: how many those are.
-        stage: "raw", "decoded" or "table".
+        sides: the first is what the others are held against.
+        job: what all of them do, on a topic that is filled; `out` is where each has a folder of its own.
         rounds: how often each side runs after its first time.
-        scratch: where sides write.
-        quick: only windrow, and the first of its peers.
     """
-    sides = COMPARISONS[stage]
-    if quick:
-        sides = (sides[0], next(side for side in sides if side.name != sides[0].name))
     with ExitStack() as stack:
         turns = []
         for number, side in enumerate(sides):
-            folder = scratch / f"{topic}.{stage}.{number}"
-            turns.append(_Turn(side, Job(bootstrap, topic, shape, messages, folder / "out"), folder, stack))
+            folder = job.out / str(number)
+            turns.append(_Turn(side, replace(job, out=folder / "out"), folder, stack))
         for number in range(rounds + 1):
             for turn in turns:
                 turn.run()

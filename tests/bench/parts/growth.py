@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.bench.harness.figures import Point
 from tests.bench.harness.shapes import DAY_MS, PARTITIONS, SMALL, fill
-from tests.bench.harness.side import Program
-from tests.bench.parts.sides import Job, windrow
+from tests.bench.harness.side import Program, parquet_rows
+from tests.bench.parts.sides import windrow
+from tests.bench.parts.targets import Job
 
 EACH = 100
 """Messages of a window, where windows grow."""
@@ -86,7 +88,8 @@ def _point(bootstrap: str, grown: Grown, size: int, warm: str, values: list[byte
     topic, side = f"{warm}.{size}", windrow("table", "")
     fill(bootstrap, topic, values, grown.messages, partitions=grown.partitions, every_ms=grown.every_ms)
     with Program(side.command(bootstrap), scratch / topic, side.environment) as program:
-        program.run(side.told(Job(bootstrap, warm, SMALL, 10_000, program.out)), 10_000, table=True)
-        job = Job(bootstrap, topic, SMALL, grown.messages, program.out, grown.more)
-        run = program.run(side.told(job), grown.rows, table=True)
+        written = partial(parquet_rows, program.out)
+        program.run(side.told(Job(bootstrap, warm, SMALL, 10_000, program.out)), 10_000, expected=10_000, written=written)
+        job = Job(bootstrap, topic, SMALL, grown.messages, program.out, more=grown.more)
+        run = program.run(side.told(job), grown.rows, expected=grown.rows, written=written)
     return Point(size, run.seconds, run.cpu_seconds, run.peaks.get("worker", 0.0))

@@ -13,39 +13,23 @@ from typing import Any
 
 from tests.bench.harness import environments
 from tests.bench.harness.environments import PEERS, made, pinned
-from tests.bench.harness.shapes import DAY, PARTITIONS, Shape, flink_type, neutral_type, spark_type
+from tests.bench.harness.shapes import DAY, PARTITIONS, flink_type, neutral_type, spark_type
+from tests.bench.parts.targets import SINKS, Into, Job, kafka, nowhere, parquet
 
 MEASURED = Path(__file__).parents[1] / "measured"
 Command = list[str | Path]
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a side has to do once: with a topic of one shape, and a folder that it may write to. `more`: told to windrow besides."""
-
-    bootstrap: str
-    topic: str
-    shape: Shape
-    messages: int
-    out: Path
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def stops(self) -> list[int]:
-        """Where each topic-partition ends: the topic is filled in turn."""
-        return [len(range(partition, self.messages, PARTITIONS)) for partition in range(PARTITIONS)]
-
-
-@dataclass(frozen=True)
 class Side:
-    """A program, what of it is measured, and how it is told. `table`: it writes Parquet files, which are counted."""
+    """A program, what of it is measured, how it is told, and where it writes."""
 
     name: str
     does: str
     version: str
     command: Callable[[str], Command]
     told: Callable[[Job], dict[str, Any]]
-    table: bool = False
+    into: Into = nowhere
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -55,20 +39,24 @@ class Side:
 def _windrow_told(work: str, job: Job) -> dict[str, Any]:
     grid = {"grid": "daily", "windows": 1, "window_seconds": 86_400, "first_seconds": DAY.timestamp()}
     about = {"work": work, "topic": job.topic, "stops": job.stops, "schema": job.shape.schema, "out": str(job.out)}
-    return about | grid | job.more
+    return about | grid | {"sink": {"kind": "delta", "path": f"{job.out}/table"}} | job.more
 
 
-def windrow(work: str, does: str) -> Side:
+def windrow(work: str, does: str, into: Into = nowhere) -> Side:
     """The program of this folder's project."""
 
     def command(bootstrap: str) -> Command:
         return [sys.executable, MEASURED / "windrow.py", bootstrap]
 
     told = partial(_windrow_told, work)
-    return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, work == "table")
+    return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, into)
 
 
 # ------------------------------------------------------------------------------------------------------------------------- peers
+
+
+def _into(work: str) -> Into:
+    return parquet if work == "table" else nowhere
 
 
 def _spark_command(bootstrap: str) -> Command:
@@ -84,9 +72,7 @@ def _spark_told(work: str, job: Job) -> dict[str, Any]:
 def spark(work: str, does: str) -> Side:
     """Spark's own Kafka source."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"}  # its servers stay on loopback
-    return Side(
-        "Spark's Kafka source", does, pinned("spark", "pyspark"), _spark_command, partial(_spark_told, work), work == "table", local
-    )
+    return Side("Spark's Kafka source", does, pinned("spark", "pyspark"), _spark_command, partial(_spark_told, work), _into(work), local)
 
 
 FLINK_VERSION = f"{pinned('flink', 'flink-clients')}, connector {pinned('flink', 'flink-sql-connector-kafka')}"
@@ -103,6 +89,12 @@ FLINK = (
     "rest.bind-port=0",
     "rest.address=127.0.0.1",
 )
+FLINK_CHECKPOINTS = (
+    "execution.runtime-mode=streaming",
+    "execution.checkpointing.mode=EXACTLY_ONCE",
+    # The checkpoint behind the source's end commits the last rows: a longer interval would make it wait for that.
+    "execution.checkpointing.interval=1s",
+)
 FLINK_SOURCE = {
     "scan.startup.mode": "earliest-offset",
     "scan.bounded.mode": "latest-offset",
@@ -112,10 +104,10 @@ FLINK_SOURCE = {
 }
 
 
-def _flink_command(_: str) -> Command:
+def _flink_command(settings: tuple[str, ...], _: str) -> Command:
     folder = made("flink", PEERS / "flink", environments.jars)
     java = Path(os.environ["JAVA_HOME"]) / "bin/java"
-    return [java, *FLINK_JAVA, "-cp", f"{folder}/jars/*", PEERS / "flink/FlinkSql.java", *FLINK]
+    return [java, *FLINK_JAVA, "-cp", f"{folder}/jars/*", PEERS / "flink/FlinkSql.java", *FLINK, *settings]
 
 
 def _flink_told(work: str, job: Job) -> dict[str, Any]:
@@ -124,7 +116,11 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
     kept = ", `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3)"
     source = FLINK_SOURCE | {"connector": "kafka", "topic": job.topic, "properties.bootstrap.servers": job.bootstrap}
     source |= {"format": "raw" if work == "raw" else "json"}
-    sink = {"connector": "filesystem", "format": "parquet", "path": job.out.as_uri()} if work == "table" else {"connector": "blackhole"}
+    sinks: dict[str, Callable[[], dict[str, str]]] = {
+        "table": lambda: {"connector": "filesystem", "format": "parquet", "path": job.out.as_uri()},
+        "kafka": lambda: _flink_topic(job),
+    }
+    sink = sinks.get(work, lambda: {"connector": "blackhole"})()
     made_of = "`value` BYTES" if work == "raw" else columns
     return {
         "statements": [
@@ -137,13 +133,29 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
     }
 
 
+def _flink_topic(job: Job) -> dict[str, str]:
+    """The topic that windrow would write to. Flink asks for an hour for a transaction, of which Kafka's brokers give a quarter."""
+    topic = job.more["sink"]["topic"]
+    return {
+        "connector": "kafka", "topic": topic, "properties.bootstrap.servers": job.bootstrap, "format": "json",
+        "sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": topic, "properties.transaction.timeout.ms": "900000",
+        # As for windrow, which writes lz4 too; and larger batches than the 16 KB that Kafka's client makes by default.
+        "properties.compression.type": "lz4", "properties.batch.size": "1000000", "properties.linger.ms": "50",
+    }  # fmt: skip
+
+
 def _options(options: Mapping[str, str]) -> str:
     return ", ".join(f"'{name}'='{value}'" for name, value in options.items())
 
 
 def flink(work: str, does: str) -> Side:
     """Flink SQL with its Kafka connector."""
-    return Side("Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, work), work == "table")
+    return Side("Flink SQL", does, FLINK_VERSION, partial(_flink_command, ()), partial(_flink_told, work), _into(work))
+
+
+def flink_exactly_once(does: str) -> Side:
+    """From topic to topic, as a stream, for only a stream has checkpoints; the bounded source ends it."""
+    return Side("Flink SQL", does, FLINK_VERSION, partial(_flink_command, FLINK_CHECKPOINTS), partial(_flink_told, "kafka"), kafka)
 
 
 def _daft_command(bootstrap: str) -> Command:
@@ -159,7 +171,7 @@ def _daft_told(work: str, job: Job) -> dict[str, Any]:
 def daft(work: str, does: str) -> Side:
     """Daft's Kafka source."""
     quiet = {"DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "true"}  # nothing is told to anybody
-    return Side("Daft", does, pinned("daft", "daft"), _daft_command, partial(_daft_told, work), work == "table", quiet)
+    return Side("Daft", does, pinned("daft", "daft"), _daft_command, partial(_daft_told, work), _into(work), quiet)
 
 
 def _librdkafka_command(bootstrap: str) -> Command:
@@ -201,7 +213,17 @@ COMPARISONS: dict[str, tuple[Side, ...]] = {
         flink("parsed", "json, blackhole"),
     ),
     "table": (
-        windrow("table", "strict JSON, pandera, Delta commit"), spark("table", "from_json, Parquet"), flink("table", "json, Parquet"),
-        flink("parsed", "json, blackhole"), daft("table", "deserialize, Parquet"),
+        windrow("table", "strict JSON, pandera, Delta commit", parquet), spark("table", "from_json, Parquet"),
+        flink("table", "json, Parquet"), flink("parsed", "json, blackhole"), daft("table", "deserialize, Parquet"),
     ),
 }  # fmt: skip
+
+
+def _beside_decoding(what: str, into: Into) -> tuple[Side, ...]:
+    return windrow("table", f"into {what}", into), windrow("rules", "decoding and validation alone")
+
+
+BESIDE_DECODING = {name: _beside_decoding(what, into) for name, (what, into) in SINKS.items()} | {
+    "kafka-flink": (windrow("table", "into a Kafka topic", kafka), flink_exactly_once("into a Kafka topic, exactly once")),
+}
+"""What each sink is held against, by the name of its part behind `sinks.`: the same program, up to the rows; and a peer."""

@@ -1,0 +1,160 @@
+"""Where the runs of a side write: a place that is new for each run, what the side is told of it, and how the rows in it are counted.
+
+Rows are counted by readers that know nothing of windrow's receipts: by the footers of Parquet files, by lines, by SQL, by a consumer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+
+from tests.bench.harness.shapes import PARTITIONS, Shape
+from tests.bench.harness.side import parquet_rows
+from tests.bench.orders import DISTINCT
+from tests.kafka.produce import create_topic, delete_topic
+from tests.sinks.kafka.world import committed
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a side has to do once: with a topic of one shape, and a folder that it may write to.
+
+    `postgres`: the URL of a server, where the comparison has one. `more`: told to windrow besides.
+    """
+
+    bootstrap: str
+    topic: str
+    shape: Shape
+    messages: int
+    out: Path
+    postgres: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stops(self) -> list[int]:
+        """Where each topic-partition ends: the topic is filled in turn."""
+        return [len(range(partition, self.messages, PARTITIONS)) for partition in range(PARTITIONS)]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One run's: the job with the place in it, how many rows there must be behind the run, and what counts them."""
+
+    job: Job
+    expected: int
+    rows: Callable[[], int]
+
+
+Into = Callable[[Job], AbstractContextManager[Target]]
+"""Makes a target for one run, and takes it away behind it."""
+
+
+@contextmanager
+def nowhere(job: Job) -> Iterator[Target]:
+    """Nothing is written."""
+    yield Target(job, 0, lambda: 0)
+
+
+@contextmanager
+def parquet(job: Job) -> Iterator[Target]:
+    """Parquet files anywhere in the job's folder."""
+    yield Target(job, job.messages, lambda: parquet_rows(job.out))
+
+
+def _of_sink(job: Job, sink: Mapping[str, Any], rows: Callable[[], int], expected: int | None = None) -> Target:
+    return Target(replace(job, more={**job.more, "sink": sink}), job.messages if expected is None else expected, rows)
+
+
+@contextmanager
+def _delta_keyed(job: Job) -> Iterator[Target]:
+    """The topic's orders are so many different ones, over and over: each takes the place of the one before."""
+    sink = {"kind": "delta", "path": f"{job.out}/table", "mode": "upsert", "primary_key": ["order_id"]}
+    yield _of_sink(job, sink, lambda: parquet_rows(job.out / "table"), min(job.messages, DISTINCT))
+
+
+@contextmanager
+def _iceberg(job: Job) -> Iterator[Target]:
+    """Of another name each time: a process keeps a catalog open by its path."""
+    sink = {"kind": "iceberg", "warehouse": f"{job.out}/table-{time.time_ns()}", "table": "bench.orders"}
+    yield _of_sink(job, sink, lambda: parquet_rows(job.out))
+
+
+@contextmanager
+def _files(written: Literal["parquet", "jsonl", "csv"], job: Job) -> Iterator[Target]:
+    folder = job.out / "table"
+    count = {"parquet": parquet_rows, "jsonl": lines, "csv": partial(lines, heads=1)}[written]
+    yield _of_sink(job, {"kind": "files", "path": str(folder), "format": written}, lambda: count(folder))
+
+
+@contextmanager
+def _routes(job: Job) -> Iterator[Target]:
+    """Three tables, by an order's currency."""
+    tables = [{"values": [name], "sink": {"kind": "delta", "path": f"{job.out}/{name}"}} for name in ("EUR", "USD")]
+    sink = {"kind": "routes", "by": "column", "name": "currency", "tables": tables, "other": {"kind": "delta", "path": f"{job.out}/other"}}
+    yield _of_sink(job, sink, lambda: parquet_rows(job.out))
+
+
+@contextmanager
+def _postgres(job: Job) -> Iterator[Target]:
+    """A database of its own: no run pays for another one's checkpoint, and none leaves its rows on the disk."""
+    name = f"bench_{time.time_ns()}"
+    url = urlunsplit(urlsplit(job.postgres)._replace(path=f"/{name}"))
+    sink = {"kind": "postgres", "url": url, "table": "orders", "staging": f"{job.out}/staging"}
+
+    def rows() -> int:
+        with psycopg.connect(url) as connection:
+            found = connection.execute("SELECT count(*) FROM orders").fetchone()
+        return int(found[0]) if found else 0
+
+    with psycopg.connect(job.postgres, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")  # the name is made of digits alone
+        server.execute("CHECKPOINT")
+        try:
+            yield _of_sink(job, sink, rows)
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def kafka(job: Job) -> Iterator[Target]:
+    """A topic of its own, with as many topic-partitions as the one that is read. A reader of committed messages counts them."""
+    topic = create_topic(job.bootstrap, PARTITIONS)
+    sink = {"kind": "kafka", "topic": topic, "control_topic": f"{topic}.windrow", "staging": f"{job.out}/staging"}
+    try:
+        yield _of_sink(job, sink, lambda: sum(1 for _ in committed(job.bootstrap, topic)))
+    finally:
+        delete_topic(job.bootstrap, topic)
+
+
+SINKS: dict[str, tuple[str, Into]] = {
+    "delta": ("a Delta table", parquet),
+    "delta-keyed": ("a Delta table with a primary key", _delta_keyed),
+    "iceberg": ("an Iceberg table", _iceberg),
+    "parquet": ("Parquet files", partial(_files, "parquet")),
+    "jsonl": ("files of JSON lines", partial(_files, "jsonl")),
+    "csv": ("CSV files", partial(_files, "csv")),
+    "postgres": ("a PostgreSQL table", _postgres),
+    "kafka": ("a Kafka topic", kafka),
+    "routes": ("three Delta tables, by routes", _routes),
+}
+"""Each kind of sink that is measured: in words, and where its runs write."""
+
+
+def lines(folder: Path, heads: int = 0) -> int:
+    """Lines of all gzipped text files below a folder, without `heads` lines of each and without the files of a log."""
+    files = (path for path in folder.rglob("*.gz") if all(part[0] not in "._" for part in path.relative_to(folder).parts))
+    return sum(_lines_of(path) - heads for path in files)
+
+
+def _lines_of(path: Path) -> int:
+    with gzip.open(path, "rb") as text:
+        return sum(chunk.count(b"\n") for chunk in iter(partial(text.read, 1 << 20), b""))
