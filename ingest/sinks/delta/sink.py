@@ -36,7 +36,7 @@ from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown, Unreadable
 from ingest.schema.metadata import DEFAULT, refuse_wrong
 from ingest.sinks.columns import file_schema
-from ingest.sinks.decision import Seen, adjacent, decide
+from ingest.sinks.decision import Seen, adjacent, decide, is_this
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
 from ingest.sinks.delta.janitor import sweep
@@ -208,11 +208,7 @@ class DeltaSink:
             raise
         committed = decide(receipt, seen)
         if committed is not None:
-            return (
-                Done(committed)
-                if sent and msgspec.structs.replace(committed.receipt, merged=receipt.merged) == receipt
-                else AlreadyDone(committed)
-            )
+            return Done(committed) if sent and is_this(committed.receipt, receipt) else AlreadyDone(committed)
         self._refuse_unfit(state, receipt, files)
         try:
             whole, writing = self._writing(state, receipt, files, wide)
