@@ -55,6 +55,11 @@ def decide(receipt: Receipt, seen: Seen) -> Committed | None:
     return committed
 
 
+def is_this(committed: Receipt, sent: Receipt) -> bool:
+    """Whether a committed receipt is the one that was sent; what its sink filled in counts for nothing."""
+    return msgspec.structs.replace(committed, merged=sent.merged) == sent
+
+
 def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
     """What the table already holds in place of this receipt, or None if it may be committed.
 

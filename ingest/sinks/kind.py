@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
 from ingest.config.places import WAY_OUT, secret_part
-from ingest.config.values import ClientProperties, ClusterName, LeftOut, Section, Servers, Values, Written, place, sentence
+from ingest.config.values import (
+    ClientProperties,
+    ClusterName,
+    LeftOut,
+    Section,
+    Servers,
+    Text,
+    Values,
+    Written,
+    names_in,
+    place,
+    sentence,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +46,47 @@ StagingPlace: TypeAlias = Annotated[
     Written, Field(min_length=1), AfterValidator(_without_secret), Values("a path, or a URL without user, password and options")
 ]
 """Where tasks keep what they staged, for a kind whose table isn't a folder itself."""
+
+Mode: TypeAlias = Annotated[
+    Literal["append", "upsert", "delete-aware"],
+    Field(
+        description="What becomes of a row whose key is in the table: it stands beside the other one (`append`), or takes its place "
+        "(`upsert`; a delete takes the row out). `delete-aware`: as `upsert`, but of what is deleted the key stays, `_deleted` true."
+    ),
+]
+KeyColumns: TypeAlias = Annotated[
+    Annotated[tuple[Text, ...], Field(min_length=1)] | None,
+    Values("a list of columns"),
+    LeftOut("none, as goes with `append`"),
+    Field(description="By which columns of the schema rows replace each other. Goes with the other two modes."),
+]
+Version: TypeAlias = Annotated[
+    Text | None,
+    Values("a column"),
+    LeftOut("the order of the log decides"),
+    Field(
+        description="The column whose greatest value is a key's row, whatever the order of the log. Goes with `upsert`; nothing is deleted "
+        "then, for a delete has no version."
+    ),
+]
+
+
+def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[Place, str]]:
+    """What is said of keys goes with a mode that has them. `goes_with`: settings besides that need a key."""
+    mode, keyed = written.get("mode", "append"), written.get("mode") in {"upsert", "delete-aware"}
+    if keyed and written.get("primary_key") is None:
+        yield ("mode",), f"{mode} needs primary_key: by which columns rows replace each other"
+    if mode == "append":
+        for name in ("primary_key", "version", *goes_with):
+            if written.get(name) is not None:
+                yield (name,), "goes with mode upsert or delete-aware: rows that are appended replace none"
+    if mode == "delete-aware" and written.get("version") is not None:
+        yield ("version",), "goes with mode upsert: what deletes has no version, and nothing would ever be marked"
+    names = names_in(written.get("primary_key"))
+    if len(set(names)) < len(names):
+        yield ("primary_key",), "names a column twice"
+    if written.get("version") in names:
+        yield ("version",), "is a column of primary_key, so all rows of a key have the same"
 
 
 class SinkSection(Section):

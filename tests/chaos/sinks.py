@@ -101,6 +101,7 @@ SINKS: dict[str, Kind] = {
     "iceberg": Kind("tests.sinks.iceberg.world"),
     "files": Kind("tests.sinks.files.world"),
     "postgres": Kind("tests.sinks.postgres.world", servers.postgres, _BACKENDS, {"look-then-write": twins.look_then_write}),
+    "postgres-keyed": Kind("tests.sinks.postgres.keyed_world", servers.postgres, _BACKENDS),
     "kafka": Kind("tests.sinks.kafka.world", servers.kafka, _BROKER, {"random-id": twins.random_id}),
     "routes": Kind("tests.sinks.routes.world", own={"window-first": twins.window_first}),
     "sqlite": Kind("tests.sinks.sqlite_world", own={"receipt-first": twins.receipt_first}),

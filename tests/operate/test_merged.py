@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 from ingest.model.receipt import Merged, Receipt
 from ingest.operate.merged import ReadBack, compare_merged, differences
 from ingest.schema.primary_key import PrimaryKey
-from tests.sinks.delta.keyed_logs import KEY, Change, Keyed, Log
+from tests.sinks.delta.keyed_world import DeltaKeyed
+from tests.sinks.keyed_logs import KEY, Change, Keyed, Log
 from tests.sinks.things import PARTITIONS, PER_WINDOW
 
 MESSAGES = [[Change(("a", 1), 1)], [Change(("b", 1), 1)], [Change(("b", 1), None)], [Change(("c", 1), 4)]]
@@ -21,7 +22,7 @@ LOG: Log = {n: [[*MESSAGES, *([[]] * (PER_WINDOW - 4))], *([[[]] * PER_WINDOW] *
 @pytest.fixture
 def table(tmp_path: Path) -> Keyed:
     """Two windows that say the same: two rows, both of them the second one's."""
-    made = Keyed(str(tmp_path / "t"), PrimaryKey(KEY, buckets=2))
+    made = DeltaKeyed(str(tmp_path / "t"), PrimaryKey(KEY, buckets=2))
     for number in LOG:
         made.commit(LOG, number)
     return made

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
 from ingest.config.places import WAY_OUT, absolute, secret_part
-from ingest.config.values import Count, LeftOut, Text, Values, Written, names_in, place, sentence
+from ingest.config.values import Count, LeftOut, Values, Written, place, sentence
 from ingest.schema.primary_key import BUCKETS, PrimaryKey
-from ingest.sinks.kind import Rows, SinkKind, SinkSection
+from ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, Version, key_conflicts
 
 if TYPE_CHECKING:
     from ingest.ports.dead_letters import DeadLetters
@@ -34,19 +34,9 @@ class DeltaSection(SinkSection):
         Field(description="Where the table is. A relative path begins at the file's folder.")
     )
 
-    mode: Literal["append", "upsert", "delete-aware"] = Field(
-        default="append",
-        description="What becomes of a row whose key is in the table: it stands beside the other one (`append`), or takes its place "
-        "(`upsert`; a delete takes the row out). `delete-aware`: as `upsert`, but of what is deleted the key stays, `_deleted` true.",
-    )
-    primary_key: Annotated[
-        Annotated[tuple[Text, ...], Field(min_length=1)] | None, Values("a list of columns"), LeftOut("none, as goes with `append`")
-    ] = Field(default=None, description="By which columns of the schema rows replace each other. Goes with the other two modes.")
-    version: Annotated[Text | None, Values("a column"), LeftOut("the order of the log decides")] = Field(
-        default=None,
-        description="The column whose greatest value is a key's row, whatever the order of the log. Goes with `upsert`; nothing is deleted "
-        "then, for a delete has no version.",
-    )
+    mode: Mode = "append"
+    primary_key: KeyColumns = None
+    version: Version = None
     buckets: Annotated[Annotated[Count, Field(le=4096)] | None, Values("a number from 1 to 4096"), LeftOut("16")] = Field(
         default=None,
         description="Into how many parts keys are divided, for ever. A commit holds the window's changes of one part in memory. Goes with "
@@ -62,20 +52,7 @@ class DeltaSection(SinkSection):
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """What is said of keys goes with a mode that has them."""
-        mode, keyed = written.get("mode", "append"), written.get("mode") in {"upsert", "delete-aware"}
-        if keyed and written.get("primary_key") is None:
-            yield ("mode",), f"{mode} needs primary_key: by which columns rows replace each other"
-        if mode == "append":
-            for name in ("primary_key", "version", "buckets"):
-                if written.get(name) is not None:
-                    yield (name,), "goes with mode upsert or delete-aware: rows that are appended replace none"
-        if mode == "delete-aware" and written.get("version") is not None:
-            yield ("version",), "goes with mode upsert: what deletes has no version, and nothing would ever be marked"
-        names = names_in(written.get("primary_key"))
-        if len(set(names)) < len(names):
-            yield ("primary_key",), "names a column twice"
-        if written.get("version") in names:
-            yield ("version",), "is a column of primary_key, so all rows of a key have the same"
+        yield from key_conflicts(written, "buckets")
 
     @property
     def key(self) -> PrimaryKey | None:

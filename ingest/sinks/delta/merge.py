@@ -33,10 +33,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from ingest.errors import RefusedError
 from ingest.model.receipt import Merged, Receipt
 from ingest.schema.changes import DELETED
-from ingest.schema.checksum import checksum, text
+from ingest.schema.checksum import checksum
 from ingest.schema.primary_key import BUCKET, PrimaryKey
 from ingest.sinks.delta.columns import fitted
 from ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
@@ -44,6 +43,7 @@ from ingest.sinks.delta.names import staged_path
 from ingest.sinks.delta.stage import StagedFile, growing
 from ingest.sinks.delta.table import DataFile, data_files
 from ingest.sinks.delta.trouble import explained_files
+from ingest.sinks.merging import Tally, refuse_unknown
 from ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from ingest.sinks.place import Place
 from ingest.sinks.staged_file import GrowingFile
@@ -130,9 +130,9 @@ class _Merging:
         self._mends = receipt.mending is not None
         self.replaces = older is not None and not self._mends
         self._before = None if older is None else GravesOf(place, older)
-        self._done = older.merged if older is not None and isinstance(older.merged, Merged) else Merged()
+        self._older = older
         self._graves = GravesWriter(place, receipt.attempt)
-        self._rows_added = self._rows_removed = self._added = self._removed = self._unknown = 0
+        self._tally, self._unknown = Tally(), 0
 
     @property
     def touched(self) -> set[int]:
@@ -157,21 +157,8 @@ class _Merging:
         Raises:
             RefusedError: keys would be left as nobody knows.
         """
-        if self._unknown:
-            what = (
-                f"window {self._key} can't be replaced: of {self._unknown} keys it had the last word, and the new attempt says nothing of "
-                "them. What they were before isn't in the table"
-            )
-            do = "Nothing was committed. See that the new attempt has all messages that count; or begin a new table, and run all windows."
-            raise RefusedError(what, "commit", do)
-        done = self._done
-        return Merged(
-            done.rows_added + self._rows_added,
-            done.rows_removed + self._rows_removed,
-            text(int(done.added, 16) + self._added),
-            text(int(done.removed, 16) + self._removed),
-            self._graves.close(),
-        )
+        refuse_unknown(self._key, self._unknown)
+        return self._tally.after(self._older, self._graves.close())
 
     def _changes(self, bucket: int) -> pa.Table:
         """The last change of each key."""
@@ -318,8 +305,8 @@ class _Merging:
                 self._copy(file, mask, out)
                 self.actions.append(RemoveAction(file.path, True, _now(), file.size, {BUCKET: str(bucket)}))
         for rows in (fitted(batch, self._form.in_file) for batch in new.to_batches(max_chunksize=BATCH_ROWS)):
-            self._rows_added += rows.num_rows
-            self._added += checksum(rows)
+            self._tally.rows_added += rows.num_rows
+            self._tally.added += checksum(rows)
             out.add(rows)
         written = out.close()
         if written is not None:
@@ -335,8 +322,8 @@ class _Merging:
             at += batch.num_rows
             if mask.any():
                 lost = batch.filter(pa.array(mask))
-                self._rows_removed += lost.num_rows
-                self._removed += checksum(lost)
+                self._tally.rows_removed += lost.num_rows
+                self._tally.removed += checksum(lost)
             kept = batch.filter(pa.array(~mask)) if mask.any() else batch
             if kept.num_rows:
                 out.add(kept)

@@ -36,7 +36,7 @@ from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown, Unreadable
 from ingest.schema.metadata import DEFAULT, refuse_wrong
 from ingest.sinks.columns import file_schema
-from ingest.sinks.decision import Seen, adjacent, decide
+from ingest.sinks.decision import Seen, adjacent, decide, is_this
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
 from ingest.sinks.delta.janitor import sweep
@@ -210,11 +210,7 @@ class DeltaSink:
                 return Unknown(str(error))
             raise
         if committed is not None:
-            return (
-                Done(committed)
-                if sent and msgspec.structs.replace(committed.receipt, merged=receipt.merged) == receipt
-                else AlreadyDone(committed)
-            )
+            return Done(committed) if sent and is_this(committed.receipt, receipt) else AlreadyDone(committed)
         try:
             whole, writing = self._writing(state, receipt, files, wide)
             tables.refuse_append_only(self.uri, state.table, state.version, writing)

@@ -8,10 +8,12 @@ import pyarrow as pa
 from psycopg import sql
 
 from ingest.errors import RefusedError
-from ingest.model.receipt import Committed
+from ingest.model.receipt import Committed, Receipt
 from ingest.model.window import Window
 from ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
 from ingest.sinks.postgres import catalog
+from ingest.sinks.postgres.columns import HASH
+from ingest.sinks.postgres.merge import KeyedForm, refuse_lost_graves
 from ingest.sinks.postgres.read import rows
 from ingest.sinks.postgres.server import TablePlace, Unanswered, identifier, reading, transact
 
@@ -76,3 +78,46 @@ class PostgresAudit:
         done = transact(self._place.url, lambda c: catalog.restore(c, self._place, window, text, dry_run=dry_run), "check")
         if isinstance(done, Unanswered):
             raise RefusedError(f"whether the receipt of window {window.key} was restored isn't known", "check", "Look again.")
+
+
+class PostgresKeyedAudit(PostgresAudit):
+    """The same of a table with a primary key.
+
+    Args:
+        place: the table's.
+        form: its key, and what its metadata columns are called.
+    """
+
+    def __init__(self, place: TablePlace, form: KeyedForm) -> None:
+        super().__init__(place, form.metadata)
+        self._form = form
+
+    @property
+    def keyed(self) -> PostgresKeyedAudit:
+        """See `ports.sink.Audit.keyed`."""
+        return self
+
+    def rows(self) -> int:
+        """See `ports.sink.KeyedAudit.rows`."""
+        with reading(self._place.url, "check") as connection:
+            if catalog.table_at(connection, self._place) is None:
+                return 0
+            row = connection.execute(self._place.query("SELECT count(*) FROM {table}"), ()).fetchone()
+            return 0 if row is None else int(row[0])
+
+    def every(self) -> Iterator[pa.RecordBatch]:
+        """See `ports.sink.KeyedAudit.every`: without the hashes, which the values are held against."""
+        with reading(self._place.url, "check") as connection:
+            found = catalog.table_at(connection, self._place)
+            if found is not None and found.target is not None:
+                columns = pa.schema([f for f in found.target.columns if f.name != HASH.name])
+                yield from rows(connection, self._place, columns, sql.SQL(""), ())
+
+    def refuse_lost_graves(self, receipt: Receipt) -> None:
+        """See `ports.sink.KeyedAudit.refuse_lost_graves`: those of all windows are in one table."""
+        if not receipt.counts.deletes:
+            return
+        with reading(self._place.url, "check") as connection:
+            found = catalog.table_at(connection, self._place)
+            if self._form.buries and found is not None and found.target is not None:
+                refuse_lost_graves(connection, self._place, found.target)

@@ -18,6 +18,9 @@ Evolve = Literal["none", "add_columns", "widen"]
 MOST = 1600
 """So many columns a table of PostgreSQL can have, dropped ones included."""
 
+HASH = pa.field("_hash", pa.int64(), nullable=False)
+"""A column of tables with a primary key: the hash of the row's others (`ingest.schema.checksum`), whose sum is in receipts."""
+
 JSON = "jsonb"
 BIGINT, DOUBLE = "bigint", "double precision"
 ZONED, LOCAL = "timestamp with time zone", "timestamp without time zone"
@@ -95,6 +98,11 @@ class ColumnChanges(msgspec.Struct, frozen=True):
     altered: tuple[tuple[pa.Field, pa.Field], ...]
     problems: tuple[str, ...]
 
+    @classmethod
+    def none(cls, schema: pa.Schema) -> ColumnChanges:
+        """Of a table that stays as it is."""
+        return cls(schema, (), (), ())
+
     @property
     def changes(self) -> list[str]:
         """In words."""
@@ -127,7 +135,7 @@ def evolution(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> ColumnCh
             problems.append(f"{field.name}: new ({shape(field)}), and sink.evolve is none")
         else:
             added.append(field)
-    return ColumnChanges(pa.schema([*after, *added]), tuple(added), tuple(altered), tuple(problems))
+    return ColumnChanges(pa.schema([*after, *added], current.metadata), tuple(added), tuple(altered), tuple(problems))
 
 
 def difference(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> list[str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from ingest.config.document import Place
 from ingest.config.places import absolute
 from ingest.config.values import Text, Values, Written
 from ingest.errors import SpecError
-from ingest.sinks.kind import Rows, SinkKind, SinkSection, StagingPlace
+from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, StagingPlace, Version, key_conflicts
 from ingest.sinks.postgres.names import LONGEST, name_problems, table_name
 from ingest.sinks.postgres.url import server_url
 
@@ -58,11 +60,25 @@ class PostgresSection(SinkSection):
         description="Where tasks keep rows until their window is committed; all of them, and the driver, must see it. A relative path "
         "begins at the file's folder."
     )
+    mode: Mode = "append"
+    primary_key: KeyColumns = None
+    version: Version = None
+
     evolve: Literal["none", "add_columns", "widen"] = Field(
         default="add_columns",
         description="What becomes of the table's columns where the schema has others: nothing (`none`); new nullable ones are added "
         "(`add_columns`); and numbers become wider, columns nullable (`widen`). Any other difference is refused before anything is read.",
     )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """What is said of keys goes with a mode that has them."""
+        yield from key_conflicts(written)
+
+    @property
+    def key(self) -> PrimaryKey | None:
+        """See `sinks.kind.SinkSection.key`."""
+        return None if self.primary_key is None else PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version)
 
     def place(self, folder: Path) -> str:
         """Where the table is, without who comes to it and how."""
@@ -79,9 +95,15 @@ class _Postgres:
         """See `sinks.kind.SinkKind.make`."""
         place = _place(section)
         from ingest.sinks.place import normal
+
+        staging = normal(absolute(section.staging, folder))
+        if section.key is not None:
+            from ingest.sinks.postgres.keyed import PostgresKeyedSink
+
+            return PostgresKeyedSink(place, staging, rows, section.key, metadata, section.evolve)
         from ingest.sinks.postgres.sink import PostgresSink
 
-        return PostgresSink(place, normal(absolute(section.staging, folder)), rows, metadata, section.evolve)
+        return PostgresSink(place, staging, rows, metadata, section.evolve)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""

@@ -33,12 +33,14 @@ LONGEST = 600.0
 _WAITING = """
 SELECT p.pid, a.xact_start::text, p.bytes_processed
 FROM pg_stat_progress_copy p JOIN pg_stat_activity a ON a.pid = p.pid
-WHERE p.datname = current_database() AND p.relid = to_regclass(%s) AND a.usename = current_user AND a.wait_event = 'ClientRead'
-    AND EXISTS (
-        SELECT FROM pg_locks l WHERE l.pid = p.pid AND l.granted AND l.relation = to_regclass(%s) AND l.mode = 'RowExclusiveLock'
+WHERE p.datname = current_database() AND a.usename = current_user AND a.wait_event = 'ClientRead'
+    AND 2 = (
+        SELECT count(DISTINCT l.relation) FROM pg_locks l
+        WHERE l.pid = p.pid AND l.granted AND l.relation IN (to_regclass(%s), to_regclass(%s)) AND l.mode = 'RowExclusiveLock'
     )
 """
-"""Who holds a lock of ours and waits for its client: somebody else's COPY into the table holds none of windrow's own tables."""
+"""Who holds a lock of ours and waits for its client: somebody else's COPY into the table holds none of windrow's own tables. What is to be
+merged goes into a table of the session's own first, which nobody else sees: so the locks are looked at, not where the COPY goes."""
 
 Waiting = tuple[int, str, int]
 """A session: its process, when its transaction began, how many bytes its COPY has had."""

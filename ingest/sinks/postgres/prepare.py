@@ -21,6 +21,7 @@ from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.catalog import TableThere, Target
 from ingest.sinks.postgres.columns import CatalogColumn, ColumnChanges, Evolve, column_type, difference, evolution, strange
+from ingest.sinks.postgres.merge import KeyedForm, graves_name, other_key
 from ingest.sinks.postgres.names import MARK
 from ingest.sinks.postgres.server import Connection, TablePlace, Unanswered, connected, identifier, transact
 
@@ -28,6 +29,18 @@ _SETUP = 7_308_332_045_911_029_879
 """The advisory lock under which tables are made; any number will do."""
 
 _OLDEST = 140_000
+
+_UNIQUE = """
+SELECT EXISTS (
+    SELECT FROM pg_index x WHERE x.indrelid = to_regclass(%s) AND x.indisunique AND x.indisvalid AND x.indpred IS NULL
+        AND x.indexprs IS NULL AND x.indimmediate AND %s = (
+            SELECT array_agg(a.attname::text ORDER BY a.attname COLLATE "C") FROM pg_attribute a
+            WHERE a.attrelid = x.indrelid AND a.attnum = ANY((x.indkey::int2[])[0:x.indnkeyatts - 1])
+        )
+)
+"""
+"""Whether an index keeps exactly these columns unique."""
+
 _ALLOWED: Mapping[Evolve, str] = {
     "none": "sink.evolve is none: no column of the table changes.",
     "add_columns": "Only new nullable columns are added.",
@@ -38,13 +51,15 @@ _ALLOWED: Mapping[Evolve, str] = {
 class WantedTable(msgspec.Struct, frozen=True):
     """What a table is to be like: its columns, which of them is the window's, and what may become of columns that are there.
 
-    `at_once`: columns are added before there are rows with them; else the first commit of such rows does.
+    `at_once`: columns are added before there are rows with them; else the first commit of such rows does. `merged`: where rows replace each
+    other, by which columns.
     """
 
     schema: pa.Schema
     window: str
     evolve: Evolve = "add_columns"
     at_once: bool = False
+    merged: KeyedForm | None = None
 
 
 def ensure(place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
@@ -76,7 +91,7 @@ def _ensure(connection: Connection, place: TablePlace, wanted: WantedTable, mine
         return
     added = _to_add(place, found.target, found.columns, wanted, mine)
     if added is not None:
-        change_columns(connection, place, found.target, added)
+        change_columns(connection, place, found.target, added, wanted)
 
 
 def _to_add(
@@ -95,6 +110,10 @@ def refuse_other_columns(place: TablePlace, target: Target, columns: Sequence[Ca
     Raises:
         SchemaChangedError: they differ in more than a commit may change, or somebody changed the table.
     """
+    keys = other_key(target.columns, wanted.schema)
+    if keys:
+        what = f"the table {place} has another key, order or mode, which it keeps for ever: {keys[0]}"
+        raise SchemaChangedError(what, "setup", "Set sink back to what it was; or begin a pipeline with another id and table.")
     problems = difference(target.columns, wanted.schema, wanted.evolve)
     if problems:
         ways: tuple[Evolve, ...] = ("add_columns", "widen")
@@ -120,15 +139,15 @@ def become_of(place: TablePlace, target: Target, columns: Sequence[CatalogColumn
         SchemaChangedError: a staged column can't be one of the table's.
     """
     become = evolution(target.columns, wanted.schema, wanted.evolve)
-    problems = [*become.problems, *strange(columns, target.columns)]
+    problems = [*other_key(target.columns, wanted.schema), *become.problems, *strange(columns, target.columns)]
     if problems:
         what = f"the staged rows don't fit the table {place} any more: " + "; ".join(problems)
         raise SchemaChangedError(what, "commit", "Nothing was committed. The table was changed meanwhile: run the window again.")
     return become
 
 
-def change_columns(connection: Connection, place: TablePlace, target: Target, become: ColumnChanges) -> None:
-    """Change the table's columns, within a transaction."""
+def change_columns(connection: Connection, place: TablePlace, target: Target, become: ColumnChanges, wanted: WantedTable) -> None:
+    """Change the table's columns, within a transaction; those of its graves with them."""
     parts = [sql.SQL("ADD COLUMN {} {}").format(identifier(f.name), _type(f)) for f in become.added]
     for old, new in become.altered:
         name = identifier(new.name)
@@ -138,6 +157,8 @@ def change_columns(connection: Connection, place: TablePlace, target: Target, be
             parts.append(sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
     if parts:
         connection.execute(place.query("ALTER TABLE {table} {parts}", parts=sql.SQL(", ").join(parts)), ())
+    if wanted.merged is not None and wanted.merged.buries:
+        _widen_graves(connection, place, target, become, wanted.merged)
     if become.added or become.altered:
         put = place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
         connection.execute(put, [become.schema.serialize().to_pybytes(), target.id])
@@ -172,6 +193,32 @@ def _bind(connection: Connection, place: TablePlace, wanted: WantedTable, mine: 
     columns = wanted.schema.serialize().to_pybytes()
     values = [mark, str(place.name), mine.pipeline, mine.ledger, mine.grid, wanted.window, columns]
     connection.execute(place.query(put), values)
+    if wanted.merged is not None:
+        _bind_key(connection, place, Target(mark, mine, wanted.window, wanted.schema, 0), wanted.merged, new=found is None)
+
+
+def _bind_key(connection: Connection, place: TablePlace, target: Target, form: KeyedForm, *, new: bool) -> None:
+    """Have the database itself keep each key once, and a place for the keys that were taken out."""
+    key = sql.SQL(", ").join(map(identifier, form.key.columns))
+    if new:
+        connection.execute(place.query("ALTER TABLE {table} ADD PRIMARY KEY ({key})", key=key), ())
+    elif not _ask(connection, _UNIQUE, place.name.quoted, sorted(form.key.columns)):
+        connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
+    if form.buries:
+        fields = [target.columns.field(name) for name in form.graves]
+        columns = [sql.SQL("{} {} NOT NULL").format(identifier(f.name), _type(f)) for f in fields]
+        make = "CREATE TABLE {graves} ({columns}, PRIMARY KEY ({key}))"
+        graves = graves_name(place, target)
+        names = {"graves": identifier(graves.schema, graves.table), "columns": sql.SQL(", ").join(columns), "key": key}
+        connection.execute(place.query(make, **names), ())
+
+
+def _widen_graves(connection: Connection, place: TablePlace, target: Target, become: ColumnChanges, form: KeyedForm) -> None:
+    graves = graves_name(place, target)
+    for old, new in become.altered:
+        if new.name in form.graves and column_type(old.type) != column_type(new.type):
+            names = {"graves": identifier(graves.schema, graves.table), "name": identifier(new.name), "type": _type(new)}
+            connection.execute(place.query("ALTER TABLE {graves} ALTER COLUMN {name} TYPE {type}", **names), ())
 
 
 def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
@@ -208,11 +255,12 @@ _RIGHTS = {
         "ELSE has_schema_privilege(quote_ident(%(own)s), 'USAGE, CREATE') END"
     ),
 }
+_TEMPORARY = {"TEMPORARY in the database": "SELECT has_database_privilege(current_database(), 'TEMPORARY')"}
 """What the user must be allowed to do, and how that is asked."""
 
 
-def refuse_unwritable(place: TablePlace) -> None:
-    """See whether the server can take the table, and the user may make or write it.
+def refuse_unwritable(place: TablePlace, *, merged: bool = False) -> None:
+    """See whether the server can take the table, and the user may make or write it. `merged`: a table whose rows replace each other.
 
     Raises:
         SpecError: the server is too old, has another encoding, takes no writes; or rights are missing: says which.
@@ -232,7 +280,7 @@ def refuse_unwritable(place: TablePlace) -> None:
             what = f"the database {place.url.place} has no schema {place.name.schema}"
             raise SpecError(what, "setup", "Make it with CREATE SCHEMA, or name another one in sink.table.")
         missing = []
-        for right, question in _RIGHTS.items():
+        for right, question in (_RIGHTS | (_TEMPORARY if merged else {})).items():
             row = connection.execute(question, names).fetchone()
             missing += [] if row is not None and row[0] else [right.format(schema=place.name.schema, table=place.name, own=place.own)]
         if missing:

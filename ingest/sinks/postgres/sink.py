@@ -28,10 +28,11 @@ from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
 from ingest.schema.metadata import DEFAULT, refuse_wrong
 from ingest.sinks.columns import file_schema
-from ingest.sinks.decision import decide
+from ingest.sinks.decision import decide, is_this
 from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.catalog import Target
-from ingest.sinks.postgres.columns import Evolve, check_rows, evolution
+from ingest.sinks.postgres.columns import ColumnChanges, Evolve, check_rows, evolution
+from ingest.sinks.postgres.merge import KeyedForm
 from ingest.sinks.postgres.prepare import (
     WantedTable,
     become_of,
@@ -88,8 +89,7 @@ class PostgresSink:
 
     @cached_property
     def _wanted(self) -> WantedTable:
-        window = pa.field(self.metadata["window"], pa.string(), nullable=False)
-        return WantedTable(file_schema(self.schema, self.metadata).append(window), window.name, self._evolve)
+        return wanted_table(self.schema, self.metadata, self._evolve)
 
     @property
     def identity(self) -> str:
@@ -103,7 +103,7 @@ class PostgresSink:
     def refuse_unwritable(self) -> None:
         """See `ports.sink.Sink.refuse_unwritable`."""
         refuse_unwritable_folder(self._staged.staging, "sink.staging")
-        refuse_unwritable(self.place)
+        refuse_unwritable(self.place, merged=self.promises.mode == "upsert")
 
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`; None also of a table without rows that is still to be bound."""
@@ -178,7 +178,7 @@ class PostgresSink:
             return Unknown(done.why)
         outcome = done.value
         self._staged.remove(files)
-        if isinstance(outcome, AlreadyDone) and done.sent and outcome.committed.receipt == receipt:
+        if isinstance(outcome, AlreadyDone) and done.sent and is_this(outcome.committed.receipt, receipt):
             return Done(outcome.committed)
         return outcome
 
@@ -201,16 +201,26 @@ class PostgresSink:
             Rollback: with the outcome, if there is nothing to write.
         """
         target, columns = catalog.locked(connection, self.place)
-        committed = decide(receipt, catalog.seen(connection, self.place, target, receipt))
+        seen = catalog.seen(connection, self.place, target, receipt)
+        committed = decide(receipt, seen)
         if committed is not None:
             raise Rollback(AlreadyDone(committed))
-        self._replace(connection, target, receipt)
+        become = become_of(self.place, target, columns, self._wanted) if files else ColumnChanges.none(target.columns)
+        change_columns(connection, self.place, target, become, self._wanted)
+        whole = self._write(connection, target, become.schema, receipt, seen.committed, files)
         if files:
-            become = become_of(self.place, target, columns, self._wanted)
-            change_columns(connection, self.place, target, become)
-            copy_in(connection, self.place, become.schema, self._staged, files)
             catalog.summarize(connection, self.place)
-        return Done(catalog.put_receipt(connection, self.place, target, receipt))
+        return Done(catalog.put_receipt(connection, self.place, target, whole))
+
+    def _write(
+        self, connection: Connection, target: Target, columns: pa.Schema, receipt: Receipt, older: Committed | None,
+        files: Sequence[CopyFile],
+    ) -> Receipt:  # fmt: skip
+        """Bring staged rows into the table, which has these columns, in the place of an older generation; the receipt to be kept."""
+        del older
+        self._replace(connection, target, receipt)
+        copy_in(connection, self.place, columns, self._staged, files)
+        return receipt
 
     def _replace(self, connection: Connection, target: Target, receipt: Receipt) -> None:
         """Take an older generation's rows out; of a new window there are none."""
@@ -220,6 +230,13 @@ class PostgresSink:
                 raise _strange(self.place, key)
         elif receipt.mending is None:
             catalog.delete_rows(connection, self.place, target, key)
+
+
+def wanted_table(rows: pa.Schema, metadata: Mapping[str, str], evolve: Evolve, merged: KeyedForm | None = None) -> WantedTable:
+    """What the table is to be like that holds such rows. `merged`: where rows replace each other."""
+    window = pa.field(metadata["window"], pa.string(), nullable=False)
+    columns = file_schema(rows, metadata).append(window)
+    return WantedTable(columns if merged is None else columns.with_metadata(merged.told), window.name, evolve, merged=merged)
 
 
 def _strange(place: TablePlace, key: str) -> RefusedError:

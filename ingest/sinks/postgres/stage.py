@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import msgspec
+import numpy as np
 import psycopg
 import pyarrow as pa
 from psycopg import sql
@@ -24,9 +25,11 @@ from psycopg import sql
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.plan import Split
 from ingest.model.staged import Staging
-from ingest.schema.checksum import checksum, text
+from ingest.schema.changes import DELETED
+from ingest.schema.checksum import checksum, row_hashes, text
+from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.place import Place
-from ingest.sinks.postgres.columns import column_type
+from ingest.sinks.postgres.columns import HASH, column_type
 from ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
 from ingest.sinks.postgres.server import Connection, TablePlace
 from ingest.sinks.staging import Layout, writable
@@ -50,13 +53,17 @@ class CopyFile(msgspec.Struct, frozen=True):
 
 
 class PostgresStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know. `staging`: the place of the files; `folder`: which there are this table's."""
+    """Picklable; all that a stager needs to know. `staging`: the place of the files; `folder`: which there are this table's.
+
+    `key`: of a table with a primary key. Then changes are staged (`ingest.schema.changes`), each with the hash of the row that it brings.
+    """
 
     staging: str
     folder: str
     layout: Layout
     window_column: str
     window: str
+    key: PrimaryKey | None = None
 
     def __call__(self, split: Split) -> PostgresStager:
         """A stager whose file is unique to this call."""
@@ -87,6 +94,8 @@ class PostgresStager:
             return
         batch = self._made_by.layout.batch(rows, messages, self._split)
         whole = batch.append_column(self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows))
+        if self._made_by.key is not None:
+            whole = _with_hashes(whole, self._made_by.key)
         try:
             octets = rows_of(whole)
         except UnfitValueError as unfit:
@@ -112,9 +121,10 @@ class PostgresStager:
             self._write(self._out, TAIL)
             self._out.close()
             self._place.finish(self._path, durable=False)
-        schema = self._made_by.layout.schema
-        columns, types = (*schema.names, self._made_by.window_column), (*(str(column_type(f.type)) for f in schema), "text")
-        word = CopyFile(self._path, self._size, self._crc, self._rows, columns, types)
+        schema = self._made_by.layout.schema.append(pa.field(self._made_by.window_column, pa.string()))
+        if self._made_by.key is not None:
+            schema = schema.append(HASH)
+        word = CopyFile(self._path, self._size, self._crc, self._rows, tuple(schema.names), tuple(str(column_type(f.type)) for f in schema))
         return Staging(self._rows, text(self._checksum), (msgspec.json.encode(word).decode(),))
 
     def discard(self) -> None:
@@ -137,9 +147,9 @@ class CopyFiles:
         self.folder = f"postgres-{hashlib.sha256(table.identity.encode()).hexdigest()[:16]}"
         self._place = Place(staging)
 
-    def stager(self, layout: Layout, window_column: str, window: str) -> PostgresStagerFactory:
+    def stager(self, layout: Layout, window_column: str, window: str, key: PrimaryKey | None = None) -> PostgresStagerFactory:
         """What makes stagers of a window."""
-        return PostgresStagerFactory(self.staging, self.folder, layout, window_column, window)
+        return PostgresStagerFactory(self.staging, self.folder, layout, window_column, window, key)
 
     def blocks(self, file: CopyFile) -> Iterator[bytes]:
         """The bytes of a file; the end is reached only if they are what was staged.
@@ -195,7 +205,16 @@ def staged_files(committables: Iterable[str]) -> list[CopyFile]:
     return [msgspec.json.decode(word, type=CopyFile) for word in committables]
 
 
-def copy_in(connection: Connection, place: TablePlace, columns: pa.Schema, staged: CopyFiles, files: Sequence[CopyFile]) -> None:
+def _with_hashes(changes: pa.RecordBatch, key: PrimaryKey) -> pa.RecordBatch:
+    """With the hash of each row as it is to be in the table: there it says what is lost with the row, when another takes its place."""
+    hashes = row_hashes(changes, () if key.marks else (DELETED,))
+    return changes.append_column(HASH.name, pa.array(hashes.view(np.int64)))
+
+
+def copy_in(
+    connection: Connection, place: TablePlace, columns: pa.Schema, staged: CopyFiles, files: Sequence[CopyFile],
+    into: sql.Identifier | None = None,
+) -> None:  # fmt: skip
     """Stream staged files into the table, within a transaction; of a file that isn't whole, nothing must be committed.
 
     Args:
@@ -204,6 +223,7 @@ def copy_in(connection: Connection, place: TablePlace, columns: pa.Schema, stage
         columns: the table's own, as they are in this transaction.
         staged: where the files are.
         files: which of them.
+        into: another table with these columns, if they aren't to go into that one.
 
     Raises:
         RefusedError: a file isn't what was staged, or the table has other types or takes fewer rows.
@@ -211,15 +231,15 @@ def copy_in(connection: Connection, place: TablePlace, columns: pa.Schema, stage
     """
     for file in files:
         _refuse_other_types(place, columns, file)
-        taken = _copied(connection, place, staged, file)
+        taken = _copied(connection, into or sql.Identifier(place.name.schema, place.name.table), staged, file)
         if taken != file.rows:
             what = f"{place} took {taken} of {file.rows} staged rows: a trigger of the table keeps rows out"
             raise RefusedError(what, "commit", "Nothing was committed. Take it off, then run the window again.")
 
 
-def _copied(connection: Connection, place: TablePlace, staged: CopyFiles, file: CopyFile) -> int:
+def _copied(connection: Connection, table: sql.Identifier, staged: CopyFiles, file: CopyFile) -> int:
     """How many rows the table took. Between the statements lies no work: the file is opened when the server waits for it."""
-    table, names = sql.Identifier(place.name.schema, place.name.table), sql.SQL(", ").join(map(sql.Identifier, file.columns))
+    names = sql.SQL(", ").join(map(sql.Identifier, file.columns))
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)  # run without values: see `identifier`
     lost: RefusedError | UnreachableError | None = None
     try:

@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
-from tests.sinks.delta.world import pieces, sink_at
+from typing import Any
 
-__all__ = ["pieces", "sink_at"]
+from deltalake import DeltaTable
+
+from tests.sinks.beside import DeltaKeyedBoth
+from tests.sinks.delta.world import pieces, sink_at
+from tests.sinks.keyed_logs import Keyed
+
+__all__ = ["DeltaKeyed", "pieces", "sink_at"]
+
+
+class DeltaKeyed(Keyed):
+    """See `Keyed`; `uri` is the table's folder."""
+
+    def made(self) -> DeltaKeyedBoth:
+        return DeltaKeyedBoth(self.uri, self.rows, self.key, evolve="widen")
+
+    def read(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = DeltaTable(self.uri).to_pyarrow_table().to_pylist()
+        return found

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from ingest.errors import RefusedError
-from ingest.ports.sink import Done
 from ingest.schema.metadata import DEFAULT
 from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.delta import newest
 from ingest.sinks.delta import table as tables
 from tests.contracts.dead_letters_contract import DeadLettersContract
-from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_keyed_contract import SinkKeyedContract
 from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.things import plan, receipt, staged_mending, staged_receipt, window
 
 
-class TestDeltaKeyedSink(SinkContract, SinkGridsContract, DeadLettersContract):
+class TestDeltaKeyedSink(SinkKeyedContract, SinkGridsContract, DeadLettersContract):
     """On real Delta tables."""
 
     MARKS = False
@@ -56,28 +52,6 @@ class TestDeltaKeyedSink(SinkContract, SinkGridsContract, DeadLettersContract):
 
             patch.setattr(tables, "append", unanswered)
             yield
-
-    def test_replaced_by_nothing(self, sink: Any) -> None:
-        """A replacement without rows is refused, where the window had the last word; one of a window without rows is a commit like any."""
-        self.commit(sink, 0)
-        self.commit(sink, 1)
-        with pytest.raises(RefusedError, match="of 18 keys it had the last word"):
-            sink.commit(receipt(plan(sink, 0), [], 1, "b1"), [])
-        assert sink.look(window(0)).receipt.generation == 0
-        assert self.report(sink, [0, 1]).ok
-        empty = plan(sink, 2, offsets=(20, 20))
-        for generation in (0, 1):
-            assert isinstance(sink.commit(receipt(empty, [], generation, f"c{generation}"), []), Done)
-
-    def test_a_replacement_takes_mended_rows_with_it(self, sink: Any) -> None:
-        """A replacement without the mended keys is refused as any that says less; one that has them stands in their place."""
-        self.commit(sink, 0)
-        sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m1"))
-        with pytest.raises(RefusedError, match="of 2 keys it had the last word"):
-            self.commit(sink, 0, generation=2, attempt="b1")
-        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
-        assert isinstance(sink.commit(*staged_receipt(sink, 0, 2, "b2", dead=False)), Done)
-        assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
 
 class TestDeltaMarkedSink(TestDeltaKeyedSink):

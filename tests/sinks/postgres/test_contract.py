@@ -12,22 +12,24 @@ import pyarrow as pa
 import pytest
 
 from ingest.schema.metadata import DEFAULT
+from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.postgres import server
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
+from tests.contracts.sink_keyed_contract import SinkKeyedContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
+from tests.sinks.postgres.keyed_world import pieces as keyed_pieces
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of
 
 pytestmark = pytest.mark.slow  # starts a server
 
 
-class TestPostgresSink(
-    SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
-):
-    """The contract suites, unchanged."""
+class _OnAServer:
+    """What both suites do to a server."""
 
     database: str
 
@@ -35,17 +37,8 @@ class TestPostgresSink(
     def _database(self, database: str) -> None:
         self.database = database
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> PostgresBoth:
-        return PostgresBoth(place_of(f"{self.database}#{tmp_path.name}"), schema, metadata)
-
-    def reopen(self, sink: PostgresBoth) -> PostgresBoth:
-        return PostgresBoth(sink.place, sink.schema, sink.metadata)
-
-    def pieces(self, sink: PostgresBoth) -> list[pa.Table]:
-        return pieces(sink)
-
     @contextmanager
-    def no_answer(self, sink: PostgresBoth) -> Iterator[None]:
+    def no_answer(self, sink: Any) -> Iterator[None]:
         commit = server.commit
         with pytest.MonkeyPatch.context() as patch:
 
@@ -56,3 +49,40 @@ class TestPostgresSink(
 
             patch.setattr(server, "commit", unanswered)
             yield
+
+
+class TestPostgresSink(
+    _OnAServer, SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
+):
+    """The contract suites, unchanged."""
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> PostgresBoth:
+        return PostgresBoth(place_of(f"{self.database}#{tmp_path.name}"), schema, metadata)
+
+    def reopen(self, sink: PostgresBoth) -> PostgresBoth:
+        return PostgresBoth(sink.place, sink.schema, sink.metadata)
+
+    def pieces(self, sink: PostgresBoth) -> list[pa.Table]:
+        return pieces(sink)
+
+
+class TestPostgresKeyedSink(_OnAServer, SinkKeyedContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
+    """Those of a table with a primary key."""
+
+    MARKS = False
+
+    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> PostgresKeyedBoth:
+        key = PrimaryKey(("id",), marks=self.MARKS)
+        return PostgresKeyedBoth(place_of(f"{self.database}#{tmp_path.name}"), schema, key, metadata)
+
+    def reopen(self, sink: PostgresKeyedBoth) -> PostgresKeyedBoth:
+        return PostgresKeyedBoth(sink.place, sink.schema, sink.primary_key, sink.metadata)
+
+    def pieces(self, sink: PostgresKeyedBoth) -> list[pa.Table]:
+        return keyed_pieces(sink)
+
+
+class TestPostgresMarkedSink(TestPostgresKeyedSink):
+    """Where what is deleted stays as its key."""
+
+    MARKS = True

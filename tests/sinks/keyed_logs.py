@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from ingest.crashpoints import CrashError
 from ingest.errors import DamagedError, RefusedError
@@ -25,7 +24,6 @@ from ingest.operate.merged import compare_merged
 from ingest.ports.sink import AlreadyDone, Done
 from ingest.schema.changes import changes
 from ingest.schema.primary_key import PrimaryKey
-from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.things import PARTITIONS, PER_WINDOW, messages, plan, receipt, window
 
 ROWS = pa.schema(
@@ -165,13 +163,16 @@ def divided(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
 
 @dataclass
 class Keyed:
-    """A table, what was committed to it, and what must be in it."""
+    """A table, what was committed to it, and what must be in it. Each kind of sink has a class of it.
+
+    `uri`: the table's place, as that class has places.
+    """
 
     uri: str
     key: PrimaryKey
     committed: dict[int, dict[Key, Row]] = field(default_factory=dict)
     generations: dict[int, int] = field(default_factory=dict)
-    sink: DeltaKeyedBoth = field(init=False)
+    sink: Any = field(init=False)
     attempts: int = 0
     rows: pa.Schema = ROWS
 
@@ -188,16 +189,20 @@ class Keyed:
         """As another process would."""
         self.sink = self.made()
 
-    def made(self) -> DeltaKeyedBoth:
+    def made(self) -> Any:
         """A sink of its own."""
-        return DeltaKeyedBoth(self.uri, self.rows, self.key, evolve="widen")
+        raise NotImplementedError
+
+    def read(self) -> list[dict[str, Any]]:
+        """All rows that readers see."""
+        raise NotImplementedError
 
     def turn_to(self, rows: pa.Schema) -> None:
         """As a process with another model, which may have looked at the table long ago."""
         self.rows = rows
         self.reopen()
 
-    def staged(self, log: Log, number: int, generation: int, sink: DeltaKeyedBoth | None = None) -> tuple[Any, list[Staged]]:
+    def staged(self, log: Log, number: int, generation: int, sink: Any = None) -> tuple[Any, list[Staged]]:
         """What the tasks would bring."""
         self.attempts += 1
         attempt, to = f"a{self.attempts}", sink or self.sink
@@ -258,7 +263,7 @@ class Keyed:
 
     def held(self) -> dict[Key, Row]:
         """What is in it; each key once."""
-        rows = DeltaTable(self.uri).to_pyarrow_table().to_pylist()
+        rows = self.read()
         numbers = {window(n).key: n for n in range(100)}
         found = {
             (row["shop"], row["id"]): Row(row["amount"], row["revision"], numbers[row["_window"]], row["_partition"], row["_offset"])

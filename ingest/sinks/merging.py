@@ -1,0 +1,44 @@
+"""What every sink says of a commit to a table with a primary key, however it merges: pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ingest.errors import RefusedError
+from ingest.model.receipt import Graves, Merged, Receipt
+from ingest.schema.checksum import text
+
+
+class Tally(msgspec.Struct):
+    """Rows that one commit brings and takes, and the sums of their hashes. Grows while it is counted."""
+
+    rows_added: int = 0
+    rows_removed: int = 0
+    added: int = 0
+    removed: int = 0
+
+    def after(self, older: Receipt | None, graves: Graves | None = None) -> Merged:
+        """With what the generations before did. `older`: the receipt of the last of them; `graves`: of this commit, if it left a file."""
+        done = older.merged if older is not None and isinstance(older.merged, Merged) else Merged()
+        return Merged(
+            done.rows_added + self.rows_added,
+            done.rows_removed + self.rows_removed,
+            text(int(done.added, 16) + self.added),
+            text(int(done.removed, 16) + self.removed),
+            graves,
+        )
+
+
+def refuse_unknown(window: str, keys: int) -> None:
+    """Refuse a replacement that says nothing of keys on which its window had the last word.
+
+    Raises:
+        RefusedError: there are such keys.
+    """
+    if keys:
+        what = (
+            f"window {window} can't be replaced: of {keys} keys it had the last word, and the new attempt says nothing of "
+            "them. What they were before isn't in the table"
+        )
+        do = "Nothing was committed. See that the new attempt has all messages that count; or begin a new table, and run all windows."
+        raise RefusedError(what, "commit", do)

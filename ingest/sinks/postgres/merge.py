@@ -1,0 +1,279 @@
+"""Puts the changes of a window into a table with a primary key, within the transaction that keeps the receipt.
+
+The server has the last word on every key: as a row of the table, or, where that word was a delete, as a *grave* in a table of windrow's
+own (`graves_<id of the target>`, with the key, the window, and the place of the message). No key has both. So a merge is:
+
+    1 COPY brings the staged changes into a table of the session's own.     2 Of each key the last one is kept: by version, if there is one,
+    then by topic, partition and offset, and the order within the message.   3 Those go that come too late for a row or a grave: of a later
+    window; of a mending, also of a later message of the window itself.      4 What is left takes the place of rows and graves.
+
+A window's place in time decides, never the order in which windows are committed. Each step is one statement over all keys; nothing of a
+row comes to the driver. What is counted in the receipt is counted by the server: each row has the hash of its columns beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from psycopg import sql
+
+from ingest.errors import DamagedError, RefusedError
+from ingest.model.receipt import Receipt
+from ingest.schema.changes import DELETED
+from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.merging import Tally, refuse_unknown
+from ingest.sinks.postgres.catalog import Target
+from ingest.sinks.postgres.columns import HASH, column_type
+from ingest.sinks.postgres.names import TableName
+from ingest.sinks.postgres.server import Connection, TablePlace, identifier
+from ingest.sinks.postgres.stage import CopyFile, CopyFiles, copy_in
+
+_CHANGES, _WORDS = sql.Identifier("pg_temp", "windrow_changes"), sql.Identifier("pg_temp", "windrow_words")
+_PROPERTY = b"windrow.primary-key"
+_LOST = (
+    "Restore it from a backup, together with the table. Until then no window can be committed: nobody could tell which keys were taken out."
+)
+
+
+class KeyedForm(msgspec.Struct, frozen=True):
+    """By which columns a table is merged: its primary key, and what its metadata columns are called."""
+
+    key: PrimaryKey
+    metadata: Mapping[str, str]
+
+    @property
+    def window(self) -> str:
+        """The window's column."""
+        return self.metadata["window"]
+
+    @property
+    def place(self) -> list[str]:
+        """The columns by which the messages of a window are in order."""
+        return [self.metadata[name] for name in ("topic", "partition", "offset")]
+
+    @property
+    def buries(self) -> bool:
+        """Whether keys are taken out so that nothing is left of them in the table."""
+        return not self.key.marks and self.key.version is None
+
+    @property
+    def graves(self) -> list[str]:
+        """The columns of a grave."""
+        return [*self.key.columns, self.window, *self.place]
+
+    @property
+    def told(self) -> dict[bytes, bytes]:
+        """What the table's own schema says of its key, for ever."""
+        return {_PROPERTY: json.dumps({"columns": self.key.columns, "marks": self.key.marks, "version": self.key.version}).encode()}
+
+
+def other_key(there: pa.Schema, wanted: pa.Schema) -> list[str]:
+    """In what the keys of two tables differ, in words; nothing if they don't."""
+    keys = [(schema.metadata or {}).get(_PROPERTY) for schema in (there, wanted)]
+    return [] if keys[0] == keys[1] else [f"{_key_told(keys[0])} in the table, {_key_told(keys[1])} in the spec"]
+
+
+def _key_told(told: bytes | None) -> str:
+    if told is None:
+        return "no primary key"
+    key = json.loads(told)
+    more = [*(["mode delete-aware"] if key["marks"] else []), *([f"version {key['version']}"] if key["version"] else [])]
+    return ", ".join([f"the primary key {', '.join(key['columns'])}", *more])
+
+
+# ------------------------------------------------------------------------------------------------------------------------- the graves
+
+
+def graves_name(place: TablePlace, target: Target) -> TableName:
+    """Where the graves of a table are."""
+    return TableName(place.own, f"graves_{target.id.hex}")
+
+
+def refuse_lost_graves(connection: Connection, place: TablePlace, target: Target) -> None:
+    """See whether the graves of a table are there.
+
+    Raises:
+        DamagedError: they aren't.
+    """
+    name = graves_name(place, target)
+    row = connection.execute("SELECT to_regclass(%s) IS NULL", [name.quoted]).fetchone()
+    if row is not None and row[0]:
+        raise DamagedError(f"the table {name}, which says which keys {place} has lost by deletes, is missing", "commit", _LOST)
+
+
+# -------------------------------------------------------------------------------------------------------------------------- the merge
+
+
+def merge(
+    connection: Connection, place: TablePlace, target: Target, form: KeyedForm, columns: pa.Schema, receipt: Receipt,
+    older: Receipt | None, staged: CopyFiles, files: Sequence[CopyFile],
+) -> Receipt:  # fmt: skip
+    """Merge staged changes into a table, within a transaction; the receipt with what was done.
+
+    Args:
+        connection: in a transaction that has the table's lock.
+        place: the table's.
+        target: it.
+        form: by which columns it is merged.
+        columns: its own, as they are in this transaction.
+        receipt: of the window.
+        older: that of the generation before, if there is one.
+        staged: where the files are.
+        files: which of them.
+
+    Raises:
+        RefusedError: a replacement has nothing to say of keys that are as its window left them; a file isn't what was staged; or something
+            else keeps the table from taking its rows.
+        DamagedError: the graves are gone.
+    """
+    if form.buries:
+        refuse_lost_graves(connection, place, target)
+    merging = _Merging(connection, place, target, form, columns, receipt)
+    merging.stage(staged, files)
+    merging.keep_the_last()
+    merging.drop_what_is_late()
+    if receipt.generation > 0 and receipt.mending is None:
+        refuse_unknown(receipt.window.key, merging.unknown())
+    merging.write()
+    return msgspec.structs.replace(receipt, merged=merging.tally.after(older))
+
+
+class _Merging:
+    """One merge, step by step."""
+
+    def __init__(
+        self, connection: Connection, place: TablePlace, target: Target, form: KeyedForm, columns: pa.Schema, receipt: Receipt
+    ) -> None:  # fmt: skip
+        self.tally = Tally()
+        self._connection, self._place, self._form, self._columns = connection, place, form, columns
+        self._graves = graves_name(place, target)
+        self._key, self._mends = receipt.window.key, receipt.mending is not None
+
+    def stage(self, files: CopyFiles, chosen: Sequence[CopyFile]) -> None:
+        """Bring the staged changes in, in the order in which they stand, beside the table."""
+        self._run("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")  # who waits for a run that was stopped knows it by this
+        changes = self._columns if self._form.key.marks else self._columns.append(pa.field(DELETED, pa.bool_()))
+        columns = [sql.SQL("{} {}").format(identifier(f.name), sql.SQL(str(column_type(f.type)))) for f in changes]
+        self._run(
+            "CREATE TEMPORARY TABLE {changes} ({columns}, {nth} bigint GENERATED ALWAYS AS IDENTITY) ON COMMIT DROP",
+            columns=sql.SQL(", ").join(columns),
+        )
+        copy_in(self._connection, self._place, changes, files, chosen, _CHANGES)
+
+    def keep_the_last(self) -> None:
+        """Of each key the last change."""
+        version = [] if self._form.key.version is None else [sql.SQL("{} DESC NULLS LAST").format(identifier(self._form.key.version))]
+        topic, *place = map(identifier, self._form.place)
+        order = [
+            *map(identifier, self._form.key.columns), *version, sql.SQL('{} COLLATE "C" DESC').format(topic),
+            *(sql.SQL("{} DESC").format(name) for name in place), sql.SQL("{} DESC").format(self._nth),
+        ]  # fmt: skip
+        self._run(
+            "CREATE TEMPORARY TABLE {words} ON COMMIT DROP AS SELECT DISTINCT ON ({key}) * FROM {changes} ORDER BY {order}",
+            order=sql.SQL(", ").join(order),
+        )
+        self._run("CREATE UNIQUE INDEX ON {words} ({key})")
+        self._run("ANALYZE {words}")
+
+    def drop_what_is_late(self) -> None:
+        """Changes that come too late for the word that is there."""
+        for others in self._others():
+            self._run("DELETE FROM {words} w USING {others} t WHERE {same} AND ({wins}) IS NOT TRUE", others=others, wins=self._wins())
+
+    def unknown(self) -> int:
+        """On how many keys the window had the last word, of which nothing stands of the new attempt."""
+        asked = "SELECT count(*) FROM {others} t WHERE t.{window} = %s AND NOT EXISTS (SELECT FROM {words} w WHERE {same})"
+        return sum(int(self._one(asked, self._key, others=others)[0]) for others in self._others())
+
+    def write(self) -> None:
+        """Put the words that stand in the place of what was there.
+
+        Raises:
+            RefusedError: a trigger, or somebody else, keeps rows out or in.
+        """
+        tally, names = self.tally, [identifier(name) for name in self._columns.names]
+        tally.rows_removed, tally.removed = self._counted("{table} t JOIN {words} w ON {same}", of="t")
+        tally.rows_added, tally.added = self._counted("{words} w WHERE {stays}", of="w")
+        if self._form.buries:
+            self._run("DELETE FROM {table} t USING {words} w WHERE {same} AND w.{deleted}")
+            self._run("DELETE FROM {graves} t USING {words} w WHERE {same}")
+            self._run(
+                "INSERT INTO {graves} ({grave}) SELECT {grave} FROM {words} w WHERE w.{deleted}",
+                grave=sql.SQL(", ").join(map(identifier, self._form.graves)),
+            )
+        others = [identifier(name) for name in self._columns.names if name not in self._form.key.columns]
+        taken = self._run(
+            "INSERT INTO {table} ({names}) SELECT {names} FROM {words} w WHERE {stays} ON CONFLICT ({key}) DO UPDATE SET {put}",
+            names=sql.SQL(", ").join(names),
+            put=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others),
+        )
+        if taken != tally.rows_added:
+            what = f"{self._place} took {taken} of {tally.rows_added} merged rows: a trigger of the table keeps rows out"
+            raise RefusedError(what, "commit", "Nothing was committed. Take it off, then run the window again.")
+
+    # ------------------------------------------------------------------------------------------------------------------ in SQL's words
+
+    def _others(self) -> list[sql.Composable]:
+        """Where words lie that were committed."""
+        return [self._place.table, *([identifier(self._graves.schema, self._graves.table)] if self._form.buries else [])]
+
+    def _wins(self) -> sql.Composable:
+        """Whether the change `w` takes the place of the word `t`, which has its key; may be null, for no."""
+        after = sql.SQL('t.{} COLLATE "C" <= {} COLLATE "C"').format(identifier(self._form.window), _literal(self._key))
+        if self._mends:
+            lies = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
+            mine, there = (lies.format(sql.SQL(side), *map(identifier, self._form.place)) for side in "wt")
+            own = sql.SQL("t.{} = {}").format(identifier(self._form.window), _literal(self._key))
+            after = sql.SQL("{} AND (NOT {} OR {} > {})").format(after, own, mine, there)
+        if self._form.key.version is None:
+            return after
+        new, old = (sql.SQL("{}.{}").format(sql.SQL(side), identifier(self._form.key.version)) for side in "wt")
+        higher = "{new} > {old} OR ({new} IS NOT NULL AND {old} IS NULL) OR ({new} IS NOT DISTINCT FROM {old} AND {after})"
+        return sql.SQL(higher).format(new=new, old=old, after=after)
+
+    @property
+    def _nth(self) -> sql.Composable:
+        """The column of a change's number, by a name that no other has."""
+        name = "nth"
+        while name in self._columns.names:
+            name += "_"
+        return identifier(name)
+
+    def _query(self, text: str, **names: sql.Composable) -> sql.Composed:
+        key = [identifier(name) for name in self._form.key.columns]
+        stays = sql.SQL("true") if self._form.key.marks else sql.SQL("NOT w.{}").format(identifier(DELETED))
+        return self._place.query(
+            text,
+            changes=_CHANGES,
+            words=_WORDS,
+            graves=identifier(self._graves.schema, self._graves.table),
+            key=sql.SQL(", ").join(key),
+            same=sql.SQL(" AND ").join(sql.SQL("t.{0} = w.{0}").format(name) for name in key),
+            stays=stays,
+            deleted=identifier(DELETED),
+            hash=identifier(HASH.name),
+            window=identifier(self._form.window),
+            nth=self._nth,
+            **names,
+        )
+
+    def _run(self, text: str, **names: sql.Composable) -> int:
+        return self._connection.execute(self._query(text, **names), ()).rowcount
+
+    def _one(self, text: str, *values: object, **names: sql.Composable) -> tuple[Any, ...]:
+        row = self._connection.execute(self._query(text, **names), values).fetchone()
+        return row or (0, 0)
+
+    def _counted(self, rows_of: str, of: str) -> tuple[int, int]:
+        """How many rows these are, and the sum of their hashes."""
+        rows, hashes = self._one(f"SELECT count(*), coalesce(sum({of}.{{hash}}), 0) FROM {rows_of}")  # noqa: S608  # no values are in it
+        return int(rows), int(hashes)
+
+
+def _literal(text: str) -> sql.Composable:
+    """A text in SQL that is run with values: there a percent sign would begin a placeholder."""
+    return sql.Literal(text.replace("%", "%%"))

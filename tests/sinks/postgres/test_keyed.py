@@ -1,0 +1,172 @@
+"""A PostgreSQL table with a primary key: the promises of all such tables, its key in the database, and what broken merges come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from ingest.errors import DamagedError, SchemaChangedError, SpecError
+from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.postgres import merge as merging
+from tests.sinks.beside import BINDING
+from tests.sinks.keyed_contract import KEYS, A, B, KeyedTableContract, log_of, mended_between, out_of_order
+from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
+from tests.sinks.postgres.keyed_world import PostgresKeyed, PostgresKeyedBoth
+from tests.sinks.postgres.world import PostgresBoth, place_of
+from tests.sinks.things import window
+
+pytestmark = pytest.mark.slow  # starts a server
+
+
+class TestPostgresKeyedTable(KeyedTableContract):
+    """On a real PostgreSQL, where a log costs more time."""
+
+    LOGS = 2
+
+    @pytest.fixture(autouse=True)
+    def _places(self, database: str) -> None:
+        self.places = (f"{database}#public.t{number}" for number in count())
+
+    def table(self, kind: str, rows: Any = ROWS) -> PostgresKeyed:
+        return PostgresKeyed(next(self.places), KEYS[kind], rows=rows)
+
+
+@pytest.fixture
+def table(database: str) -> PostgresKeyed:
+    """A new one with the usual key."""
+    return PostgresKeyed(f"{database}#public.t", KEYS["upsert"])
+
+
+def run(database: str, statement: str) -> list[Any]:
+    """A statement of somebody else's."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        cursor = connection.execute(sql.SQL(statement))  # type: ignore[arg-type]
+        return cursor.fetchall() if cursor.description else []
+
+
+def test_the_database_keeps_each_key_once(database: str, table: PostgresKeyed) -> None:
+    """The key is the table's primary key: who writes beside windrow can't bring one a second time."""
+    table.commit(log_of([[Change(A, 1)]]), 0)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        run(database, "INSERT INTO t SELECT * FROM t")
+    asked = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'p'"
+    assert run(database, asked) == [("PRIMARY KEY (shop, id)",)]
+
+
+def test_a_row_that_changes_keeps_what_hangs_on_it(database: str, table: PostgresKeyed) -> None:
+    """A row that another replaces is updated, not deleted: what refers to its key stays, and so do columns of the owner's own."""
+    run(database, "ALTER TABLE t ADD noted int DEFAULT 7; CREATE TABLE o (shop text, id bigint, FOREIGN KEY (shop, id) REFERENCES t)")
+    log = log_of([[Change(A, 1)]], [[Change(A, 2)]])
+    table.commit(log, 0)
+    run(database, "INSERT INTO o VALUES ('a', 1); UPDATE t SET noted = 8")
+    table.commit(log, 1)
+    assert run(database, "SELECT amount, noted FROM t JOIN o USING (shop, id)") == [(2, 8)]
+
+
+@pytest.mark.parametrize("unique", ["PRIMARY KEY (id, shop)", "UNIQUE (id, shop)", ""])
+def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
+    """An empty one is taken over; where it doesn't keep the key unique itself, it gets an index that does."""
+    made = PostgresKeyed(f"{database}#public.first", KEYS["upsert"])
+    assert made.held() == {}
+    run(database, "CREATE TABLE mine (LIKE first)" if not unique else f"CREATE TABLE mine (LIKE first, {unique})")
+    mine = PostgresKeyed(f"{database}#public.mine", KEYS["upsert"])
+    asked = "SELECT count(*) FROM pg_index WHERE indrelid = 'mine'::regclass AND indisunique"
+    assert run(database, asked) == [(1,)]
+    mine.commit(log_of([[Change(A, 1)], [Change(A, 2)]]), 0)
+    assert not mine.wrong()
+
+
+@pytest.mark.parametrize("other", [
+    PrimaryKey(("id",)), PrimaryKey(("id", "shop")), PrimaryKey(KEY, marks=True), PrimaryKey(KEY, version="revision"),
+])  # fmt: skip
+def test_the_key_is_for_ever(table: PostgresKeyed, other: PrimaryKey) -> None:
+    """A table takes no other key, order or mode, and an append nothing of it; the error says which it has."""
+    with pytest.raises(SchemaChangedError, match="the primary key shop, id"):
+        PostgresKeyedBoth(place_of(table.uri), ROWS, other).prepare(BINDING)
+    with pytest.raises(SchemaChangedError, match="no primary key in the spec"):
+        PostgresBoth(place_of(table.uri), ROWS).prepare(BINDING)
+    assert table.sink.look(window(0)) is None
+
+
+def test_a_key_must_fit_the_columns(database: str) -> None:
+    """It is refused before anything is made, with the column; also where a column has a name of windrow's."""
+    place = place_of(f"{database}#public.t")
+    with pytest.raises(SpecError, match="revision: a column of the key is never null"):
+        PostgresKeyedBoth(place, ROWS, PrimaryKey(("revision",)))
+    with pytest.raises(SpecError, match="_hash: the name stands there twice"):
+        PostgresKeyedBoth(place, ROWS.append(ROWS.field("amount").with_name("_HASH")), PrimaryKey(KEY))
+
+
+def test_graves_are_widened_with_the_key(database: str) -> None:
+    """A key of the wider type that was taken out isn't brought back by an older window."""
+    table = PostgresKeyed(f"{database}#public.t", KEYS["upsert"], rows=NARROW)
+    log = log_of([[Change(("a", 1 << 40), 1)]], [[Change(A, None)]], [[Change(("a", 1 << 40), None), Change(B, 3)]])
+    table.commit(log, 1)
+    table.turn_to(ROWS)
+    table.commit(log, 2)
+    table.commit(log, 0)
+    assert sorted(table.held()) == [B]
+    assert not table.wrong()
+
+
+def test_lost_graves_refuse_windows(database: str, table: PostgresKeyed) -> None:
+    """Without them nobody can tell what was taken out: no window goes in, and verification says so."""
+    log = log_of([[Change(A, 1)]], [[Change(A, None)]])
+    table.commit(log, 1)
+    ((name,),) = run(database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'graves%'")
+    run(database, f"DROP TABLE windrow.{name}")
+    with pytest.raises(DamagedError, match=name):
+        table.commit(log, 0)
+    assert [f.level for f in table.findings()] == ["wrong"]
+    assert table.held() == {}
+
+
+@pytest.mark.parametrize("change", ["UPDATE t SET amount = amount + 1", "DELETE FROM t", "UPDATE t SET _hash = 1, _offset = 9"])
+def test_what_else_writes_is_found(database: str, table: PostgresKeyed, change: str) -> None:
+    """A value, a row, a coordinate: verification reads the values themselves, and takes no stored hash for them."""
+    table.commit(log_of([[Change(A, 1)]]), 0)
+    run(database, change)
+    assert {f.level for f in table.findings()} == {"wrong"}
+
+
+# -------------------------------------------------------------------------------------------------------------------- broken twins
+
+
+def _late_is_in_time(self: Any) -> None:
+    """Takes every change for a newer one than the word that it meets: as if windows came in their order."""
+
+
+def _no_graves(self: Any) -> list[Any]:
+    return [self._place.table]
+
+
+@pytest.mark.parametrize(("left_out", "instead"), [("drop_what_is_late", _late_is_in_time), ("_others", _no_graves)])
+def test_windows_out_of_order_catch_the_twin(
+    table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch, left_out: str, instead: Callable[[Any], Any]
+) -> None:
+    """A merge that ignores the order of windows, or what later ones took out, fails where the real one doesn't."""
+    monkeypatch.setattr(merging._Merging, left_out, instead)
+    assert out_of_order(table)
+
+
+def test_windows_out_of_order(table: PostgresKeyed) -> None:
+    """The real one."""
+    assert not out_of_order(table)
+
+
+def test_mended_messages_catch_the_twin(table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge to which what is mended counts as later than all that its window has fails."""
+    init = merging._Merging.__init__
+
+    def as_new(self: Any, *args: Any) -> None:
+        init(self, *args)
+        self._mends = False
+
+    monkeypatch.setattr(merging._Merging, "__init__", as_new)
+    mended_between(table)
+    assert table.wrong()
