@@ -5,6 +5,7 @@ This module travels by value, for the worker has none of windrow's: nothing of w
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import io
 import json
@@ -16,6 +17,7 @@ import socket
 import stat
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+_UNUSED_SECONDS = 30 * 24 * 3600
+"""So long code is kept that no worker begins with; one that has begun keeps its own for as long as it lives."""
 
 
 class Arrival:
@@ -80,7 +85,8 @@ def _differences(versions: Mapping[str, str]) -> Iterator[str]:
 def _unpacked(code: bytes, digest: str) -> Path:
     """The folder with windrow's code: this user's own on this machine, else one of this process's own.
 
-    Several workers may begin at once: each unpacks beside it, the first one's becomes the folder, and all take that.
+    Several workers may begin at once: each unpacks beside it, the first one's becomes the folder, and all take that. Who brings a new one
+    removes those that nobody has used for long.
     """
     try:
         above = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "windrow" / "code"
@@ -88,7 +94,7 @@ def _unpacked(code: bytes, digest: str) -> Path:
         if not _private(above):
             raise PermissionError(above)
         folder = above / digest
-        if folder.is_dir() and _private(folder):
+        if folder.is_dir() and _private(folder) and _held(folder):
             return folder
         made = Path(tempfile.mkdtemp(dir=above))
     except (OSError, RuntimeError):  # RuntimeError: there is no home
@@ -98,7 +104,65 @@ def _unpacked(code: bytes, digest: str) -> Path:
         made.rename(folder)
     except OSError:  # another one was first
         shutil.rmtree(made, ignore_errors=True)
-    return folder
+    held = _held(folder)
+    _remove_unused(above)
+    return folder if held else _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+
+
+def _held(folder: Path) -> bool:
+    """Take hold of a folder for as long as this process lives, so that nobody removes it; False if somebody is just doing that.
+
+    The hold is a shared lock of the folder itself, through a handle that is never closed. When it was taken last, its own time says.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return False
+    except OSError:  # a file system that locks no folders: there nothing is removed either
+        pass
+    if not _is_at(handle, folder):
+        os.close(handle)
+        return False
+    os.utime(handle)
+    return True
+
+
+def _remove_unused(above: Path) -> None:
+    """Remove what nobody has taken hold of for long: other versions' code, and what a process that was killed had begun to unpack.
+
+    Whoever removes holds the folder alone, and takes it away under another name first:
+    1. A finds it old, and opens it. 2. B finds it old too, locks it, renames and removes it. 3. A worker unpacks the same version again.
+    4. A gets the lock, of what B has removed, and must not take the worker's folder for it: so it looks whether the name is still its own.
+    """
+    for folder in above.iterdir():
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:  # no folder, or gone
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_mtime < time.time() - _UNUSED_SECONDS and _is_at(handle, folder):
+                away = Path(tempfile.mkdtemp(dir=above))
+                folder.rename(away)
+                shutil.rmtree(away, ignore_errors=True)
+        except OSError:  # in use, or no such locks here
+            continue
+        finally:
+            os.close(handle)
+
+
+def _is_at(handle: int, folder: Path) -> bool:
+    """Whether what a handle has open still has that name."""
+    try:
+        there, here = folder.lstat(), os.fstat(handle)
+    except OSError:
+        return False
+    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
 def _extracted(code: bytes, folder: Path) -> Path:
