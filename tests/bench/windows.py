@@ -105,7 +105,7 @@ def beside_ten(kinds: Sequence[str], committed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
         for kind in kinds:
             for windows in (10, committed):
-                print(told(kind, windows, cost(kind, windows, Path(scratch) / f"{kind} {windows}")), flush=True)
+                print(told(kind, windows, cost(kind, windows, Path(scratch) / f"{kind}-{windows}")), flush=True)
 
 
 def main() -> None:

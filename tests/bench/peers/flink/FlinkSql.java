@@ -52,13 +52,12 @@ public final class FlinkSql {
         }
     }
 
-    /** What enters the vertices that have no vertex before them: their sources' messages. */
+    /** What enters the first vertex, the source's: its messages. A sink that commits has vertices of its own behind it. */
     private static long read(MiniCluster cluster, JobID job) throws Exception {
         long records = 0;
-        for (AccessExecutionJobVertex vertex : cluster.getArchivedExecutionGraph(job).get().getVerticesTopologically()) {
-            for (AccessExecutionVertex task : vertex.getTaskVertices()) {
-                records += task.getCurrentExecutionAttempt().getIOMetrics().getNumRecordsIn();
-            }
+        AccessExecutionJobVertex source = cluster.getArchivedExecutionGraph(job).get().getVerticesTopologically().iterator().next();
+        for (AccessExecutionVertex task : source.getTaskVertices()) {
+            records += task.getCurrentExecutionAttempt().getIOMetrics().getNumRecordsIn();
         }
         return records;
     }
