@@ -9,9 +9,9 @@ encode     Arrow batches as rows of a binary COPY (pure)
 server     connections, transactions and their outcomes, what the driver's errors stand for
 lock       the table's lock, and runs that hold it and were stopped
 catalog    what windrow keeps of its tables: whose they are, receipts, ranges, marks
-prepare    making, binding and comparing a table, and the rights that takes
 stage      one split's rows in a file that COPY takes, and such files brought in
 merge      staged changes merged into a table with a primary key
+prepare    making, binding and comparing a table, and the rights that takes
 sink       the sink itself
 keyed      the same of a table with a primary key
 dead       the dead letters' own table

@@ -66,14 +66,14 @@ class KeyedForm(msgspec.Struct, frozen=True):
         return [*self.key.columns, self.window, *self.place]
 
     @property
-    def told(self) -> dict[bytes, bytes]:
+    def key_properties(self) -> dict[bytes, bytes]:
         """What the table's own schema says of its key, for ever."""
         return {_PROPERTY: json.dumps({"columns": self.key.columns, "marks": self.key.marks, "version": self.key.version}).encode()}
 
 
-def other_key(there: pa.Schema, wanted: pa.Schema) -> list[str]:
+def other_key(current: pa.Schema, wanted: pa.Schema) -> list[str]:
     """In what the keys of two tables differ, in words; nothing if they don't."""
-    keys = [(schema.metadata or {}).get(_PROPERTY) for schema in (there, wanted)]
+    keys = [(schema.metadata or {}).get(_PROPERTY) for schema in (current, wanted)]
     return [] if keys[0] == keys[1] else [f"{_key_told(keys[0])} in the table, {_key_told(keys[1])} in the spec"]
 
 
@@ -132,7 +132,7 @@ def merge(
     """
     if form.buries:
         refuse_lost_graves(connection, place, target)
-    merging = _Merging(connection, place, target, form, columns, receipt)
+    merging = _Merge(connection, place, target, form, columns, receipt)
     merging.stage(staged, files)
     merging.keep_the_last()
     merging.drop_what_is_late()
@@ -142,7 +142,7 @@ def merge(
     return msgspec.structs.replace(receipt, merged=merging.tally.after(older))
 
 
-class _Merging:
+class _Merge:
     """One merge, step by step."""
 
     def __init__(

@@ -236,7 +236,7 @@ def wanted_table(rows: pa.Schema, metadata: Mapping[str, str], evolve: Evolve, m
     """What the table is to be like that holds such rows. `merged`: where rows replace each other."""
     window = pa.field(metadata["window"], pa.string(), nullable=False)
     columns = file_schema(rows, metadata).append(window)
-    return WantedTable(columns if merged is None else columns.with_metadata(merged.told), window.name, evolve, merged=merged)
+    return WantedTable(columns if merged is None else columns.with_metadata(merged.key_properties), window.name, evolve, merged=merged)
 
 
 def _strange(place: TablePlace, key: str) -> RefusedError:

@@ -150,7 +150,7 @@ def test_windows_out_of_order_catch_the_twin(
     table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch, left_out: str, instead: Callable[[Any], Any]
 ) -> None:
     """A merge that ignores the order of windows, or what later ones took out, fails where the real one doesn't."""
-    monkeypatch.setattr(merging._Merging, left_out, instead)
+    monkeypatch.setattr(merging._Merge, left_out, instead)
     assert out_of_order(table)
 
 
@@ -161,12 +161,12 @@ def test_windows_out_of_order(table: PostgresKeyed) -> None:
 
 def test_mended_messages_catch_the_twin(table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A merge to which what is mended counts as later than all that its window has fails."""
-    init = merging._Merging.__init__
+    init = merging._Merge.__init__
 
     def as_new(self: Any, *args: Any) -> None:
         init(self, *args)
         self._mends = False
 
-    monkeypatch.setattr(merging._Merging, "__init__", as_new)
+    monkeypatch.setattr(merging._Merge, "__init__", as_new)
     mended_between(table)
     assert table.wrong()
