@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from ingest.errors import RefusedError
 from ingest.model.receipt import Graves, Merged, Receipt
 from ingest.schema.checksum import text
+from ingest.schema.primary_key import PrimaryKey
+
+
+class MergeForm(msgspec.Struct, frozen=True):
+    """By which columns a table is merged: its primary key, and what its metadata columns are called."""
+
+    key: PrimaryKey
+    metadata: Mapping[str, str]
+
+    @property
+    def window(self) -> str:
+        """The window's column."""
+        return self.metadata["window"]
+
+    @property
+    def place(self) -> list[str]:
+        """The columns by which the messages of a window are in order."""
+        return [self.metadata[name] for name in ("topic", "partition", "offset")]
 
 
 class Tally(msgspec.Struct):

@@ -118,8 +118,14 @@ class Place:
             UnreachableError: it is gone: an attempt that took longer than a sweep's grace period was given up.
         """
         with self._explained(path):
-            if self._draft(path) != path:
-                self._fs.move(self._full(self._draft(path)), self._full(path))
+            draft = self._draft(path)
+            if draft != path:
+                try:
+                    self._fs.move(self._full(draft), self._full(path))
+                except FileNotFoundError:
+                    what = f"{without_secrets(self._uri)}/{draft} was removed while it was being written"
+                    do = "Did a sweep take it, with a grace period shorter than this run? Nothing was committed: run the window again."
+                    raise UnreachableError(what, "stage", do) from None
         return self.fsync(path) if durable else int(self._fs.get_file_info(self._full(path)).size)
 
     def fsync(self, path: str) -> int:

@@ -33,6 +33,7 @@ class _Full(io.BytesIO):
 
 METHODS: list[Callable[[Place], object]] = [
     lambda p: p.create("a/b"),
+    lambda p: p.finish("a/b"),
     lambda p: p.fsync("a/b"),
     lambda p: p.put("a/b", b"x"),
     lambda p: p.get("a/b"),
@@ -76,6 +77,16 @@ def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
     place.remove("none")
     assert place.seen(["none"]) == {"none": None}
     assert place.names("none") == set()
+
+
+def test_a_draft_that_was_swept(tmp_path: Path) -> None:
+    """Who wrote it for longer than a sweep's grace period hears so, and not that the storage is in trouble."""
+    place = Place(str(tmp_path))
+    place.create("a/b").close()
+    (draft,) = place.walk("a")
+    place.remove(draft.path)
+    with pytest.raises(UnreachableError, match=r"removed while it was being written.*Did a sweep take it"):
+        place.finish("a/b")
 
 
 def test_a_full_disk_at_the_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ class DeltaKeyedSink(DeltaSink):
         table, become = tables.brought_to(state.table, state.version), self._become(state, files)
         older = self._committed(state, receipt.window.pipeline, receipt.window.key)
         renews: Renews = "table" if become.widened else "buckets" if become.changes else "few"
-        form = Form(self.primary_key, in_files(become.schema, BUCKET), self.metadata, renews)
+        form = Form(self.primary_key, self.metadata, in_files(become.schema, BUCKET), renews)
         merged, actions = merge(
             self._place, table, form, receipt, files, self._after(state, receipt), None if older is None else older.receipt
         )

@@ -191,7 +191,7 @@ def parts_in_checkpoint(place: Place, version: int, column: str) -> frozenset[st
         UnreachableError: the checkpoint can't be read, or was cleaned up meanwhile.
     """
     try:
-        values = _column(place, checkpoint_name(version), ["add.partitionValues"], "add").field("partitionValues")
+        values = _actions(_read(place, checkpoint_name(version), ["add.partitionValues"]), "add").field("partitionValues")
         mine = pc.equal(values.keys, column)
         return frozenset(pc.unique(values.items.filter(mine)).to_pylist())
     except (OSError, pa.ArrowException) as error:
@@ -201,17 +201,22 @@ def parts_in_checkpoint(place: Place, version: int, column: str) -> frozenset[st
 
 def _checkpoint(place: Place, path: str) -> _Reading:
     """Those in a checkpoint of one file."""
-    txns = _column(place, path, ["txn.appId", "txn.version"], "txn")
-    apps, versions = (txns.field(name).to_pylist() for name in ("appId", "version"))
-    leaves = [f"metaData.{name}" for name in ("schemaString", "partitionColumns", "configuration")]
-    (metadata,) = _column(place, path, leaves, "metaData").to_pylist(maps_as_pydicts="strict")
-    (protocol,) = _column(place, path, ["protocol"], "protocol").to_pylist()
+    metadata = [f"metaData.{name}" for name in ("schemaString", "partitionColumns", "configuration")]
+    read = _read(place, path, ["txn.appId", "txn.version", *metadata, "protocol"])
+    apps, versions = (_actions(read, "txn").field(name).to_pylist() for name in ("appId", "version"))
+    (described,) = _actions(read, "metaData").to_pylist(maps_as_pydicts="strict")
+    (asked,) = _actions(read, "protocol").to_pylist()
     return _Reading(
-        msgspec.convert(metadata, TableMetadata), msgspec.convert(protocol, TableProtocol), dict(zip(apps, versions, strict=True))
+        msgspec.convert(described, TableMetadata), msgspec.convert(asked, TableProtocol), dict(zip(apps, versions, strict=True))
     )
 
 
-def _column(place: Place, path: str, leaves: list[str], name: str) -> pa.StructArray:
-    """Of one kind of action, what is in a checkpoint."""
+def _read(place: Place, path: str, leaves: list[str]) -> pa.Table:
+    """Of each row of a checkpoint, which is an action of one kind, what is asked for."""
     with place.filesystem().open_input_file(path) as source, pq.ParquetFile(source) as file:
-        return file.read(columns=leaves, use_threads=False)[name].combine_chunks().drop_null()
+        return file.read(columns=leaves, use_threads=False)
+
+
+def _actions(read: pa.Table, kind: str) -> pa.StructArray:
+    """Those of one kind."""
+    return read[kind].combine_chunks().drop_null()

@@ -19,8 +19,7 @@ window itself meets them as in the log: the later message counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -36,14 +35,14 @@ from deltalake.transaction import AddAction, RemoveAction
 from ingest.model.receipt import Merged, Receipt
 from ingest.schema.changes import DELETED
 from ingest.schema.checksum import checksum
-from ingest.schema.primary_key import BUCKET, PrimaryKey
+from ingest.schema.primary_key import BUCKET
 from ingest.sinks.delta.columns import fitted
 from ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
 from ingest.sinks.delta.names import staged_path
 from ingest.sinks.delta.stage import StagedFile, growing
 from ingest.sinks.delta.table import DataFile, data_files
 from ingest.sinks.delta.trouble import explained_files
-from ingest.sinks.merging import Tally, refuse_unknown
+from ingest.sinks.merging import MergeForm, Tally, refuse_unknown
 from ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from ingest.sinks.place import Place
 from ingest.sinks.staged_file import GrowingFile
@@ -57,28 +56,15 @@ Renews = Literal["few", "buckets", "table"]
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Form:
-    """How the table's files are made.
+class Form(MergeForm, frozen=True):
+    """The same, and how the table's files are made.
 
-    `in_file`: their columns, the window's among them; the table's own, of which what was staged may lack some. `metadata`: names of the
-    metadata columns. `renews`: what is written anew beside what loses a row.
+    `in_file`: their columns, the window's among them; the table's own, of which what was staged may lack some. `renews`: what is written
+    anew beside what loses a row.
     """
 
-    key: PrimaryKey
     in_file: pa.Schema
-    metadata: Mapping[str, str]
     renews: Renews = "few"
-
-    @property
-    def window(self) -> str:
-        """The window's column."""
-        return self.metadata["window"]
-
-    @property
-    def place(self) -> list[str]:
-        """The columns by which the messages of a window are in order."""
-        return [self.metadata[name] for name in ("topic", "partition", "offset")]
 
     @property
     def judged(self) -> list[str]:

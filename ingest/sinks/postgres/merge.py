@@ -14,7 +14,7 @@ row comes to the driver. What is counted in the receipt is counted by the server
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -24,8 +24,7 @@ from psycopg import sql
 from ingest.errors import DamagedError, RefusedError
 from ingest.model.receipt import Receipt
 from ingest.schema.changes import DELETED
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.merging import Tally, refuse_unknown
+from ingest.sinks.merging import MergeForm, Tally, refuse_unknown
 from ingest.sinks.postgres.catalog import Target
 from ingest.sinks.postgres.columns import HASH, column_type
 from ingest.sinks.postgres.names import TableName
@@ -39,21 +38,8 @@ _LOST = (
 )
 
 
-class KeyedForm(msgspec.Struct, frozen=True):
-    """By which columns a table is merged: its primary key, and what its metadata columns are called."""
-
-    key: PrimaryKey
-    metadata: Mapping[str, str]
-
-    @property
-    def window(self) -> str:
-        """The window's column."""
-        return self.metadata["window"]
-
-    @property
-    def place(self) -> list[str]:
-        """The columns by which the messages of a window are in order."""
-        return [self.metadata[name] for name in ("topic", "partition", "offset")]
+class KeyedForm(MergeForm, frozen=True):
+    """The same, with the columns of graves and what the table itself keeps of its key."""
 
     @property
     def buries(self) -> bool:
