@@ -15,9 +15,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from weakref import WeakSet
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
@@ -133,7 +131,7 @@ def open_database(url: str) -> Database:
     if kind == "sqlite":
         return _sqlite(parsed)
     if kind == "postgresql":
-        return _postgresql(parsed)
+        return _opened.get(parsed) or _opened.setdefault(parsed, _postgresql(parsed))
     raise SpecError(f"A ledger can't lie in {kind}", "spec", _FORMS)
 
 
@@ -166,9 +164,15 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-@cache
+_opened: dict[URL, Database] = {}
+"""Those on servers, one per URL and process however often a ledger is opened: each keeps a connection.
+
+Of threads that open one for the first time at once, each may make an engine. All get the first that was put here; the others' have
+opened no connection yet.
+"""
+
+
 def _postgresql(url: URL) -> Database:
-    """One per URL and process, however often a ledger is opened: it keeps a connection."""
     _refuse_misread(url)
     driver = url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     try:
@@ -184,7 +188,6 @@ def _postgresql(url: URL) -> Database:
         raise SpecError(f"There is no driver {driver.get_driver_name()} of PostgreSQL", "spec", _FORMS) from None
     if engine.dialect.is_async:
         raise SpecError(f"The ledger's driver {driver.get_driver_name()} is asynchronous", "spec", _FORMS)
-    _keeping.add(engine)
     name = f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
     return Database(engine, name, None, secrets=_secrets(url))
 
@@ -205,13 +208,10 @@ def _secrets(url: URL) -> tuple[str, ...]:
     return tuple(v for v in (url.password, *values) if v)
 
 
-_keeping: WeakSet[Engine] = WeakSet()
-
-
 def _leave_to_parent() -> None:
     """In a forked child: forget the parent's connections without closing them; two processes on one connection garble it."""
-    for engine in list(_keeping):
-        engine.dispose(close=False)
+    for database in _opened.values():
+        database.engine.dispose(close=False)
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

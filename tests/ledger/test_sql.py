@@ -7,14 +7,16 @@ import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import NullPool, create_engine, insert, inspect, text
+from sqlalchemy import Engine, NullPool, create_engine, insert, inspect, text
 from sqlalchemy.engine import make_url
 
 from ingest.errors import RefusedError, SpecError, UnreachableError
@@ -286,6 +288,20 @@ def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_u
     assert _sessions(postgres_url, "pid") != [first]
     assert _sessions(postgres_url, "pg_terminate_backend(pid, 10000)") == [True]
     assert open_ledger(postgres_url).freeze(PIPELINE, [boundary(4, 5)]) == [boundary(4, 5)]
+
+
+def test_threads_that_open_a_server_at_once_share_its_connection(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first time too, when the engine is made: each of several would keep a connection that nobody closes."""
+    both = threading.Barrier(2)
+
+    def engine_made_by_both(*args: Any, **more: Any) -> Engine:
+        both.wait(60)
+        return create_engine(*args, **more)
+
+    monkeypatch.setattr("ingest.ledger.database.create_engine", engine_made_by_both)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: open_ledger(postgres_url).database, range(2))
+    assert first is second
 
 
 def _ask_in_child(url: str, asked: multiprocessing.synchronize.Event) -> None:
