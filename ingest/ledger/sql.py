@@ -16,6 +16,7 @@ from ingest.errors import DamagedError, IdentityError, RefusedError
 from ingest.ledger.database import REBUILD, Database, lock, open_database
 from ingest.ledger.frozen import FrozenBoundaries
 from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SCHEMAS, SINKS, TABLES, TARGETS, sortable
+from ingest.ledger.texts import packed, unpacked
 from ingest.model.boundary import Boundary
 from ingest.model.codec import from_json, to_json
 from ingest.model.label import Label, label_text
@@ -26,9 +27,6 @@ from ingest.model.writer_schema import WriterSchema
 
 T = TypeVar("T")
 Key = Mapping[str, str]
-
-_parsed: Callable[..., Any] = lru_cache(maxsize=16)(from_json)
-"""Values don't change, and a run asks for the boundaries around its window several times."""
 
 _SELF = "the ledger itself"
 """The scope of what belongs to no pipeline; pipelines' scopes begin with `pipeline `."""
@@ -164,7 +162,7 @@ class SqlLedger:
             frozen = self._frozen(connection, pipeline_id, [b.label for b in ordered])
             now_frozen = [frozen.freeze(b) for b in ordered]
             if frozen.added:
-                rows = [{**_label(pipeline_id, b.label), "value": to_json(b)} for b in frozen.added]
+                rows = [{**_label(pipeline_id, b.label), "value": _kept(b)} for b in frozen.added]
                 connection.execute(insert(BOUNDARIES), rows)
             return now_frozen
 
@@ -189,7 +187,7 @@ class SqlLedger:
                     f"The source of {pipeline_id} can only be replaced at its highest frozen boundary, not at {label_text(opening.label)}",
                     "ledger", "Another run froze one meanwhile, or nothing is frozen yet. Look again: windrow rebase SPEC.",
                 )  # fmt: skip
-            values = {"value": to_json(opening)}
+            values = {"value": _kept(opening)}
             put = insert(OPENINGS).values(**key) if recorded is None else update(OPENINGS).where(_at(OPENINGS, key))
             connection.execute(put.values(**values))
 
@@ -222,7 +220,7 @@ class SqlLedger:
         if not plans:
             return []
         with self._writing(plans[0].window.pipeline) as connection:
-            rows = [_put_if_absent(connection, PLANS, _window(plan.window), {"value": to_json(plan)}) for plan in plans]
+            rows = [_put_if_absent(connection, PLANS, _window(plan.window), {"value": _kept(plan)}) for plan in plans]
             return [plan if row is None else self._decoded(row, Plan) for plan, row in zip(plans, rows, strict=True)]
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
@@ -236,7 +234,7 @@ class SqlLedger:
 
         Two receipts of one generation are there where the table was lost and the window run again: the sink holds the second one.
         """
-        key, new = _window(receipt.window), {"generation": receipt.generation, "value": written or to_json(receipt)}
+        key, new = _window(receipt.window), {"generation": receipt.generation, "value": packed(written or to_json(receipt))}
         with self._writing(receipt.window.pipeline) as connection:
             row = _put_if_absent(connection, RECEIPTS, key, new)
             stays = row is None or row.value == new["value"] or (row.generation > receipt.generation and not also_older)
@@ -246,7 +244,10 @@ class SqlLedger:
     def written(self, window: Window) -> str | None:
         """The exact text of the window's copy, as it was recorded."""
         row = self._ask(lambda c: _get(c, RECEIPTS, _window(window)), None)
-        return None if row is None else str(row.value)
+        if row is None:
+            return None
+        with self._readable(row, Receipt):
+            return unpacked(row.value)
 
     def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
         """The copies, in window order; of the `newest` windows only, if that is given."""
@@ -267,7 +268,7 @@ class SqlLedger:
             count = connection.execute(select(func.count()).select_from(SCHEMAS).where(SCHEMAS.c.pipeline == pipeline_id)).scalar_one()
             kept: list[WriterSchema] = []
             for schema in schemas:
-                key, value = {"pipeline": pipeline_id, "id": schema.id}, {"number": count + len(kept), "value": to_json(schema)}
+                key, value = {"pipeline": pipeline_id, "id": schema.id}, {"number": count + len(kept), "value": _kept(schema)}
                 row = _put_if_absent(connection, SCHEMAS, key, value)
                 kept.append(schema if row is None else self._decoded(row, WriterSchema))
             return kept
@@ -307,16 +308,31 @@ class SqlLedger:
         return None if row is None else self._decoded(row, kind)
 
     def _decoded(self, row: Row[Any], kind: type[T]) -> T:
-        try:
+        with self._readable(row, kind):
             value: T = _parsed(row.value, kind)
+            return value
+
+    @contextmanager
+    def _readable(self, row: Row[Any], kind: type[Any]) -> Iterator[None]:
+        try:
+            yield
         except (msgspec.DecodeError, ValueError) as error:
             what = f"The ledger {self.database.name} holds a {kind.__name__.lower()} of pipeline {row.pipeline} that can't be read"
             raise DamagedError(what, "ledger", REBUILD) from error
-        return value
+
+
+@lru_cache(maxsize=16)
+def _parsed(kept: str, kind: type[Any]) -> Any:
+    """Values don't change, and a run asks for the boundaries around its window several times."""
+    return from_json(unpacked(kept), kind)
 
 
 def _identity(connection: Connection) -> str:
     return str(connection.execute(select(FACTS.c.value).where(FACTS.c.name == "identity")).scalar_one())
+
+
+def _kept(value: msgspec.Struct) -> str:
+    return packed(to_json(value))
 
 
 def _label(pipeline_id: str, label: Label) -> Key:

@@ -1,4 +1,4 @@
-"""The ledger's tables: a few key columns, and each value as its JSON."""
+"""The ledger's tables: a few key columns, and each value as its JSON (see `ingest.ledger.texts`)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import pytest
 
 from ingest.errors import IdentityError, RefusedError, UnreachableError
 from ingest.model.boundary import Boundary, How, Mark, TopicSeen
+from ingest.model.codec import to_json
 from ingest.model.label import Label
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Counts, Receipt, SplitCounts
@@ -23,6 +24,8 @@ from ingest.ports.ledger import Ledger
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
 PIPELINE = "things"
+WIDE = 2_000
+"""Topic-partitions."""
 
 
 def at(hour: float) -> datetime:
@@ -344,6 +347,19 @@ class LedgerContract:
         with ThreadPoolExecutor(8) as pool:
             plans = list(pool.map(lambda stop: reopen().freeze_plan(plan(1, stop + 1)), range(8)))
         assert len({p.digest for p in plans}) == 1
+
+    def test_a_wide_window_is_kept_whole(self, reopen: Callable[[], Ledger]) -> None:
+        """Boundaries, plan and receipt of thousands of topic-partitions come back as they went in; the receipt's text to the letter."""
+        below, above = boundary(1, *[0] * WIDE), boundary(2, *range(1, WIDE + 1))
+        whole = plan(1, *range(1, WIDE + 1))
+        made = msgspec.structs.replace(receipt(1), plan=whole, digest=whole.digest)
+        ledger, text = reopen(), to_json(made).replace("größe", "Größe")
+        assert ledger.freeze(PIPELINE, [below, above]) == [below, above]
+        assert ledger.freeze_plan(whole) == whole
+        ledger.record(made, text)
+        ledger.record(made, text)
+        assert (reopen().boundary(PIPELINE, at(2)), reopen().plan(whole.window)) == (above, whole)
+        assert (reopen().written(whole.window), [r.plan for r in reopen().recorded(PIPELINE)]) == (text, [whole])
 
     def test_a_schema_id_means_one_schema(self, reopen: Callable[[], Ledger]) -> None:
         """What came first under an id stays, for its pipeline alone; all of it survives, and what came last comes first."""

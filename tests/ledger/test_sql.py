@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, NullPool, create_engine, insert, inspect, text
 from sqlalchemy.engine import make_url
 
-from ingest.errors import RefusedError, SpecError, UnreachableError
+from ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
 from ingest.ledger import SqlLedger, open_ledger
 from ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
 from ingest.model.boundary import Boundary
@@ -185,6 +185,22 @@ def test_a_value_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
         raw.execute("update windrow_boundaries set value = '{}'")
     with pytest.raises(RefusedError, match="boundary of pipeline things"):
         ledger.boundary(PIPELINE, at(1))
+
+
+def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Path) -> None:
+    """A window of a thousand topic-partitions takes a tenth of its JSON; if that is damaged, it is refused like any other value."""
+    path = tmp_path / "state.db"
+    ledger = open_ledger(str(path))
+    whole = plan(1, *range(1, 1_001))
+    ledger.freeze_plans([whole, plan(2, 5)])
+    with sqlite3.connect(path) as raw:
+        long, short = (value for (value,) in raw.execute("select value from windrow_plans order by window_start"))
+        assert (len(long) < len(to_json(whole)) / 10, short) == (True, to_json(plan(2, 5)))
+    for damaged in (long[:-8], long[:100] + "!" + long[101:], "zlib:"):
+        with sqlite3.connect(path) as raw:
+            raw.execute("update windrow_plans set value = ?", (damaged,))
+        with pytest.raises(DamagedError, match="plan of pipeline things"):
+            open_ledger(str(path)).plan(whole.window)
 
 
 def test_a_ledger_that_another_process_holds_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
