@@ -16,6 +16,7 @@ from pyarrow import fs
 
 from ingest.config.places import WAY_OUT, home, is_url, secret_part, without_secrets
 from ingest.errors import SpecError, UnreachableError
+from ingest.sinks.gzipped import gzipped
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""
@@ -190,6 +191,8 @@ class Place:
         full = self._full(path)
         if self.is_local:  # a store has no folders
             self._fs.create_dir(full.rpartition("/")[0], recursive=True)
+        if compression == "gzip":
+            return gzipped(self._fs.open_output_stream(full, compression=None))
         return self._fs.open_output_stream(full, compression=compression)
 
     def get(self, path: str) -> bytes:
