@@ -41,7 +41,7 @@ _VTYPE = {"rkt": 2, "partition": 3, "value": 4, "key": 5, "flags": 7, "time": 8,
 _COPY = 2
 _WORDS, _HEADERS = 9, 6
 _FULL = KafkaError._QUEUE_FULL  # noqa: SLF001  # public
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.005
 _TOO_LARGE = 2**31
 """Bytes of a message that librdkafka takes under no settings; it looks at the size before it looks at what is there."""
 _NOTHING = ctypes.create_string_buffer(1)

@@ -56,7 +56,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
         own: Mapping[str, Value] = {
             "batch.size": max(1024, min(_BATCH, least // 2)),
             "queue.buffering.max.kbytes": _QUEUE,
-            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.messages": 50_000,
             "transaction.timeout.ms": self.timeout_ms,
             "socket.timeout.ms": min(int(self.properties["socket.timeout.ms"]), self.timeout_ms),  # librdkafka takes no longer one
         }
