@@ -79,7 +79,7 @@ def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float
         pipeline = planner(broker, Path(folder))
         began, cpu, offsets = time.perf_counter(), time.process_time(), 0
         for hour in hours:
-            offsets += sum(s.stop - s.start for s in _planned(pipeline, hour).splits)
+            offsets += sum(s.stop - s.start for s in planned(pipeline, hour).splits)
         took = time.perf_counter() - began, time.process_time() - cpu
     assert offsets == len(hours) * partitions, offsets
     return took
@@ -91,15 +91,15 @@ def behind(committed: int) -> str:
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         before = planner(broker, Path(folder))
         for hour in range(committed):
-            before.ledger.record(receipt(_planned(before, hour), [], 0, "a"))
+            before.ledger.record(receipt(planned(before, hour), [], 0, "a"))
         pipeline = planner(broker, Path(folder))
         plans, records = [], []
         for hour in range(committed, committed + LATER):
             began = time.perf_counter()
-            planned = _planned(pipeline, hour)
+            frozen = planned(pipeline, hour)
             plans.append((time.perf_counter() - began) * 1000)
             began = time.perf_counter()
-            pipeline.ledger.record(receipt(planned, [], 0, "a"))
+            pipeline.ledger.record(receipt(frozen, [], 0, "a"))
             records.append((time.perf_counter() - began) * 1000)
     return (
         f"     ledger, {committed:>7,} committed windows: first plan {plans[0]:.1f} ms, later ones {median(plans[1:]):.1f} ms, "
@@ -107,7 +107,8 @@ def behind(committed: int) -> str:
     )
 
 
-def _planned(pipeline: Pipeline, hour: int) -> Plan:
+def planned(pipeline: Pipeline, hour: int) -> Plan:
+    """The plan of an hour, frozen as a run does it."""
     window = Window("bench", FIRST + hour * HOUR, FIRST + (hour + 1) * HOUR)
     return _freeze_plans(pipeline, [window], {window: None}, ignore)[0]
 

@@ -1,0 +1,156 @@
+"""What a window costs its driver as topic-partitions grow, and what that comes to for very wide topics. No task is counted.
+
+    python -m tests.bench.driver [--sizes 100,1000,10000]
+
+The broker is in memory, the ledger in a file, the table is a Delta table on a disk; every topic-partition has one message a window, whose
+row is staged before the clock starts. Each size is a process of its own. Printed: seconds of the first plan and of a later one, of the
+commit, of a fresh process's look at the committed window and of a checkpoint of the table; kilobytes of what is kept of a window and of
+what Dagster is given; the process's peak. Then a model on paper of 10,000 topic-partitions that take 10,000,000 messages a second: these
+figures of the largest size, and what the kept results of `growth.rows` and `growth.partitions` say a row and a split cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import dagster as dg
+import msgspec
+from deltalake import DeltaTable
+
+from assets.metadata import window_metadata
+from ingest.model.binding import Binding
+from ingest.model.codec import to_json
+from ingest.ports.sink import Done
+from ingest.run.context import Result
+from tests.bench.harness.figures import Growth
+from tests.bench.harness.results import kept
+from tests.bench.planning import filled, planned, planner
+from tests.sinks.beside import DeltaBoth
+from tests.sinks.things import ROWS, receipt, stage
+
+WINDOWS = 3
+SIZES = (100, 1_000, 10_000)
+WIDE, A_SECOND = 10_000, 10_000_000
+MINUTES = (1, 10, 60)
+DAY = 24 * 60
+
+T = TypeVar("T")
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Of one size: seconds, and bytes a window. `checkpoint` is of a table with the files of `WINDOWS` windows."""
+
+    partitions: int
+    first_plan: float
+    plan: float
+    commit: float
+    look: float
+    checkpoint: float
+    ledger: float
+    receipt: float
+    log: float
+    event: float
+    peak_mb: float
+
+    def line(self) -> str:
+        """In words."""
+        return (
+            f"{self.partitions:>7,} topic-partitions: first plan {self.first_plan:.2f} s, a later one {self.plan:.2f} s, "
+            f"commit {self.commit:.2f} s, look {self.look:.2f} s, checkpoint {self.checkpoint:.2f} s; ledger {self.ledger / 1e3:,.0f} kB, "
+            f"receipt {self.receipt / 1e3:,.0f} kB, table's log {self.log / 1e3:,.0f} kB, Dagster {self.event / 1e3:,.0f} kB; "
+            f"at most {self.peak_mb:,.0f} MB"
+        )
+
+
+def timed(what: Callable[[], T]) -> tuple[float, T]:
+    """Seconds that it takes, and what it gives."""
+    began = time.perf_counter()
+    made = what()
+    return time.perf_counter() - began, made
+
+
+def measure(partitions: int, folder: Path) -> Cost:
+    """One size, in this process."""
+    broker, table = filled(WINDOWS, partitions), folder / "table"
+    sink = DeltaBoth(str(table), ROWS)
+    sink.prepare(Binding("bench", "ledger-1", "hourly"))
+    pipeline = replace(planner(broker, folder), sink=sink)
+    plans, commits = [], []
+    for hour in range(WINDOWS):
+        took, plan = timed(partial(planned, pipeline, hour))
+        plans.append(took)
+        staged = stage(sink, plan, 0, "a", dead=False)
+        made = receipt(plan, staged, 0, "a")
+        took, outcome = timed(partial(sink.commit, made, staged))
+        assert isinstance(outcome, Done), outcome
+        pipeline.ledger.record(made)
+        commits.append(took)
+    look, found = timed(lambda: DeltaBoth(str(table), ROWS).look(plan.window))
+    assert found is not None
+    checkpoint, _ = timed(lambda: DeltaTable(str(table)).create_checkpoint())
+    shown = window_metadata(pipeline.spec, pipeline.columns(), Result(found, recovered=False))
+    return Cost(
+        partitions, plans[0], min(plans[1:]), min(commits), look, checkpoint, (folder / "state.db").stat().st_size / WINDOWS,
+        len(to_json(made)), sorted((table / "_delta_log").glob("*.json"))[-1].stat().st_size,
+        sum(len(dg.serialize_value(value)) for value in shown.values() if isinstance(value, dg.MetadataValue)),
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+    )  # fmt: skip
+
+
+def slope(growth: Growth | None) -> float | None:
+    """CPU seconds that one more costs, between the two largest sizes."""
+    if growth is None or len(growth.points) < 2:
+        return None
+    low, high = growth.points[-2:]
+    return (high.cpu_seconds - low.cpu_seconds) / (high.size - low.size)
+
+
+def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[str]:
+    """What the figures come to, each cost taken as linear. `rows`, `splits`: CPU seconds of a row, and of a split."""
+    yield f"On paper: {WIDE:,} topic-partitions that take {A_SECOND:,} small messages a second"
+    if rows is not None:
+        yield f"    rows: {rows * 1e6:.2f} CPU s a million, so {rows * A_SECOND:.1f} cores are busy whatever the windows are"
+    per_split = (cost.plan + cost.commit) / cost.partitions
+    per_file = cost.checkpoint / cost.partitions / WINDOWS
+    for minutes in MINUTES:
+        each = "" if splits is None else f"splits keep {splits * WIDE / minutes / 60:.2f} cores busy, "
+        driver, windows = per_split * WIDE / minutes / 60, DAY / minutes
+        yield (
+            f"    windows of {minutes:>2} min: {each}the driver is busy {driver:.2%} of the time and would be all of it at "
+            f"{WIDE / driver:,.0f} topic-partitions; a day makes {windows * WIDE:,.0f} files, whose checkpoint takes "
+            f"{windows * WIDE * per_file:,.0f} s, and keeps {windows * cost.ledger / cost.partitions * WIDE / 1e9:.2f} GB in the ledger and "
+            f"{windows * cost.receipt / cost.partitions * WIDE / 1e9:.2f} GB of receipts beside the table"
+        )
+
+
+def main() -> None:
+    """Each size in turn, then the model."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one is not None:
+        with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
+            print(to_json(measure(asked.one, Path(folder))))
+        return
+    for size in asked.sizes:
+        command = [sys.executable, "-m", "tests.bench.driver", "--one", str(size)]
+        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1_800).stdout
+        cost = msgspec.json.decode(told.splitlines()[-1], type=Cost)
+        print(cost.line(), flush=True)
+    for line in on_paper(cost, slope(kept("growth.rows", Growth)), slope(kept("growth.partitions", Growth))):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
