@@ -3,11 +3,11 @@
     small, wide, large            comparisons with peers, or one of them: small.raw, small.decoded, small.table, ...
     growth                        growth.partitions, growth.windows, growth.rows
     sinks                         what each sink costs above decoding, or one of them: sinks.delta, sinks.postgres, sinks.kafka-flink, ...
-    planning, windows, reading, decode, startup, formats, letters, postgres     single steps, formats beside Spark's
+    planning, windows, reading, decode, startup, formats, letters, postgres, driver     single steps, formats beside Spark's
     windows                       what 10,000 committed windows cost the next one, too, by sink: windows.delta, ..., windows.ledger
     page                          docs/benchmark.md and its pictures from what is kept, without measuring
 
-A part's result is kept in .windrow/bench/results, and replaces that of an earlier run.
+A part's result is kept in docs/benchmark, and replaces that of an earlier run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.bench.parts.growth import KINDS, grow
 from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
 from tests.bench.parts.targets import Job
 
-STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters", "postgres")
+STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters", "postgres", "driver")
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
 IN_SINKS = tuple(f"sinks.{name}" for name in BESIDE_DECODING)

@@ -1,4 +1,8 @@
-"""Where results are kept: a JSON file a part, so that a part can be measured again by itself, and the page made of all."""
+"""Where results are kept: a JSON file a part, so that a part can be measured again by itself, and the page made of all.
+
+They lie beside the page and are committed with it: a whole measurement takes hours, and who measures one part anew need not have measured
+the others on this machine.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
-from tests.bench.harness.environments import CACHE
 from tests.bench.harness.figures import Growth, Result, Said
 from tests.bench.harness.side import ROOT
 
-KEPT = CACHE / "results"
+KEPT = ROOT / "docs" / "benchmark"
 Kind = Result | Growth | Said
 T = TypeVar("T", Result, Growth, Said)
 
