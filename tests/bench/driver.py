@@ -101,7 +101,7 @@ def measure(partitions: int, folder: Path) -> Cost:
     shown = window_metadata(pipeline.spec, pipeline.columns(), Result(found, recovered=False))
     return Cost(
         partitions, plans[0], min(plans[1:]), min(commits), look, checkpoint, (folder / "state.db").stat().st_size / WINDOWS,
-        len(to_json(made)), sorted((table / "_delta_log").glob("*.json"))[-1].stat().st_size,
+        len(to_json(made)), max((table / "_delta_log").glob("*.json")).stat().st_size,
         sum(len(dg.serialize_value(value)) for value in shown.values() if isinstance(value, dg.MetadataValue)),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
     )  # fmt: skip
@@ -125,11 +125,11 @@ def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[s
     for minutes in MINUTES:
         each = "" if splits is None else f"splits keep {splits * WIDE / minutes / 60:.2f} cores busy, "
         driver, windows = per_split * WIDE / minutes / 60, DAY / minutes
+        ledger, receipts = (windows * size / cost.partitions * WIDE / 1e9 for size in (cost.ledger, cost.receipt))
         yield (
             f"    windows of {minutes:>2} min: {each}the driver is busy {driver:.2%} of the time and would be all of it at "
             f"{WIDE / driver:,.0f} topic-partitions; a day makes {windows * WIDE:,.0f} files, whose checkpoint takes "
-            f"{windows * WIDE * per_file:,.0f} s, and keeps {windows * cost.ledger / cost.partitions * WIDE / 1e9:.2f} GB in the ledger and "
-            f"{windows * cost.receipt / cost.partitions * WIDE / 1e9:.2f} GB of receipts beside the table"
+            f"{windows * WIDE * per_file:,.0f} s, and keeps {ledger:.2f} GB in the ledger and {receipts:.2f} GB of receipts beside the table"
         )
 
 
