@@ -82,7 +82,7 @@ def _delta_keyed(job: Job) -> Iterator[Target]:
     The files of changes that were merged lie in the folder until a sweep: rows are counted in the files that the table names.
     """
     sink = {"kind": "delta", "path": f"{job.out}/table", "mode": "upsert", "primary_key": ["order_id"]}
-    yield _of_sink(job, sink, DeltaTable(sink["path"]).count, min(job.messages, DISTINCT))
+    yield _of_sink(job, sink, lambda: DeltaTable(sink["path"]).count(), min(job.messages, DISTINCT))
 
 
 @contextmanager
