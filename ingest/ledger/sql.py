@@ -28,6 +28,9 @@ from ingest.model.writer_schema import WriterSchema
 T = TypeVar("T")
 Key = Mapping[str, str]
 
+_parsed: Callable[..., Any] = lru_cache(maxsize=16)(lambda kept, kind: from_json(unpacked(kept), kind))
+"""Values don't change, and a run asks for the boundaries around its window several times."""
+
 _SELF = "the ledger itself"
 """The scope of what belongs to no pipeline; pipelines' scopes begin with `pipeline `."""
 
@@ -319,12 +322,6 @@ class SqlLedger:
         except (msgspec.DecodeError, ValueError) as error:
             what = f"The ledger {self.database.name} holds a {kind.__name__.lower()} of pipeline {row.pipeline} that can't be read"
             raise DamagedError(what, "ledger", REBUILD) from error
-
-
-@lru_cache(maxsize=16)
-def _parsed(kept: str, kind: type[Any]) -> Any:
-    """Values don't change, and a run asks for the boundaries around its window several times."""
-    return from_json(unpacked(kept), kind)
 
 
 def _identity(connection: Connection) -> str:

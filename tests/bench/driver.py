@@ -129,7 +129,7 @@ def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[s
         yield (
             f"    windows of {minutes:>2} min: {each}the driver is busy {driver:.2%} of the time and would be all of it at "
             f"{WIDE / driver:,.0f} topic-partitions; a day makes {windows * WIDE:,.0f} files, whose checkpoint takes "
-            f"{windows * WIDE * per_file:,.0f} s, and keeps {ledger:.2f} GB in the ledger and {receipts:.2f} GB of receipts beside the table"
+            f"{windows * WIDE * per_file:,.0f} s, and keeps {ledger:.2f} GB in the ledger and {receipts:.2f} GB of receipts"
         )
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.sinks.json_columns import KIND, JsonForm, entries_of
+
 _ESCAPED = r'["\\\x00-\x1f]'
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def objects(columns: Mapping[str, pa.Array]) -> pa.Array:
@@ -32,7 +31,7 @@ def objects(columns: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Each value as JSON; a null is `null`."""
+    """Each value as JSON; a null is `null`. What has an inside is told in `ingest.sinks.json_columns`."""
     return pc.fill_null(_texts(_plain(column)), "null")
 
 
@@ -58,12 +57,17 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    kind = column.type
-    for fits, way in _WAYS:
-        if fits(kind):
-            return way(column)
-    encoded = [None if value is None else _ENCODER.encode(_tree(value, kind)).decode() for value in column.to_pylist()]
-    return pa.array(encoded, pa.string())
+    """Null where there is no value."""
+    if not pa.types.is_nested(column.type):
+        return _leaf(column)
+    return pc.if_else(column.is_valid(), _NESTED.texts(column).cast(pa.string()), pa.scalar(None, pa.string()))
+
+
+def _leaf(column: pa.Array) -> pa.Array:
+    return next(way for fits, way in _WAYS if fits(column.type))(column)
+
+
+_NESTED = JsonForm(lambda column: _leaf(_plain(column)).cast(KIND))
 
 
 def _number(column: pa.Array) -> pa.Array:
@@ -126,24 +130,6 @@ _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Arr
 )
 
 
-def _tree(value: Any, kind: pa.DataType) -> Any:
-    """A nested value of what the encoder knows."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return {str(k): _tree(v, kind.item_type) for k, v in value}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return [_tree(v, kind.value_type) for v in value]
-    if pa.types.is_struct(kind):
-        return {field.name: _tree(value[field.name], field.type) for field in kind}
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, datetime):
-        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
-        return text if value.tzinfo is None else f"{text}Z"
-    return value
-
-
 def back(value: Any, kind: pa.DataType) -> Any:
     """What a member of an object was, as JSON's own types have it (`LOADS`), for Arrow to make an array of.
 
@@ -153,7 +139,7 @@ def back(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return [(back(k, kind.key_type), back(v, kind.item_type)) for k, v in value.items()]
+        return [(back(k, kind.key_type), back(v, kind.item_type)) for k, v in entries_of(value)]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return [back(v, kind.value_type) for v in value]
     if pa.types.is_struct(kind):

@@ -17,6 +17,7 @@ MOMENTS = [
     datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
 ]
 STRUCT = pa.struct([("x", pa.float64()), ("b", pa.binary()), ("t", pa.timestamp("us", "UTC")), ("d", pa.decimal128(5, 2))])
+DEEP = pa.list_(pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.list_(pa.float32())))])))
 
 COLUMNS = {
     "text": pa.array(["x", 'q"\\\n\x00\u2028é', "", None]),
@@ -33,6 +34,10 @@ COLUMNS = {
     "hour": pa.array([time(0, 0, 0, 1), time(23, 59, 59, 999999), time(1, 2, 3), None]),
     "list": pa.array([[Decimal("1.50")], [], [None], None], pa.list_(pa.decimal128(5, 2))),
     "map": pa.array([[("k", 1)], [], [('"', None)], None], pa.map_(pa.string(), pa.int64())),
+    "twice": pa.array([[("k", 1), ("k", 2)], [("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+    "numbered": pa.array([[(1, ["a", None])], [(2**63 - 1, None), (-1, [])], [], None], pa.map_(pa.int64(), pa.list_(pa.string()))),
+    "deep": pa.array([[[{"m": [("x", [1.5, None])]}, None], []], [], [None], None], DEEP),
+    "fixed": pa.array([[1, None], None, [3, 4], [5, 6]], pa.list_(pa.int8(), 2)),
     "struct": pa.array([{"x": 1.5, "b": b"z", "t": MOMENTS[1], "d": Decimal("0.10")}, {"x": float("inf")}, {}, None], STRUCT),
     'a "name"': pa.array(["x", None, "y", "z"]),
 }  # fmt: skip
