@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from hashlib import sha256
 from typing import TypeVar
 
 import pyarrow as pa
@@ -36,13 +35,12 @@ from ingest.kafka.client import admin_properties, consumer_properties
 from ingest.kafka.transaction import Transaction
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.codec import to_json
-from ingest.model.plan import Plan, covered
+from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
 from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.kafka.control import (
     ControlTopic,
     Held,
@@ -56,13 +54,14 @@ from ingest.sinks.kafka.control import (
 from ingest.sinks.kafka.fast import usable
 from ingest.sinks.kafka.form import MessageForm, MessagePart
 from ingest.sinks.kafka.options import Options, Reach, addresses
+from ingest.sinks.kafka.ids import TransactionalIds
 from ingest.sinks.kafka.parts import Part, chains
 from ingest.sinks.kafka.publish import Overtaken, PublishTarget, UnansweredCommit, turn
 from ingest.sinks.kafka.publish import put_records as put
 from ingest.sinks.kafka.send import sent, sent_one_by_one
 from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
 from ingest.sinks.kafka.topics import SinkTopics
-from ingest.sinks.kafka.work import WindowWork, last_places, no_other_generation, refuse_half_published
+from ingest.sinks.kafka.work import WindowWork, judged, last_places, no_other_generation
 from ingest.sinks.rights import refuse_unwritable
 from ingest.sinks.staging import RowLayout
 
@@ -105,6 +104,7 @@ class KafkaSink:
         self._topics = SinkTopics(reach.servers, self._admin, options.topics, options.control, patience_seconds)
         self._control = ControlTopic(options.control, self._topics, self._admin, consumer, patience_seconds)
         self._files = StagedFiles(options.staging)
+        self._ids = TransactionalIds(options.prefix, options.control, options.lanes)
         self._one_by_one = False
 
     @cached_property
@@ -263,13 +263,9 @@ class KafkaSink:
             options.timeout // timedelta(milliseconds=1), options.partitioner, self.metadata["window"], self.patience,
         )  # fmt: skip
 
-    def _name(self, pipeline: str, part: str) -> str:
-        """A transactional id of this table's: attempts at the same part have the same, of any two others it differs."""
-        return f"{self.options.prefix}.{pipeline}.{sha256(self.options.control.encode()).hexdigest()[:8]}.{part}"
-
     def _bind(self, binding: Binding) -> Binding:
         target = self._target()
-        with turn(target, self._name(binding.pipeline, "table")) as transaction:
+        with turn(target, self._ids.table(binding.pipeline)) as transaction:
             bound = self._control.read(lambda held: held.binding, to_end=True)
             if bound is None:
                 transaction.begin()
@@ -301,22 +297,13 @@ class KafkaSink:
 
     def _end_others(self, work: WindowWork, target: PublishTarget) -> None:
         """End what runs that died left open, of this window and of the table: each would wait behind one that it fences only later."""
-        names = [
-            self._name(work.receipt.window.pipeline, "table"),
-            *(self._part_name(work, part) for chain in chains(work.receipt.plan) for part in chain),
-        ]
 
         def end(name: str) -> None:
             with turn(target, name):
                 pass
 
         with ThreadPoolExecutor(max_workers=_BESIDE) as pool:
-            list(pool.map(end, names))
-
-    def _part_name(self, work: WindowWork, part: Part) -> str:
-        window = work.receipt.window
-        lane = int.from_bytes(sha256(window.key.encode()).digest()[:8], "big") % self.options.lanes
-        return self._name(window.pipeline, f"{lane}.{part[0]}")
+            list(pool.map(end, self._ids.of_window(work.receipt.plan)))
 
     def _publish_splits(self, work: WindowWork, target: PublishTarget) -> None:
         """Each part in a transaction of its own."""
@@ -330,7 +317,7 @@ class KafkaSink:
             self._publish_part(work, target, part)
 
     def _publish_part(self, work: WindowWork, target: PublishTarget, part: Part) -> None:
-        with turn(target, self._part_name(work, part)) as transaction:
+        with turn(target, self._ids.part(work.receipt.window, part)) as transaction:
             committed, published = self._look(work)  # behind the fence
             todo = [n for n in part if n in work.files and n not in published]
             if committed is not None or not todo:
@@ -353,7 +340,7 @@ class KafkaSink:
 
     def _close(self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]) -> Outcome:
         """The receipt: one window at a time, behind the table's fence; with `atomic_window` all that the window has, in one transaction."""
-        with turn(target, self._name(work.receipt.window.pipeline, "table")) as transaction:
+        with turn(target, self._ids.table(work.receipt.window.pipeline)) as transaction:
             committed, _ = self._look(work)
             if committed is not None:
                 return AlreadyDone(committed)
@@ -374,27 +361,9 @@ class KafkaSink:
         Raises:
             WindrowError: it may not be committed on what the table holds.
         """
-        found = self._control.read(lambda held: self._judged(work, held), to_end=to_end)
+        found = self._control.read(lambda held: judged(self.identity, work, held), to_end=to_end)
         if found is None:
             raise RefusedError(
                 f"the control topic {self.options.control} isn't there any more", "commit", "Was it removed meanwhile? Restore it."
             )
         return found
-
-    def _judged(self, work: WindowWork, held: Held) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
-        receipt = work.receipt
-        if held.binding is None:
-            raise RefusedError(f"the table {self.identity} isn't there any more", "commit", "Run the window again.")
-        before, after = adjacent(receipt)
-        others = held.overlapping(receipt.window.key, covered(receipt.plan))
-        seen = Seen(
-            self.identity, held.binding, held.committed(receipt.window.key), None if before is None else held.committed(before),
-            held.committed(after), others,
-        )  # fmt: skip
-        committed = decide(receipt, seen)
-        published = {} if committed is not None else held.splits.get(receipt.window.key, {})
-        for split in published.values():
-            work.refuse_other(split)
-        if committed is None:
-            refuse_half_published(work, held)
-        return committed, dict(published)
