@@ -25,7 +25,7 @@ from ingest.kafka.transaction import Transaction, TransactionError, kind_of
 from ingest.model.plan import Split
 from ingest.sinks.kafka.control import OffsetSpan
 from ingest.sinks.kafka.form import HEADER
-from ingest.sinks.kafka.places import partitions
+from ingest.sinks.kafka.places import PARTITION, partitions
 from ingest.sinks.kafka.publish import PublishTarget
 
 if TYPE_CHECKING:
@@ -175,14 +175,18 @@ class CompiledPump:
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:  # fmt: skip
         """Of each message its partition, and its topic."""
         how, n, only = self._target.partitioner, batch.num_rows, self._target.only
+        told = batch[PARTITION].to_numpy().astype(np.int64) if PARTITION in batch.schema.names else None
         if only is not None:
             count = self._target.topics[only].partitions
-            chosen = partitions(how, n, sent, number, split.partition, count)
+            chosen = partitions(how, n, sent, number, split.partition, count) if told is None else told
             return chosen.astype(np.int64), np.full(n, topics[only], np.int64)
         encoded = batch["topic"].dictionary_encode()
         names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        to = np.array([topics[name] for name in names], np.int64)[codes]
+        if told is not None:
+            return told, to
         by_topic = [partitions(how, n, sent, number, split.partition, self._target.topics[name].partitions) for name in names]
-        return np.choose(codes, by_topic).astype(np.int64), np.array([topics[name] for name in names], np.int64)[codes]
+        return np.choose(codes, by_topic).astype(np.int64), to
 
 
 def _addresses(column: pa.Array) -> list[int]:

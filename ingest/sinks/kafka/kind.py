@@ -12,7 +12,19 @@ from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
-from ingest.config.values import Count, Duration, LeftOut, Section, Text, TopicName, Values, names_in, section_of
+from ingest.config.values import (
+    CODE_REFERENCE,
+    Count,
+    Duration,
+    LeftOut,
+    Section,
+    Text,
+    TopicName,
+    Values,
+    Written,
+    names_in,
+    section_of,
+)
 from ingest.sinks.kind import OnClusterSection, Rows, SinkKind, StagingPlace
 
 if TYPE_CHECKING:
@@ -28,6 +40,12 @@ _TIMEOUT_MAX = timedelta(minutes=15)
 def _prefix(value: str) -> str:
     if not _PREFIX.fullmatch(value):
         raise ValueError("must be 1 to 60 of a-z A-Z 0-9 . _ -")
+    return value
+
+
+def _function(value: str) -> str:
+    if not CODE_REFERENCE.fullmatch(value):
+        raise ValueError("must be FILE.py:function or package.module:function")
     return value
 
 
@@ -98,10 +116,19 @@ class KafkaSection(OnClusterSection):
     timestamp: Annotated[Text, Values("`message`, `published`, a column")] = Field(
         default="message", description="A message's time: that of the message it came from, the moment of publishing, or a column's."
     )
-    partitioner: Literal["default", "fixed", "round-robin", "source"] = Field(
+    partitioner: Literal["default", "key-hash", "fixed", "round-robin", "source", "function"] = Field(
         default="default",
-        description="Which partition a message goes to: by its key as Java's clients do, any without one (`default`); one for each split "
-        "(`fixed`); one after the other (`round-robin`); the one it was read from, modulo their number (`source`).",
+        description="Which partition a message goes to: by its key as Java's clients do, any without one (`default`); the same, and there "
+        "must be a `key` (`key-hash`); one for each split (`fixed`); one after the other (`round-robin`); the one it was read from, modulo "
+        "their number (`source`); what `partition_function` says (`function`).",
+    )
+    partition_function: Annotated[
+        Annotated[Written, AfterValidator(_function)] | None,
+        Values("`FILE.py:function`, `package.module:function`"),
+        LeftOut("none, as goes with the other partitioners"),
+    ] = Field(
+        default=None,
+        description="Called with the keys, the rows and how many partitions their topic has; gives back the partition of each row.",
     )
     atomic_window: bool = Field(
         default=False,
@@ -138,6 +165,8 @@ class KafkaSection(OnClusterSection):
             if not columns:
                 yield ("value", "columns"), "must name one column: only json writes all of them"
 
+        yield from _partitioner_conflicts(written)
+
     @property
     def control(self) -> str:
         """The control topic's name."""
@@ -149,6 +178,14 @@ class KafkaSection(OnClusterSection):
         return self.topic or ", ".join(self.topics or ())
 
 
+def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    how = written.get("partitioner")
+    if how == "key-hash" and written.get("key") is None:
+        yield ("key",), "is missing: partitioner key-hash goes by it"
+    if (how == "function") != (written.get("partition_function") is not None):
+        yield ("partition_function",), "goes with partitioner: function, and that with it"
+
+
 class _Kafka:
     """`sinks.kind.SinkKind`: topics of a cluster, with dead letters in a Delta table beside what is staged (`<staging>_dead`)."""
 
@@ -157,6 +194,7 @@ class _Kafka:
     def make(self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
         from ingest.errors import SpecError
+        from ingest.schema.load import FunctionReference
         from ingest.sinks.kafka.options import Options, Reach
         from ingest.sinks.kafka.sink import KafkaSink
         from ingest.sinks.place import normal
@@ -176,6 +214,7 @@ class _Kafka:
             headers=dict(section.headers),
             time=section.timestamp,
             partitioner=section.partitioner,
+            function=None if section.partition_function is None else FunctionReference(section.partition_function, folder),
             atomic_window=section.atomic_window,
             prefix=section.transactional_id_prefix,
             lanes=section.lanes,

@@ -8,6 +8,7 @@ from datetime import timedelta
 import msgspec
 
 from ingest.config.secrets import Secret
+from ingest.schema.load import FunctionReference
 from ingest.sinks.kafka.form import MessagePart
 from ingest.sinks.kafka.places import Partitioner
 
@@ -23,6 +24,7 @@ class Options(msgspec.Struct, frozen=True):
     """What a spec says of a Kafka table. `topics`: those that messages go to; with several, `topic_column` says to which one a row goes.
 
     `value` and `key`: their formats and columns; an empty list of value columns means all of the row's own. `time`: see `form.Form`.
+    `function`: which one chooses partitions, where that is the partitioner.
     """
 
     topics: tuple[str, ...]
@@ -34,6 +36,7 @@ class Options(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     time: str = "message"
     partitioner: Partitioner = "default"
+    function: FunctionReference | None = None
     atomic_window: bool = False
     prefix: str = "windrow.sink"
     lanes: int = 64

@@ -21,7 +21,7 @@ from ingest.kafka.transaction import Transaction, TransactionError, kind_of
 from ingest.model.plan import Split
 from ingest.sinks.kafka.control import OffsetSpan, Record
 from ingest.sinks.kafka.form import HEADER, NOW
-from ingest.sinks.kafka.places import Partitioner, partitions
+from ingest.sinks.kafka.places import BY_KEY, PARTITION, Partitioner, partitions
 from ingest.sinks.kafka.topics import Topic
 
 _AGAIN_SECONDS = 0.1
@@ -54,6 +54,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
         """A producer of its own. What a topic takes at once bounds a batch: so a message is refused only if it is too large by itself."""
         least = min((topic.message_bytes for topic in self.topics.values()), default=_BATCH)
         own: Mapping[str, Value] = {
+            **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
             "batch.size": max(1024, min(_BATCH, least // 2)),
             "queue.buffering.max.kbytes": _QUEUE,
             "queue.buffering.max.messages": 500_000,
@@ -147,7 +148,7 @@ class Pump:
     def _send(self, batch: pa.RecordBatch) -> None:
         offsets, topics, keys, values, times = (batch[name].to_pylist() for name in ("offset", "topic", "key", "value", "time"))
         headers = self._headers(batch)
-        chosen = self._chosen(topics)
+        chosen = batch[PARTITION].to_pylist() if PARTITION in batch.schema.names else self._chosen(topics)
         for at, offset in enumerate(offsets):
             topic = topics[at] or self._target.only or ""
             stamp = {} if times[at] == NOW else {"timestamp": times[at]}

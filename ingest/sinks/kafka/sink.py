@@ -40,6 +40,7 @@ from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
+from ingest.schema.load import function_now
 from ingest.schema.metadata import DEFAULT, refuse_wrong
 from ingest.sinks.kafka.control import (
     ControlTopic,
@@ -53,8 +54,9 @@ from ingest.sinks.kafka.control import (
 )
 from ingest.sinks.kafka.fast import usable
 from ingest.sinks.kafka.form import MessageForm, MessagePart
-from ingest.sinks.kafka.options import Options, Reach, addresses
+from ingest.sinks.kafka.function import PartitionFunction
 from ingest.sinks.kafka.ids import TransactionalIds
+from ingest.sinks.kafka.options import Options, Reach, addresses
 from ingest.sinks.kafka.parts import Part, chains
 from ingest.sinks.kafka.publish import Overtaken, PublishTarget, UnansweredCommit, turn
 from ingest.sinks.kafka.publish import put_records as put
@@ -157,6 +159,8 @@ class KafkaSink:
     def prepare(self, binding: Binding) -> None:
         """See `ports.sink.Sink.prepare`: makes the control topic, never another one."""
         self.form  # noqa: B018 - columns that aren't there are told before anything is made
+        if self.options.function is not None:
+            function_now(self.options.function)
         bound = self.binding()
         if bound is None:
             self._topics.refuse_missing()
@@ -193,7 +197,8 @@ class KafkaSink:
     def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
         """See `ports.sink.Sink.stager`."""
         del generation
-        return KafkaStagerFactory(self.options.staging, RowLayout(self.schema, self.metadata, attempt), self.form, plan.window.key)
+        layout = RowLayout(self.schema, self.metadata, attempt)
+        return KafkaStagerFactory(self.options.staging, layout, self.form, plan.window.key, self._function())
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """See `ports.sink.Sink.commit`. Where a split was published by an earlier attempt, the receipt has the checksum of its rows.
@@ -262,6 +267,13 @@ class KafkaSink:
             self._topics.targets(), options.topics[0] if options.topic_column is None else None, options.control, self._admin,
             options.timeout // timedelta(milliseconds=1), options.partitioner, self.metadata["window"], self.patience,
         )  # fmt: skip
+
+    def _function(self) -> PartitionFunction | None:
+        options = self.options
+        if options.function is None:
+            return None
+        counts = {name: topic.partitions for name, topic in self._topics.targets().items()}
+        return PartitionFunction(options.function, counts, options.topics[0] if options.topic_column is None else None)
 
     def _bind(self, binding: Binding) -> Binding:
         target = self._target()

@@ -72,6 +72,9 @@ def test_a_message_that_was_published_is_not_mended(out: Out) -> None:
         ("cluster: prod", "must not be set together"),
         ("transaction_timeout: 1h", "must be 1s to 15m"),
         ("partitioner: random", "sink.partitioner"),
+        ("partitioner: function", "goes with partitioner: function"),
+        ("partition_function: where.py:place", "goes with partitioner: function"),
+        ("partitioner: function, partition_function: where", "must be FILE.py:function"),
         ("staging_path: x", "unknown key"),
     ],
 )
@@ -88,6 +91,26 @@ def test_a_loop_is_refused(out: Out, more: str) -> None:
     out.stage.write()
     spec.write_text(spec.read_text().replace("sink: {path: lake/things}", f"sink: {{kind: kafka, staging: s, {more}}}"))
     assert "shop.things is read by this pipeline" in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+
+
+def test_a_hash_of_keys_needs_a_key(out: Out) -> None:
+    """A spec that asks for one without the other is refused when it is read."""
+    out.write("partitioner: key-hash")
+    assert out.stage.json("show", out.stage.spec)["windows"] == []
+    spec = Path(out.stage.spec)
+    spec.write_text(spec.read_text().replace("key: {columns: [id]}, ", ""))
+    assert "partitioner key-hash goes by it" in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+
+
+def test_a_function_of_the_users_chooses_partitions(out: Out) -> None:
+    """Its file lies beside the spec; what is wrong with it is told before anything is read."""
+    out.write("partitioner: function, partition_function: where.py:place")
+    assert "where.py" in out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)["error"]["message"]
+    Path(out.stage.spec).with_name("where.py").write_text(
+        "import numpy\ndef place(keys, rows, n):\n    return numpy.full(len(keys), n - 1)\n"
+    )
+    out.stage.json("run", out.stage.spec, "--window", hour(0))
+    assert {message.partition() for message in committed(out.kafka, out.topic)} == {1}
 
 
 def test_columns_that_are_not_there(out: Out) -> None:
