@@ -1,7 +1,8 @@
 """Sends a split's messages without a Python object for each: a compiled pass hands them to the producer's own librdkafka.
 
 Nothing is reported for each message here. That all were written is known all the same: librdkafka ends the transaction if one was not, so
-its commit fails; and then the split is sent again one by one (`send.sent_one_by_one`), which names the message.
+its commit fails; and then the split is sent again one by one (`send.sent_one_by_one`), which names the message. Without
+a transaction nothing tells what was not written: so this is for who asks for no delivery guarantee, too, and for nobody between.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ingest.compiled.calling import Compiled
 from ingest.kafka.capi import Api, Unusable, load_api
-from ingest.kafka.transaction import Transaction, TransactionError, kind_of
+from ingest.kafka.transaction import Sender, TransactionError, kind_of
 from ingest.model.plan import Split
 from ingest.sinks.kafka.control import OffsetSpan
 from ingest.sinks.kafka.form import HEADER
@@ -89,7 +90,7 @@ class CompiledPump:
         window: its key.
     """
 
-    def __init__(self, api: Api, ends: Callable[[], Ends], target: PublishTarget, transaction: Transaction, window: str) -> None:
+    def __init__(self, api: Api, ends: Callable[[], Ends], target: PublishTarget, transaction: Sender, window: str) -> None:
         self._api, self._ends, self._target, self._transaction = api, ends, target, transaction
         self._client, self._window = _client(transaction.producer), window.encode()
         self._calls = np.array([api.address(name) for name in ("produceva", "error_code", "error_destroy")], np.int64)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
@@ -41,6 +41,10 @@ def _prefix(value: str) -> str:
     if not _PREFIX.fullmatch(value):
         raise ValueError("must be 1 to 60 of a-z A-Z 0-9 . _ -")
     return value
+
+
+def _acks(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _function(value: str) -> str:
@@ -130,6 +134,15 @@ class KafkaSection(OnClusterSection):
         default=None,
         description="Called with the keys, the rows and how many partitions their topic has; gives back the partition of each row.",
     )
+    delivery_guarantee: Literal["none", "at-least-once", "exactly-once"] = Field(
+        default="exactly-once",
+        description="What is done for each message of a window: it is published once, by transactions (`exactly-once`); confirmed by all "
+        "replicas before the receipt is written, so that what a run that died had published comes again (`at-least-once`); sent, and not "
+        "asked after (`none`).",
+    )
+    acks: Annotated[Literal["0", "1", "all"] | None, BeforeValidator(_acks), Values("`0`, `1`, `all`"), LeftOut("`1`")] = Field(
+        default=None, description="Who confirms a message, where `delivery_guarantee` is `none`: nobody, the leader, all replicas."
+    )
     atomic_window: bool = Field(
         default=False,
         description="Publishes a window in one transaction, so that readers see all of it or nothing. Without it, readers see it split by "
@@ -166,6 +179,7 @@ class KafkaSection(OnClusterSection):
                 yield ("value", "columns"), "must name one column: only json writes all of them"
 
         yield from _partitioner_conflicts(written)
+        yield from _guarantee_conflicts(written)
 
     @property
     def control(self) -> str:
@@ -184,6 +198,16 @@ def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, 
         yield ("key",), "is missing: partitioner key-hash goes by it"
     if (how == "function") != (written.get("partition_function") is not None):
         yield ("partition_function",), "goes with partitioner: function, and that with it"
+
+
+def _guarantee_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    guarantee = written.get("delivery_guarantee", "exactly-once")
+    if guarantee != "exactly-once":
+        for name in ("atomic_window", "transactional_id_prefix", "lanes", "transaction_timeout"):
+            if written.get(name) is not None and written[name] is not False:
+                yield (name,), f"goes with delivery_guarantee: exactly-once, for with {guarantee} there are no transactions"
+    if guarantee != "none" and written.get("acks") is not None:
+        yield ("acks",), f"goes with delivery_guarantee: none; with {guarantee} all replicas confirm"
 
 
 class _Kafka:
@@ -215,6 +239,8 @@ class _Kafka:
             time=section.timestamp,
             partitioner=section.partitioner,
             function=None if section.partition_function is None else FunctionReference(section.partition_function, folder),
+            delivery=section.delivery_guarantee,
+            acks=section.acks or "1",
             atomic_window=section.atomic_window,
             prefix=section.transactional_id_prefix,
             lanes=section.lanes,

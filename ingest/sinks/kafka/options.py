@@ -8,6 +8,8 @@ from datetime import timedelta
 import msgspec
 
 from ingest.config.secrets import Secret
+from ingest.kafka.delivery import Acks
+from ingest.ports.sink import Delivered
 from ingest.schema.load import FunctionReference
 from ingest.sinks.kafka.form import MessagePart
 from ingest.sinks.kafka.places import Partitioner
@@ -24,7 +26,7 @@ class Options(msgspec.Struct, frozen=True):
     """What a spec says of a Kafka table. `topics`: those that messages go to; with several, `topic_column` says to which one a row goes.
 
     `value` and `key`: their formats and columns; an empty list of value columns means all of the row's own. `time`: see `form.Form`.
-    `function`: which one chooses partitions, where that is the partitioner.
+    `function`: which one chooses partitions, where that is the partitioner. `acks`: who confirms messages, where `delivery` is none.
     """
 
     topics: tuple[str, ...]
@@ -37,6 +39,8 @@ class Options(msgspec.Struct, frozen=True):
     time: str = "message"
     partitioner: Partitioner = "default"
     function: FunctionReference | None = None
+    delivery: Delivered = "exactly-once"
+    acks: Acks = "1"
     atomic_window: bool = False
     prefix: str = "windrow.sink"
     lanes: int = 64

@@ -32,7 +32,7 @@ import pyarrow as pa
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
-from ingest.kafka.transaction import Transaction
+from ingest.kafka.transaction import Sender
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.codec import to_json
 from ingest.model.plan import Plan
@@ -99,7 +99,7 @@ class KafkaSink:
     ) -> None:  # fmt: skip
         refuse_wrong(schema.names if isinstance(schema, pa.Schema) else (), metadata)
         self.reach, self.options, self.metadata = reach, options, dict(metadata)
-        self.promises = Promises(atomic="window" if options.atomic_window else "split", replaces=False, mode="append")
+        self.promises = Promises("window" if options.atomic_window else "split", replaces=False, mode="append", delivery=options.delivery)
         self._load, self.patience = schema, patience_seconds
         self._admin = admin_properties(reach.servers, reach.client)
         consumer = consumer_properties(reach.servers, reach.client)
@@ -150,7 +150,7 @@ class KafkaSink:
     def refuse_unwritable(self) -> None:
         """See `ports.sink.Sink.refuse_unwritable`."""
         refuse_unwritable(self.options.staging)
-        self._topics.refuse_unfit(self.options.timeout)
+        self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
 
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
@@ -266,6 +266,7 @@ class KafkaSink:
         return PublishTarget(
             self._topics.targets(), options.topics[0] if options.topic_column is None else None, options.control, self._admin,
             options.timeout // timedelta(milliseconds=1), options.partitioner, self.metadata["window"], self.patience,
+            options.delivery, options.acks,
         )  # fmt: skip
 
     def _function(self) -> PartitionFunction | None:
@@ -293,7 +294,7 @@ class KafkaSink:
             raise no_other_generation(work.receipt)
         self._files.refuse_gone([file for n, files in work.files.items() if n not in published for file in files])
         target = self._target()
-        if not self._control.is_decided:
+        if not self._control.is_decided and self.options.delivery == "exactly-once":
             self._end_others(work, target)
         if self.options.atomic_window:
             outcome = self._close(work, target, {})
@@ -340,12 +341,12 @@ class KafkaSink:
             transaction.commit()
             crash_point("split.after")
 
-    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Sequence[int]) -> list[Record]:
+    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]) -> list[Record]:
         """The records of splits whose messages are all written."""
         return [split_record(split) for split in self._sent(work, target, transaction, numbers)]
 
-    def _sent(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Sequence[int]) -> list[PublishedSplit]:
-        api = None if self._one_by_one else usable()
+    def _sent(self, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]) -> list[PublishedSplit]:
+        api = None if self._one_by_one or self.options.delivery == "at-least-once" else usable()  # only reports tell what arrived
         if api is None:
             return sent_one_by_one(self._files, work, target, transaction, numbers)
         return sent(api, self._topics.ends, self._files, work, target, transaction, numbers)
@@ -360,12 +361,20 @@ class KafkaSink:
             if self.options.atomic_window:
                 published = {split.number: split for split in self._sent(work, target, transaction, sorted(work.files))}
             receipt = work.whole(published)
-            records = list(receipt_records(receipt.window.key, to_json(receipt), tuple(published[n] for n in sorted(published))))
+            attempt, splits = receipt.attempt if transaction.visible_at_once else None, tuple(published[n] for n in sorted(published))
+            records = list(receipt_records(receipt.window.key, to_json(receipt), splits, attempt))
             put(target, transaction, records, parts_of(records))
             crash_point("commit.before")
             transaction.commit()
             crash_point("commit.after")
-            return Done(Committed(receipt, None))
+            return Done(Committed(receipt, None)) if attempt is None else self._won(work)
+
+    def _won(self, work: WindowWork) -> Outcome:
+        """Whose receipt came first, where another run may have written one, too."""
+        committed, _ = self._look(work)
+        if committed is None:
+            raise UnansweredCommit
+        return Done(committed) if committed.receipt.attempt == work.receipt.attempt else AlreadyDone(committed)
 
     def _look(self, work: WindowWork, *, to_end: bool = True) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
         """The window as the table has it, or what is published of it. `to_end`: see `control.ControlTopic.read`.

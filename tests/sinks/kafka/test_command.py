@@ -57,6 +57,22 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     assert (headers["_window"], headers["_topic"]) == (hour(0).encode(), b"shop.things")
 
 
+@pytest.mark.parametrize(
+    ("more", "level", "says"),
+    [
+        ("delivery_guarantee: at-least-once", "ok", "may be there twice: delivery_guarantee is at-least-once"),
+        ("delivery_guarantee: none, acks: 0", "warn", "may be there twice, or be missing"),
+    ],
+)
+def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> None:
+    """By the spec: a window is run and verified, and the doctor says what isn't promised."""
+    out.write(more)
+    assert out.stage.json("run", out.stage.spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
+    (check,) = (c for c in out.stage.json("doctor", out.stage.spec, code=0)["checks"] if c["name"] == "sink")
+    assert (check["level"], says in check["what"]) == (level, True)
+    assert [f for f in out.stage.json("verify", out.stage.spec, "--deep")["findings"] if f["level"] == "wrong"] == []
+
+
 def test_a_message_that_was_published_is_not_mended(out: Out) -> None:
     """Dead letters of a window that is published are not mended into it: what is in a topic stays as it is."""
     out.stage.json("run", out.stage.spec, "--window", hour(0))
@@ -73,6 +89,13 @@ def test_a_message_that_was_published_is_not_mended(out: Out) -> None:
         ("transaction_timeout: 1h", "must be 1s to 15m"),
         ("partitioner: random", "sink.partitioner"),
         ("partitioner: function", "goes with partitioner: function"),
+        ("delivery_guarantee: at-most-once", "sink.delivery_guarantee"),
+        ("delivery_guarantee: none, atomic_window: true", "there are no transactions"),
+        ("delivery_guarantee: at-least-once, lanes: 3", "there are no transactions"),
+        ("delivery_guarantee: at-least-once, transaction_timeout: 1m", "there are no transactions"),
+        ("delivery_guarantee: at-least-once, acks: 1", "all replicas confirm"),
+        ("acks: all", "goes with delivery_guarantee: none"),
+        ("delivery_guarantee: none, acks: 2", "sink.acks"),
         ("partition_function: where.py:place", "goes with partitioner: function"),
         ("partitioner: function, partition_function: where", "must be FILE.py:function"),
         ("staging_path: x", "unknown key"),
