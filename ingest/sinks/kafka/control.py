@@ -234,6 +234,14 @@ def _split_key(window: str, number: int) -> bytes:
 # ----------------------------------------------------------------------------------------------------------------------- what is read
 
 
+def window_of(key: bytes) -> str | None:
+    """The window that a record is about, by its key; None: it is about none, or not ours."""
+    match _key(key):
+        case ("split" | "receipt", str(window), *_):
+            return window
+    return None
+
+
 def headers_of(message: ck.Message) -> list[tuple[str, bytes | None]]:
     """A message's headers."""
     return cast("list[tuple[str, bytes | None]]", message.headers() or [])

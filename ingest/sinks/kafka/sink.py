@@ -63,6 +63,7 @@ from ingest.sinks.kafka.publish import put_records as put
 from ingest.sinks.kafka.send import sent, sent_one_by_one
 from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
 from ingest.sinks.kafka.topics import SinkTopics
+from ingest.sinks.kafka.unfinished import KafkaTransactions, end_open
 from ingest.sinks.kafka.work import WindowWork, judged, last_places, no_other_generation
 from ingest.sinks.rights import refuse_unwritable
 from ingest.sinks.staging import RowLayout
@@ -237,6 +238,13 @@ class KafkaSink:
 
         return KafkaAudit(self)
 
+    def transactions(self) -> KafkaTransactions:
+        """See `ports.transactions.Transactional.transactions`."""
+        if self.options.delivery != "exactly-once":
+            what = f"The table {self.identity} is written without transactions: delivery_guarantee is {self.options.delivery}"
+            raise SpecError(what, "spec", "There is nothing to list, and nothing to abort.")
+        return KafkaTransactions(self.reach, self._topics, self._ids, self._target, self.metadata["window"], self.patience)
+
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """See `ports.sink.Sink.sweep`: an attempt whose files are gone is refused before it publishes what was in them."""
         if older_than < _LEAST:
@@ -295,7 +303,7 @@ class KafkaSink:
         self._files.refuse_gone([file for n, files in work.files.items() if n not in published for file in files])
         target = self._target()
         if not self._control.is_decided and self.options.delivery == "exactly-once":
-            self._end_others(work, target)
+            end_open(target, self._ids.of_window(work.receipt.plan))  # of runs that died: else one would be waited for that is fenced later
         if self.options.atomic_window:
             outcome = self._close(work, target, {})
         else:
@@ -307,16 +315,6 @@ class KafkaSink:
             self._control.wait_until_seen(work.receipt.window.key)
             self._files.remove([file for files in work.files.values() for file in files])
         return outcome
-
-    def _end_others(self, work: WindowWork, target: PublishTarget) -> None:
-        """End what runs that died left open, of this window and of the table: each would wait behind one that it fences only later."""
-
-        def end(name: str) -> None:
-            with turn(target, name):
-                pass
-
-        with ThreadPoolExecutor(max_workers=_BESIDE) as pool:
-            list(pool.map(end, self._ids.of_window(work.receipt.plan)))
 
     def _publish_splits(self, work: WindowWork, target: PublishTarget) -> None:
         """Each part in a transaction of its own."""

@@ -93,6 +93,20 @@ class SinkTopics:
         every = [(name, partition.id) for name, found in described.items() for partition in found.partitions]
         return _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
 
+    def stable_and_end(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Per topic-partition of the target topics and the control topic, to where readers of committed messages come, and the log's end.
+
+        The end is asked first: what comes meanwhile is taken for nothing that is held back.
+        """
+        questions = self._questions()
+        described = self._described(questions, [*self._names, self._name])
+        there = {name: found for name, found in described.items() if not isinstance(found, KafkaException)}
+        self._refuse_missing({name: found for name, found in described.items() if name != self._name})
+        every = [(name, partition.id) for name, found in there.items() for partition in found.partitions]
+        ends = _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
+        stable = _ends(questions, every, ck.IsolationLevel.READ_COMMITTED)
+        return {tp: (stable[tp], end) for tp, end in ends.items()}
+
     def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
         """Until readers of committed messages come past the last offset that was written to each of these topic-partitions.
 
