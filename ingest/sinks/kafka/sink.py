@@ -218,7 +218,7 @@ class KafkaSink:
                 sent = True
                 raise
             except UnreachableError:
-                if self._one_by_one:
+                if self._one_by_one or self.options.delivery != "exactly-once":
                     raise
                 self._one_by_one = True  # which tells what was not taken
                 return self._publish(work)
