@@ -226,7 +226,7 @@ def compare_rows(receipt: Receipt, rows: Iterable[RowsHeld], promises: Promises 
     for s in receipt.splits:
         wanted[TopicPartition(s.topic, s.partition)] += s.rows
         messages[TopicPartition(s.topic, s.partition)] += s.valid
-    problems, allowed = [], []
+    problems, allowed = list[str](), list[str]()
     for tp in sorted({*by_tp, *wanted}):
         has = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
         unlike = _unlike(tp, has, wanted[tp], messages[tp])

@@ -88,7 +88,7 @@ def _whole_numbers(said: Any) -> np.ndarray[Any, Any] | str:
             return f"it says {said.null_count} nulls"
         if not pa.types.is_integer(said.type):
             return f"it says {said.type}"
-        return said.to_numpy(zero_copy_only=False)
+        said = said.to_numpy(zero_copy_only=False)
     if isinstance(said, np.ndarray):
         if said.ndim != 1 or not np.issubdtype(said.dtype, np.integer):
             return f"it says an array of {said.ndim} dimensions of {said.dtype}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaException
@@ -101,6 +100,6 @@ class KafkaTransactions:
 
     def _window_of(self, topic: str, message: ck.Message) -> str | None:
         if topic == self._ids.control:
-            return window_of(cast("bytes | None", message.key()) or b"")
+            return window_of(message.key() or b"")
         told = dict(headers_of(message)).get(self._header)
         return None if told is None else told.decode(errors="replace")

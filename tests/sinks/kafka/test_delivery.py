@@ -111,7 +111,7 @@ def test_there_are_transactions_only_where_they_are_needed(kafka: str, tmp_path:
     place = new_place(kafka, str(tmp_path / "staging"), delivery=guarantee)
     sink = sink_at(place)
     sink.prepare()
-    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
     ends = [high_watermark(kafka, sink.options.topics[0], partition) for partition in range(2)]
     assert (sum(ends) > 18) is (guarantee == "exactly-once")
     assert sum(piece.num_rows for piece in pieces(sink_at(place))) == 18
@@ -163,7 +163,7 @@ def dies(sink: Any, *, record_first: bool) -> None:
 
     sink._sent = stopped
     with pytest.raises(DiedError):
-        sink.commit(*staged_receipt(sink, 0, dead=False))
+        sink.commit(*staged_receipt(sink, 0))
 
 
 @broker
@@ -192,7 +192,7 @@ def test_the_twin_that_records_first_loses_rows(place: str) -> None:
 def test_two_runs_of_one_window(place: str) -> None:
     """1 A has looked.  2 B publishes the window and commits it.  3 A goes on: it finds B's receipt, and all readers have B's."""
     sink = sink_at(place)
-    made, files = staged_receipt(sink, 0, 0, "A", dead=False)
+    made, files = staged_receipt(sink, 0, 0, "A")
     sent = sink._sent
 
     def late(*args: Any) -> Any:
