@@ -80,24 +80,24 @@ def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], st
     return msgspec.structs.replace(counts, checksums=Checksums(there, counts.checksums.dead))
 
 
-def judged(identity: str, work: WindowWork, held: Held) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
+def judged(identity: str, work: WindowWork, control: Held) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
     """The window as the control topic has it, or what is published of it. `identity`: the table's.
 
     Raises:
         WindowError: it may not be committed on what the table holds.
     """
     receipt = work.receipt
-    if held.binding is None:
+    if control.binding is None:
         raise RefusedError(f"the table {identity} isn't there any more", "commit", "Run the window again.")
     before, after = adjacent(receipt)
-    others = held.overlapping(receipt.window.key, covered(receipt.plan))
-    left = None if before is None else held.committed(before)
-    committed = decide(receipt, Seen(identity, held.binding, held.committed(receipt.window.key), left, held.committed(after), others))
-    published = {} if committed is not None else held.splits.get(receipt.window.key, {})
+    others = control.overlapping(receipt.window.key, covered(receipt.plan))
+    mine, left = control.committed(receipt.window.key), None if before is None else control.committed(before)
+    committed = decide(receipt, Seen(identity, control.binding, mine, left, control.committed(after), others))
+    published = {} if committed is not None else control.splits.get(receipt.window.key, {})
     for split in published.values():
         work.refuse_other(split)
     if committed is None:
-        refuse_half_published(work, held)
+        refuse_half_published(work, control)
     return committed, dict(published)
 
 
