@@ -11,15 +11,17 @@ from ingest.config.secrets import Secret
 from ingest.kafka.delivery import Acks
 from ingest.ports.sink import Delivered
 from ingest.schema.load import FunctionReference
-from ingest.sinks.kafka.form import MessagePart
+from ingest.registry.client import Registry
+from ingest.sinks.kafka.form import AnyPart, MessagePart
 from ingest.sinks.kafka.places import Partitioner
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How the sink's cluster is reached: its addresses, and the user's properties."""
+    """How the sink's cluster is reached: its addresses, the user's properties, and the registry of its messages' schemas, if any."""
 
     servers: str
     client: Mapping[str, str | int | float | bool | Secret] = {}
+    registry: Registry | None = None
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -33,8 +35,8 @@ class Options(msgspec.Struct, frozen=True):
     control: str
     staging: str
     topic_column: str | None = None
-    value: MessagePart = MessagePart("json", ())
-    key: MessagePart | None = None
+    value: AnyPart = MessagePart("json", ())
+    key: AnyPart | None = None
     headers: Mapping[str, str] = {}
     time: str = "message"
     partitioner: Partitioner = "default"

@@ -53,7 +53,7 @@ from ingest.sinks.kafka.control import (
     split_record,
 )
 from ingest.sinks.kafka.fast import usable
-from ingest.sinks.kafka.form import MessageForm, MessagePart
+from ingest.sinks.kafka.form import MessageForm, of_columns
 from ingest.sinks.kafka.function import PartitionFunction
 from ingest.sinks.kafka.ids import TransactionalIds
 from ingest.sinks.kafka.options import Options, Reach, addresses
@@ -122,21 +122,16 @@ class KafkaSink:
         """What a row becomes.
 
         Raises:
-            SpecError: a column that the spec names isn't there.
+            SpecError: a column that the spec names isn't there, or can't be written so.
         """
         options, layout = self.options, RowLayout(self.schema, self.metadata, "")
-        value = options.value if options.value.columns else MessagePart(options.value.format, tuple(self.schema.names))
-        named = [*value.columns, *(options.key.columns if options.key else ()), *options.headers.values(), options.topic_column]
-        named += [] if options.time in {"message", "published"} else [options.time]
-        missing = sorted({name for name in named if name is not None} - set(layout.schema.names))
-        if missing:
-            what = f"The sink names columns that the rows don't have: {', '.join(missing)}"
-            raise SpecError(what, "setup", f"They have {', '.join(layout.schema.names)}.")
         metadata = {column: column for name, column in self.metadata.items() if name != "window"}
-        return MessageForm(
-            value, options.key, {**metadata, **options.headers}, self.metadata["window"], self.metadata.get("attempt"), options.time,
-            options.topic_column, options.topics,
+        form = MessageForm(
+            of_columns(options.value, self.schema.names), options.key, {**metadata, **options.headers}, self.metadata["window"],
+            self.metadata.get("attempt"), options.time, options.topic_column, options.topics,
         )  # fmt: skip
+        form.refuse_unfit(layout.schema)
+        return form
 
     @property
     def identity(self) -> str:
@@ -199,7 +194,8 @@ class KafkaSink:
         """See `ports.sink.Sink.stager`."""
         del generation
         layout = RowLayout(self.schema, self.metadata, attempt)
-        return KafkaStagerFactory(self.options.staging, layout, self.form, plan.window.key, self._function())
+        form = self.form.registered(layout.schema, self.reach.registry)
+        return KafkaStagerFactory(self.options.staging, layout, form, plan.window.key, self._function())
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """See `ports.sink.Sink.commit`. Where a split was published by an earlier attempt, the receipt has the checksum of its rows.
