@@ -12,8 +12,8 @@ from ingest.cli.looking import narrowed
 from ingest.cli.output import Output
 from ingest.errors import SpecError
 from ingest.operate.unfit import check, names_schemas
+from ingest.registry.settings import registry_at
 from ingest.spec.load import load_spec
-from ingest.spec.registry import registry_at
 
 
 def check_topics(output: Output, path: Path, topic: str | None, registry: str | None, most: int) -> None:

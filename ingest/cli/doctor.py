@@ -22,6 +22,7 @@ from ingest.operate.retention_margin import retention_margin
 from ingest.plan.topics import discover
 from ingest.ports.broker import Logs, TopicInfo
 from ingest.ports.dead_topic import DeadTopic
+from ingest.ports.sink import Delivered
 from ingest.registry.client import Registry
 from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
@@ -185,6 +186,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     found = sink_check(pipeline.spec.sink_path(), pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
     if ledger is not None:
         refuse_other_table(pipeline)
+    found = weaker(found, pipeline.sink.promises.delivery)
     new = pipeline.sink.columns_to_come()
     return msgspec.structs.replace(found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}") if new else found
 
@@ -201,6 +203,15 @@ def sink_check(table: str, bound: Binding | None, pipeline: str, grid: str, ledg
     if ledger is None:
         return Check("sink", "ok", f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it")
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
+
+
+def weaker(sink: Check, delivery: Delivered) -> Check:
+    """The check of a sink, with what it doesn't promise."""
+    if delivery == "exactly-once":
+        return sink
+    missing = "" if delivery == "at-least-once" else ", or be missing"
+    what = f"{sink.what}; its rows may be there twice{missing}: delivery_guarantee is {delivery}"
+    return msgspec.structs.replace(sink, what=what, level=sink.level if delivery == "at-least-once" else "warn")
 
 
 def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:

@@ -30,6 +30,7 @@ from ingest.cli.arguments import (
 from ingest.cli.dead_commands import dead_app
 from ingest.cli.infer_command import Bootstrap, PipelineId, infer
 from ingest.cli.output import telling
+from ingest.cli.transactions_commands import transactions_app
 from ingest.model.source import Isolation
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ app = typer.Typer(
 broker_app = typer.Typer(no_args_is_help=True, help="A real single-node Kafka for development.")
 app.add_typer(broker_app, name="broker")
 app.add_typer(dead_app, name="dead")
+app.add_typer(transactions_app, name="transactions")
 spark_app = typer.Typer(no_args_is_help=True, help="The Spark that windows run on.")
 app.add_typer(spark_app, name="spark")
 

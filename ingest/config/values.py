@@ -300,6 +300,10 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch), Values(
 Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a size")]
 Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]}), Values("a text")]
 Text = Annotated[Written, Field(min_length=1)]
+
+CODE_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
+"""Python code of the user's: `FILE.py:Name`, or `package.module:Name`."""
+
 Scalar = Annotated[bool | int | float | str, BeforeValidator(scalar)]
 _REFERENCES = [
     {"type": "object", "properties": {key: {"type": "string"}}, "required": [key], "additionalProperties": False} for key in ("env", "file")

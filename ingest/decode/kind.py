@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
@@ -10,18 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
-from ingest.config.values import LeftOut, Section, Text, Values, Written, names_in, section_of
+from ingest.config.values import CODE_REFERENCE, LeftOut, Section, Text, Values, Written, names_in, section_of
 from ingest.decode.keys import OptionalKey
 from ingest.schema.part import Part
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
 
-SCHEMA_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-
 
 def _schema(value: str) -> str:
-    if not SCHEMA_REFERENCE.fullmatch(value):
+    if not CODE_REFERENCE.fullmatch(value):
         raise ValueError("must be FILE.py:Class or package.module:Class")
     return value
 

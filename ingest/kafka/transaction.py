@@ -1,4 +1,4 @@
-"""One transaction of a producer of its own.
+"""One transaction of a producer of its own; and what it has in common with a producer that has none.
 
 `init_transactions` ends whatever an earlier producer of the same transactional id left open, waits for what it had decided, and fences it:
 so what is looked at behind it stays true until this transaction is committed, or another producer takes the id. A producer has one
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
@@ -72,44 +72,38 @@ def kind_of(error: KafkaError) -> Kind:
     return "refused" if code in NOT_TAKEN else "failed"
 
 
-class Transaction:
-    """A producer with a transactional id, and its one transaction. Used by one thread."""
+class Sender:
+    """A producer for one piece of work. Used by one thread."""
 
-    def __init__(self, properties: Mapping[str, Value], name: str, patience: float) -> None:
+    visible_at_once: ClassVar[bool]
+    """Whether readers see what was sent before it is committed."""
+
+    def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
         """Makes the producer; asks nothing.
 
         Args:
-            properties: an AdminClient's, and what a producer has besides.
-            name: the transactional id.
+            properties: the producer's.
             patience: how long a step is tried again where the client says that it may be, in seconds.
         """
         self._properties, self._patience = properties, patience
-        self._open = False
-        self.producer = made(ck.Producer, {**PRODUCER, **properties, "transactional.id": name}, _unheard)
+        self.producer = made(ck.Producer, properties, unheard)
+
+    @property
+    def records(self) -> ck.Producer:
+        """What sends the records of what was done."""
+        return self.producer
 
     def fence(self) -> None:
-        """Take the id from whoever has it. A client that has no connection yet asks half a second later, so the first one is waited for."""
-        with suppress(KafkaException):
-            self.producer.cluster_id(_CONNECT_SECONDS)
-        self.called(lambda: self.producer.init_transactions(CALL_SECONDS))
+        """Whoever was at the same work before can't go on with it, where that is possible."""
 
     def begin(self) -> None:
-        """From here on what is produced is in the transaction."""
-        self.called(self.producer.begin_transaction)
-        self._open = True
+        """From here on what is produced is part of the work."""
 
     def commit(self) -> None:
-        """Make visible what was produced. What is sent now may not be taken back, whatever is answered."""
-        self._open = False
-        self.called(lambda: self.producer.commit_transaction(CALL_SECONDS), sends=True)
+        """What was produced counts. What is sent now may not be taken back, whatever is answered."""
 
     def leave(self) -> None:
-        """End a transaction that wasn't committed, so that no reader waits for it. What can't be ended the broker ends by itself."""
-        if self._open:
-            with suppress(KafkaException, SystemError):
-                self.producer.purge()
-                self.producer.abort_transaction(_LEAVE_SECONDS)
-        self._open = False
+        """End what was not committed."""
 
     def called(self, call: Callable[[], T], *, sends: bool = False) -> T:
         """A step of the transaction, which librdkafka lets be repeated where it says so. `sends`: it is the commit.
@@ -136,19 +130,68 @@ class Transaction:
         """
         cause = why.__cause__ if isinstance(why, SystemError) else why
         if not isinstance(cause, KafkaException):
-            try:
-                self.producer.abort_transaction(_LEAVE_SECONDS)
-            except KafkaException as again:
-                cause = again
-            else:
+            cause = self._said_again()
+            if cause is None:
                 raise why
         error: KafkaError = cause.args[0]
         return error
+
+    def _said_again(self) -> KafkaException | None:
+        """Why a producer that is of no more use is so, asked once more."""
+        return None
 
     def scrub(self, error: KafkaError) -> str:
         """The error's words without the secrets that they might quote."""
         return scrubbed(error.str(), self._properties)
 
 
-def _unheard(_: KafkaError) -> None:
+class Transaction(Sender):
+    """A producer with a transactional id, and its one transaction."""
+
+    visible_at_once = False
+
+    def __init__(self, properties: Mapping[str, Value], name: str, patience: float) -> None:
+        """Makes the producer; asks nothing.
+
+        Args:
+            properties: an AdminClient's, and what a producer has besides.
+            name: the transactional id.
+            patience: how long a step is tried again where the client says that it may be, in seconds.
+        """
+        super().__init__({**PRODUCER, **properties, "transactional.id": name}, patience)
+        self._open = False
+
+    def fence(self) -> None:
+        """Take the id from whoever has it. A client that has no connection yet asks half a second later, so the first one is waited for."""
+        with suppress(KafkaException):
+            self.producer.cluster_id(_CONNECT_SECONDS)
+        self.called(lambda: self.producer.init_transactions(CALL_SECONDS))
+
+    def begin(self) -> None:
+        """From here on what is produced is in the transaction."""
+        self.called(self.producer.begin_transaction)
+        self._open = True
+
+    def commit(self) -> None:
+        """Make visible what was produced. What is sent now may not be taken back, whatever is answered."""
+        self._open = False
+        self.called(lambda: self.producer.commit_transaction(CALL_SECONDS), sends=True)
+
+    def leave(self) -> None:
+        """End a transaction that wasn't committed, so that no reader waits for it. What can't be ended the broker ends by itself."""
+        if self._open:
+            with suppress(KafkaException, SystemError):
+                self.producer.purge()
+                self.producer.abort_transaction(_LEAVE_SECONDS)
+        self._open = False
+
+    def _said_again(self) -> KafkaException | None:
+        try:
+            self.producer.abort_transaction(_LEAVE_SECONDS)
+        except KafkaException as again:
+            return again
+        return None
+
+
+def unheard(_: KafkaError) -> None:
     """What a client says by itself: each step of the transaction says what came of it."""

@@ -17,12 +17,15 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
 from ingest.operate.findings import Finding
 from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.sink import Audit
+from ingest.ports.sink import Audit, Promises
 from ingest.schema.checksum import row_hashes, text
 from ingest.schema.metadata import DEFAULT
 
 Kind = Literal["rows", "dead letters"]
 KINDS: tuple[Kind, ...] = ("rows", "dead letters")
+EXACTLY = Promises()
+ALLOWED = "The sink's delivery_guarantee allows it."
+"""What to do about rows that are lost, or there twice, where that is what was asked for."""
 
 
 class Summed(msgspec.Struct, frozen=True):
@@ -33,7 +36,9 @@ class Summed(msgspec.Struct, frozen=True):
     outside: int
 
 
-def compare_contents(receipts: Sequence[Receipt], audit: Audit, dead_letters: DeadLetters) -> list[Finding]:
+def compare_contents(
+    receipts: Sequence[Receipt], audit: Audit, dead_letters: DeadLetters, promises: Promises = EXACTLY
+) -> list[Finding]:  # fmt: skip
     """Each window's rows and dead letters against its receipt, split by split; one window, and of it one batch, at a time.
 
     Of a table whose rows replace each other the dead letters alone: its rows are no single window's.
@@ -41,7 +46,7 @@ def compare_contents(receipts: Sequence[Receipt], audit: Audit, dead_letters: De
     findings = []
     for receipt in receipts:
         for kind in KINDS if audit.keyed is None else KINDS[1:]:
-            findings += _compared(receipt, kind, audit, dead_letters)
+            findings += _compared(receipt, kind, audit, dead_letters, promises)
     old = sum(any(not isinstance(s.checksums, Checksums) for s in r.splits) for r in receipts)
     if old:
         what = f"{old} of {len(receipts)} windows were committed before there were checksums: what they hold was read and counted only"
@@ -49,7 +54,7 @@ def compare_contents(receipts: Sequence[Receipt], audit: Audit, dead_letters: De
     return findings
 
 
-def _compared(receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLetters) -> list[Finding]:
+def _compared(receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLetters, promises: Promises) -> list[Finding]:
     key = receipt.window.key
     again = f"windrow replay SPEC --window {key} reads the window again from the same offsets."
     try:
@@ -61,22 +66,30 @@ def _compared(receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLett
         return [Finding("unchecked", "table", f"the {kind} can't be read: {error.what}", error.do, key)]
     except RefusedError as error:
         return [Finding("wrong", "table", f"the {kind} can't be read: {error.what}", f"{error.do} Or: {again}", key)]
-    return [Finding("wrong", "table", what, f"Something changed the table. {again}", key) for what in differences(receipt, kind, back)]
+    wrong, allowed = differences(receipt, kind, back, promises)
+    return [
+        *(Finding("wrong", "table", what, f"Something changed the table. {again}", key) for what in wrong),
+        *(Finding("info", "table", what, ALLOWED, key) for what in allowed),
+    ]
 
 
-def differences(receipt: Receipt, kind: Kind, read_back: Summed) -> list[str]:
-    """Where rows, or dead letters, are not those that were committed, one sentence per split. Pure."""
-    problems = []
+def differences(receipt: Receipt, kind: Kind, read_back: Summed, promises: Promises = EXACTLY) -> tuple[list[str], list[str]]:
+    """Where rows, or dead letters, are not those that were committed, one sentence per split: what is wrong, and what the sink may do.
+
+    Pure. Of a split with rows that are there twice the values aren't compared: its checksum is that of all its rows.
+    """
+    problems, allowed = list[str](), list[str]()
     for split, count, checksum in zip(receipt.splits, read_back.counts, read_back.checksums, strict=True):
         where = f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop} (exclusive)"
         wanted = split.rows if kind == "rows" else split.dead
         sums = split.checksums if isinstance(split.checksums, Checksums) else None
         known = checksum if sums is None else sums.rows if kind == "rows" else sums.dead
         if count != wanted:
-            problems.append(f"{where}: {count} {kind} were read back, {wanted} are in the receipt")
+            told = allowed if kind == "rows" and promises.allows(lost=count < wanted) else problems
+            told.append(f"{where}: {count} {kind} were read back, {wanted} are in the receipt")
         elif checksum != known:
             problems.append(f"{where}: the {kind} are not those that were committed (checksum {checksum}, in the receipt {known})")
-    return problems + ([f"{read_back.outside} {kind} lie in none of its splits"] if read_back.outside else [])
+    return problems + ([f"{read_back.outside} {kind} lie in none of its splits"] if read_back.outside else []), allowed
 
 
 def summed(

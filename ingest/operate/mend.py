@@ -136,7 +136,7 @@ def _refuse_other_letters(pipeline: Pipeline, receipt: Receipt) -> None:
         RefusedError: says which split's letters are others.
     """
     letters = letters_of(pipeline.dead_letters, receipt.window, receipt.attempt)
-    problems = differences(receipt, "dead letters", summed(receipt.splits, letters, DEFAULT))
+    problems, _ = differences(receipt, "dead letters", summed(receipt.splits, letters, DEFAULT))
     if problems:
         what = f"The dead letters of window {receipt.window.key} are not those of its receipt: {problems[0]}"
         raise RefusedError(what, "check", "Nothing was mended: windrow verify --deep shows all of it. Restore their table from a backup.")

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.decode.cdc.kind import ChangeSection
-from ingest.decode.confluent.decoder import Subjects
 from ingest.decode.confluent.kind import RegistryOptions
 from ingest.decode.kind import FormatSection
 from ingest.errors import RefusedError, SpecError, UnreachableError
@@ -32,6 +31,7 @@ from ingest.operate.infer.registered import FORMATS, Part, behind_frames, offers
 from ingest.operate.sample import sample_topics
 from ingest.ports.decoder import Decode
 from ingest.ports.schemas import SchemaRegistry
+from ingest.registry.subjects import Subjects
 from ingest.run.context import Pipeline
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import LimitsSpec

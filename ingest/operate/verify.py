@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -20,14 +20,14 @@ from ingest.model.plan import Plan, Split, covered
 from ingest.model.receipt import Committed, Merged, Receipt
 from ingest.model.source import OnRemoved
 from ingest.operate.copies import against_ledger
-from ingest.operate.deep import compare_contents
+from ingest.operate.deep import ALLOWED, EXACTLY, compare_contents
 from ingest.operate.findings import About, Finding
 from ingest.operate.merged import compare_merged
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.ledger import Ledger
-from ingest.ports.sink import RowsHeld, Sink, Unreadable
+from ingest.ports.sink import Promises, RowsHeld, Sink, Unreadable
 from ingest.run.letters import is_unpublished
 from ingest.windows.seams import same_source, torn
 from ingest.windows.tiling import between
@@ -77,13 +77,13 @@ def verify(
     findings += _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
     if audit.keyed is None:
         findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()))
-        findings += _each("table", receipts, lambda r: compare_rows(r, audit.rows_held(r.window)))
+        findings += _each("table", receipts, lambda r: compare_rows(r, audit.rows_held(r.window), sink.promises))
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
     findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt)))
     if dead_topic is not None:
         findings += _each("table", receipts, partial(_unpublished, dead_letters, dead_topic))
-    findings += compare_contents(receipts, audit, dead_letters) if deep else []
+    findings += compare_contents(receipts, audit, dead_letters, sink.promises) if deep else []
     findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
     return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
 
@@ -219,27 +219,35 @@ def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
     return [Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key) for key in strange]
 
 
-def compare_rows(receipt: Receipt, rows: Iterable[RowsHeld]) -> list[Finding]:
+def compare_rows(receipt: Receipt, rows: Iterable[RowsHeld], promises: Promises = EXACTLY) -> list[Finding]:
     """The rows of one window against its receipt, per topic-partition. Pure."""
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
         wanted[TopicPartition(s.topic, s.partition)] += s.rows
         messages[TopicPartition(s.topic, s.partition)] += s.valid
-    problems = []
+    problems, allowed = list[str](), list[str]()
     for tp in sorted({*by_tp, *wanted}):
         has = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
-        if has.rows != wanted[tp]:
-            problems.append(f"{tp}: {has.rows} rows in the table, {wanted[tp]} in the receipt")
-        if wanted[tp] == messages[tp] and has.rows != has.offsets:
-            problems.append(f"{tp}: {has.rows - has.offsets} rows have an offset that is there already")
-        elif wanted[tp] != messages[tp] and has.offsets != messages[tp]:
-            problems.append(f"{tp}: rows of {has.offsets} messages in the table, of {messages[tp]} in the receipt")
+        unlike = _unlike(tp, has, wanted[tp], messages[tp])
+        lost = has.rows < wanted[tp] or has.offsets < messages[tp]
+        (allowed if promises.allows(lost=lost) else problems).extend(unlike)
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if has.rows and splits and not min(s.start for s in splits) <= has.lowest <= has.highest < max(s.stop for s in splits):
             problems.append(f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range")
     do = "The table was changed by something else. windrow replay reads the window again from the same offsets."
-    return [Finding("wrong", "table", p, do, receipt.window.key) for p in problems]
+    key = receipt.window.key
+    return [*(Finding("wrong", "table", p, do, key) for p in problems), *(Finding("info", "table", p, ALLOWED, key) for p in allowed)]
+
+
+def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iterator[str]:
+    """What differs between what a table holds of a topic-partition and a receipt's rows, and messages that became any."""
+    if has.rows != rows:
+        yield f"{tp}: {has.rows} rows in the table, {rows} in the receipt"
+    if rows == messages and has.rows != has.offsets:
+        yield f"{tp}: {has.rows - has.offsets} rows have an offset that is there already"
+    elif messages not in {rows, has.offsets}:
+        yield f"{tp}: rows of {has.offsets} messages in the table, of {messages} in the receipt"
 
 
 def compare_dead(receipt: Receipt, count: int) -> list[Finding]:

@@ -18,6 +18,8 @@ from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged, Staging
 from ingest.model.window import Window
 
+Delivered = Literal["none", "at-least-once", "exactly-once"]
+
 
 class Promises(msgspec.Struct, frozen=True):
     """What a kind of sink can hold; a run refuses what it can't, and the contract suite holds it to the rest.
@@ -25,12 +27,18 @@ class Promises(msgspec.Struct, frozen=True):
     `atomic`: a window becomes visible as a whole; or split by split, or table by table, the receipt last. `replaces`: another generation
     can take a committed window's place. `mode`: each row that is committed stays a row of the table (append), or rows of one key replace
     each other (upsert): then changes are staged (`ingest.schema.changes`), and the receipt says what they did to the table
-    (`Receipt.merged`).
+    (`Receipt.merged`). `delivery`: whether a row of a committed window may be there twice (at-least-once), or also be missing (none), in
+    Flink's words.
     """
 
     atomic: Literal["window", "split", "table"] = "window"
     replaces: bool = True
     mode: Literal["append", "upsert"] = "append"
+    delivery: Delivered = "exactly-once"
+
+    def allows(self, *, lost: bool) -> bool:
+        """Whether rows that are lost, or else rows that are there twice, are within what is promised."""
+        return self.delivery == "none" or (self.delivery == "at-least-once" and not lost)
 
 
 class Stager(Protocol):

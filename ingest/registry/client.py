@@ -29,6 +29,8 @@ MOST_REFERENCES = 200
 
 _NO_SUBJECT, _NO_SCHEMA = 40401, 40403
 """What a registry says with 404 if it has no such subject, or no such schema; else there is something else at the address."""
+_NOT_TAKEN = {409, 422}
+"""What a registry answers to a schema that isn't compatible with the subject's, or that may not be registered; no question leads to it."""
 _SAID_MAX = 200
 _NAME_MAX = 300
 _ID_MAX = (1 << 32) - 1
@@ -66,6 +68,20 @@ class Registry:
     def schema(self, id_: str) -> WriterSchema | None:
         """See `ports.schemas.SchemaRegistry`."""
         return _Questions(self).schema(id_)
+
+    def id_of(self, subject: str, schema: str, *, register: bool) -> int:
+        """The number by which messages name an Avro schema, which the registry has under a subject.
+
+        Args:
+            subject: the subject.
+            schema: the schema's text.
+            register: whether it is registered if it isn't there; it has the same number however often that is asked.
+
+        Raises:
+            SpecError: the registry doesn't have it, doesn't take it (it isn't compatible with earlier ones), or doesn't let windrow in.
+            UnreachableError: as the questions.
+        """
+        return _Questions(self).id_of(subject, schema, register=register)
 
     @property
     def seconds(self) -> float:
@@ -195,6 +211,22 @@ class _Questions:
         found = self._asked(lambda: ask(int(id_) if id_.isdecimal() else id_), what, _NO_SCHEMA)
         return None if found is None else self._whole(id_, found, what)
 
+    def id_of(self, subject: str, schema: str, *, register: bool) -> int:
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  # as above
+
+        what, told = f"the id of the schema to write by, under subject {_shown(subject)}", Schema(schema, "AVRO")
+        if register:
+            id_ = self._asked(lambda: self._client.register_schema(subject, told), what)
+        else:
+            found = self._asked(lambda: self._client.lookup_schema(subject, told), what, _NO_SUBJECT, _NO_SCHEMA)
+            if found is None:
+                missing = f"The schema registry {self._registry.url} doesn't have the sink's schema under subject {_shown(subject)}"
+                raise SpecError(missing, "setup", f"Register it there, or set auto_register: true. It is {schema}")
+            id_ = found.schema_id
+        if type(id_) is not int or not 0 <= id_ <= _ID_MAX:
+            raise self._no_answer(what, "an answer without an id")
+        return id_
+
     def _version(self, subject: str, version: int) -> WriterSchema | None:
         """None if it was deleted since."""
         what = f"version {version} of subject {subject}"
@@ -227,7 +259,7 @@ class _Questions:
             if key in found:
                 continue
             of = f"version {_shown(key[1])} of subject {_shown(key[0])}, to which {what} refers"
-            other = self._asked(lambda key=key: self._client.get_version(*key, deleted=True), of, None).schema
+            other = self._asked(lambda key=key: self._client.get_version(*key, deleted=True), of).schema
             name, written = self._text(reference.name, of, what), self._text(other.schema_str, of, what)
             self._refer(other, what, found, depth + 1)
             found[key] = name, written
@@ -241,15 +273,15 @@ class _Questions:
             raise self._too_large(what)
         return text
 
-    def _asked(self, ask: Any, what: str, missing: int | None) -> Any:
-        """An answer; None where the registry says by this code that it has none."""
+    def _asked(self, ask: Any, what: str, *missing: int) -> Any:
+        """An answer; None where the registry says by one of these codes that it has none."""
         from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415  # as above
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415  # as above
 
         try:
             return _within(min(self._registry.seconds, self._until - time.monotonic()), ask)
         except SchemaRegistryError as error:
-            if missing is not None and (error.http_status_code, error.error_code) == (404, missing):
+            if error.http_status_code == 404 and error.error_code in missing:
                 return None
             raise self._refused(what, error.http_status_code, error.error_code, error.error_message) from None
         except _TooLargeError:
@@ -268,6 +300,13 @@ class _Questions:
         said = "".join(c for c in str(message) if c.isprintable()) if type(code) is int and code > 0 else ""
         for secret in self._registry.secrets:
             said = said.replace(secret, "***")
+        if status in _NOT_TAKEN:
+            do = "Change the table's columns so that it is compatible, or the subject's compatibility; or write to another topic."
+            return SpecError(
+                f"The schema registry {self._registry.url} was asked for {what}, and doesn't take it: {status}: {said[:_SAID_MAX]}",
+                "setup",
+                do,
+            )
         moved = " and points elsewhere, which windrow doesn't follow" if 300 <= status < 400 else ""
         return self._no_answer(what, f"{status}{moved}" + (f": {said[:_SAID_MAX]}" if said else ""))
 

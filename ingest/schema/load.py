@@ -1,4 +1,7 @@
-"""A schema reference -> the DataFrameModel it names: `file.py:Class`, relative to the spec's folder, or `package.module:Class`."""
+"""A reference to a user's code -> what it names: `file.py:Name`, relative to the spec's folder, or `package.module:Name`.
+
+Such code is a schema's DataFrameModel, or a function.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ingest.errors import SpecError
 
@@ -21,18 +24,27 @@ T = TypeVar("T")
 
 _IMPORTS = "`import pandera.polars as pa` and `import polars as pl`"
 _MODELS: dict[ModelReference, tuple[str, type[Any]]] = {}
+_FUNCTIONS: dict[FunctionReference, tuple[str, Callable[..., Any]]] = {}
 _LOADING = threading.Lock()
 _THREAD = threading.local()
-_DO = "Give FILE.py:Class, relative to the spec, or package.module:Class, with a pandera.polars DataFrameModel."
 
 
 @dataclass(frozen=True)
-class ModelReference:
-    """Which model: `FILE.py:Class`, relative to `folder`, or `package.module:Class`.
+class CodeReference:
+    """Which code: `FILE.py:Name`, relative to `folder`, or `package.module:Name`.
 
     Pickled, it takes the file's text along as it is then: a worker may be on a machine that has no such file, and all tasks of a run go by
     one text. A module isn't taken along: it must be installed where the tasks run.
     """
+
+    kind: ClassVar[str]
+    """What the code is to windrow, for errors."""
+
+    named: ClassVar[str]
+    """What a reference names in Python's words."""
+
+    do: ClassVar[str]
+    """How a reference to it is written."""
 
     reference: str
     folder: Path
@@ -49,7 +61,7 @@ class ModelReference:
         Raises:
             SpecError: the file can't be read.
         """
-        return ModelReference, (self.reference, self.folder, self.content() if self.is_file else None)
+        return type(self), (self.reference, self.folder, self.content() if self.is_file else None)
 
     @property
     def place(self) -> str:
@@ -77,7 +89,23 @@ class ModelReference:
         try:
             return self.path.read_bytes()
         except OSError as error:
-            raise SpecError(f"The schema file {self.path} can't be read: {error.strerror}", "spec", _DO) from error
+            raise SpecError(f"The {self.kind} file {self.path} can't be read: {error.strerror}", "spec", self.do) from error
+
+
+@dataclass(frozen=True)
+class ModelReference(CodeReference):
+    """Which pandera.polars DataFrameModel a table's rows have."""
+
+    kind, named = "schema", "class"
+    do = "Give FILE.py:Class, relative to the spec, or package.module:Class, with a pandera.polars DataFrameModel."
+
+
+@dataclass(frozen=True)
+class FunctionReference(CodeReference):
+    """Which function of a user's."""
+
+    kind, named = "function", "function"
+    do = "Give FILE.py:function, relative to the spec, or package.module:function."
 
 
 def load_model(model: ModelReference) -> type[Any]:
@@ -87,21 +115,32 @@ def load_model(model: ModelReference) -> type[Any]:
         SpecError: no such file, module or class; it isn't a pandera.polars DataFrameModel; or importing it failed, with the exception's
             type and text.
     """
-    place, _, name = model.reference.rpartition(":")
-    if not place or not name:
-        raise SpecError(f"The schema {model.reference!r} names no class", "spec", _DO)
     base = import_pandera().DataFrameModel
-    module = _from_file(model) if model.is_file else _from_module(place)
-    if not hasattr(module, name):
-        raise SpecError(f"There is no class {name} in {place}", "spec", _DO)
-    found = getattr(module, name)
+    found, name, place = _named(model), model.reference.rpartition(":")[2], model.place
     if not (isinstance(found, type) and issubclass(found, base)):
         other = _other_pandera(found)
         if other is not None:
             do = f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with polars' types, as in: amount: pl.Float64."
             raise SpecError(f"{name} in {place} is a model of {other}", "spec", do)
-        raise SpecError(f"{name} in {place} is not a pandera.polars DataFrameModel", "spec", _DO)
+        raise SpecError(f"{name} in {place} is not a pandera.polars DataFrameModel", "spec", model.do)
     return found
+
+
+def function_now(function: FunctionReference) -> Callable[..., Any]:
+    """The function as it is now: loaded once per process, and again when its text changed.
+
+    Raises:
+        SpecError: no such file, module or function; or importing it failed, with the exception's type and text.
+    """
+    digest = source_digest(function)
+    with _LOADING:
+        known = _FUNCTIONS.get(function)
+        if known is None or known[0] != digest:
+            found = _named(function)
+            if not callable(found):
+                raise SpecError(f"{function.reference.rpartition(':')[2]} in {function.place} is no function", "spec", function.do)
+            known = _FUNCTIONS[function] = (digest, found)
+    return known[1]
 
 
 def model_now(model: ModelReference) -> tuple[str, type[Any]]:
@@ -151,33 +190,48 @@ def import_pandera() -> ModuleType:
                 os.environ[name] = value
 
 
-def source_digest(model: ModelReference) -> str:
-    """What a cache of things made from the model must be keyed by: the file's content, or the module's name.
+def source_digest(code: CodeReference) -> str:
+    """What a cache of things made from the code must be keyed by: the file's content, or the module's name.
 
     Raises:
         SpecError: if the file can't be read.
     """
-    return hashlib.sha256(model.content()).hexdigest() if model.is_file else model.place
+    return hashlib.sha256(code.content()).hexdigest() if code.is_file else code.place
 
 
-def _from_file(model: ModelReference) -> ModuleType:
-    path, code = model.path, model.content()
-    module = ModuleType(f"_windrow_schema_{hashlib.sha256(bytes(path.resolve()) + code).hexdigest()[:16]}")
+def _named(code: CodeReference) -> Any:
+    """What the reference names, loaded anew from a file.
+
+    Raises:
+        SpecError: it isn't there, or its import failed.
+    """
+    place, _, name = code.reference.rpartition(":")
+    if not place or not name:
+        raise SpecError(f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.do)
+    module = _from_file(code) if code.is_file else _from_module(code)
+    if not hasattr(module, name):
+        raise SpecError(f"There is no {code.named} {name} in {place}", "spec", code.do)
+    return getattr(module, name)
+
+
+def _from_file(reference: CodeReference) -> ModuleType:
+    path, code = reference.path, reference.content()
+    module = ModuleType(f"_windrow_{reference.kind}_{hashlib.sha256(bytes(path.resolve()) + code).hexdigest()[:16]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # annotations are resolved through it
     try:
-        exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102  # the user's own schema: loading it is the point
+        exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102  # the user's own code: loading it is the point
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
-        raise _failed(str(path), error) from error
+        raise _failed(reference, str(path), error) from error
     return module
 
 
-def _from_module(name: str) -> ModuleType:
+def _from_module(reference: CodeReference) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(reference.place)
     except (Exception, SystemExit) as error:
-        raise _failed(name, error) from error
+        raise _failed(reference, reference.place, error) from error
 
 
 def _other_pandera(model: object) -> str | None:
@@ -188,17 +242,18 @@ def _other_pandera(model: object) -> str | None:
     return None if flavour in {None, "polars"} else f"pandera.{flavour}"
 
 
-def _failed(place: str, error: BaseException) -> SpecError:
+def _failed(reference: CodeReference, place: str, error: BaseException) -> SpecError:
     do = "Mend it; nothing was read."
     if isinstance(error, ModuleNotFoundError):
-        do = f"Is {error.name} misspelt, or not installed where windrow is? (A file beside the schema can't be imported; a package can.)"
+        do = f"Is {error.name} misspelt, or not installed where windrow is?"
+        do += f" (A file beside the {reference.kind} can't be imported; a package can.)"
     line = _line(place, error)
-    what = f"The schema {place} can't be imported: {type(error).__name__}: {error}" + ("" if line is None else f" ({line})")
+    what = f"The {reference.kind} {place} can't be imported: {type(error).__name__}: {error}" + ("" if line is None else f" ({line})")
     return SpecError(what, "spec", do)
 
 
 def _line(place: str, error: BaseException) -> str | None:
-    """FILE:LINE in the schema itself, where the error came through it; else in what it imports."""
+    """FILE:LINE in the code itself, where the error came through it; else in what it imports."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__]

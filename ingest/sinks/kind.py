@@ -23,6 +23,7 @@ from ingest.config.values import (
     place,
     sentence,
 )
+from ingest.registry.settings import RegistrySpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,6 +117,9 @@ class OnClusterSection(SinkSection):
     client: ClientProperties = Field(
         default_factory=dict, repr=False, description="Properties of librdkafka for it, as under `source.client`."
     )
+    registry: Annotated[RegistrySpec | None, LeftOut("that of the cluster that the table lies on")] = Field(
+        default=None, description="The schema registry that is asked for the schemas of the formats that have some."
+    )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -126,9 +130,10 @@ class OnClusterSection(SinkSection):
         if "client" in written and not told:
             yield ("client",), "goes with cluster or bootstrap_servers: to the source's cluster it is source.client that says how"
 
-    def reached(self, servers: str, client: ClientProperties) -> Self:
-        """The same with its cluster told."""
-        return self.model_copy(update={"cluster": None, "bootstrap_servers": servers, "client": dict(client)})
+    def reached(self, servers: str, client: ClientProperties, registry: RegistrySpec | None) -> Self:
+        """The same with its cluster told. `registry`: the cluster's, which is asked where the section tells none itself."""
+        told = {"cluster": None, "bootstrap_servers": servers, "client": dict(client), "registry": self.registry or registry}
+        return self.model_copy(update=told)
 
 
 S_contra = TypeVar("S_contra", bound=SinkSection, contravariant=True)

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from ingest.config.values import ClientProperties, Count, Duration, LeftOut, Section, Servers, Size, Text, Values
 from ingest.kafka.properties import TUNED, Tuning
-from ingest.spec.registry import RegistrySpec
+from ingest.registry.settings import RegistrySpec
 
 
 def _not_zero(value: timedelta) -> timedelta:

@@ -14,8 +14,7 @@ from typing import Any
 
 from ingest.config.document import Document, Mistake, read_document, read_values
 from ingest.config.kinds import OfItsKind
-from ingest.config.values import cluster_name, section_of
-from ingest.decode.kind import SCHEMA_REFERENCE
+from ingest.config.values import CODE_REFERENCE, cluster_name, section_of
 from ingest.sinks.kind import OnClusterSection
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
@@ -114,7 +113,7 @@ def _named(section: Mapping[str, Any], place: str, folder: Path) -> ClusterSpec 
 
 def _file_mistakes(attributes: Mapping[str, Any], folder: Path) -> list[Mistake]:
     schema = section_of(attributes, "decode").get("schema")
-    if not isinstance(schema, str) or not SCHEMA_REFERENCE.fullmatch(schema):
+    if not isinstance(schema, str) or not CODE_REFERENCE.fullmatch(schema):
         return []
     file = schema.rpartition(":")[0]
     with suppress(OSError):  # a name that is too long

@@ -34,11 +34,11 @@ from ingest.config.values import (
 from ingest.decode.formats import ASKING, DecodeSection, asks_registry
 from ingest.errors import GridError, SpecError
 from ingest.registry.client import Registry
+from ingest.registry.settings import RegistrySpec, registry_of
 from ingest.sinks.kind import OnClusterSection, SinkSection
 from ingest.sinks.kinds import SinkOfItsKind
 from ingest.spec.cluster import ClusterSpec, TuningSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
-from ingest.spec.registry import registry_of
 from ingest.spec.source import SourceSpec
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
@@ -176,7 +176,7 @@ class PipelineSpec(Section):
         clusters = section_of(written, "named_clusters")
         yield from _loops(source, section_of(written, "dead_letters"), "dead_letters", clusters, "its dead letters would come back")
         yield from _loops(source, section_of(written, "sink"), "sink", clusters, "what it writes would come back")
-        yield from _registry_mistakes(source, section_of(written, "decode"), section_of(written, "named_clusters"))
+        yield from _registry_mistakes(source, section_of(written, "decode"), section_of(written, "sink"), clusters)
         yield from _start_mistakes(str(written.get("id")), window)
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
 
@@ -211,8 +211,11 @@ class PipelineSpec(Section):
         sink = self.sink
         if not isinstance(sink, OnClusterSection) or sink.bootstrap_servers is not None:
             return sink
-        cluster = self.cluster if sink.cluster is None else self.named_clusters[sink.cluster].under(sink.client, TuningSpec())
-        return sink.reached(cluster.bootstrap_servers, cluster.client)
+        if sink.cluster is None:
+            return sink.reached(self.cluster.bootstrap_servers, self.cluster.client, self._source_registry)
+        named = self.named_clusters[sink.cluster]
+        cluster = named.under(sink.client, TuningSpec())
+        return sink.reached(cluster.bootstrap_servers, cluster.client, named.registry)
 
     @property
     def registry(self) -> Registry | None:
@@ -222,8 +225,12 @@ class PipelineSpec(Section):
     @property
     def stated_registry(self) -> Registry | None:
         """That of its topics' schemas, whether its formats ask it or not: the source's own, or the named cluster's."""
-        found = self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
+        found = self._source_registry
         return None if found is None else registry_of(found, self.folder)
+
+    @property
+    def _source_registry(self) -> RegistrySpec | None:
+        return self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
 
     def sink_path(self) -> str:
         """Where the table is, as its kind says it."""
@@ -286,16 +293,28 @@ def _matches(pattern: object, topic: str) -> bool:
 
 
 def _registry_mistakes(
-    source: Mapping[str, Any], decode: Mapping[str, Any], named_clusters: Mapping[str, Any]
+    source: Mapping[str, Any], decode: Mapping[str, Any], sink: Mapping[str, Any], named_clusters: Mapping[str, Any]
 ) -> Iterator[tuple[Place, str]]:  # fmt: skip
     """A format that asks a registry has one, and one that is told for this pipeline alone is asked."""
+    writing = [("sink", part, "format") for part in ("key", "value") if asks_registry(section_of(sink, part))]
+    beside = sink.get("cluster") is None and sink.get("bootstrap_servers") is None
+    at_sink = [sink.get("registry"), source.get("registry") if beside else None]
+    at_sink.append(_registry_of(named_clusters, source if beside else sink))
     asking = [place for place, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key"))) if asks_registry(part)]
-    cluster = named_clusters.get(str(source.get("cluster")))
-    known = cluster.registry if isinstance(cluster, ClusterSpec) else None
-    if asking and known is None and source.get("registry") is None:
+    if asking and _registry_of(named_clusters, source) is None and source.get("registry") is None:
         yield (*asking[0], "format"), "asks a schema registry: say which one as source.registry, or beside the cluster in windrow.yaml"
-    if source.get("registry") is not None and not asking:
+    if writing and at_sink == [None, None, None]:
+        yield writing[0], "asks a schema registry: say which one as sink.registry, or beside the sink's cluster in windrow.yaml"
+    if sink.get("registry") is not None and not writing:
+        yield ("sink", "registry"), "would not be asked: neither the sink's key nor its value goes by schemas of a registry"
+    if source.get("registry") is not None and not asking and not (writing and beside and sink.get("registry") is None):
         yield ("source", "registry"), "would not be asked: no format of this pipeline's goes by schemas of a registry"
+
+
+def _registry_of(named_clusters: Mapping[str, Any], section: Mapping[str, Any]) -> RegistrySpec | None:
+    """That of the cluster that a section names."""
+    cluster = named_clusters.get(str(section.get("cluster")))
+    return cluster.registry if isinstance(cluster, ClusterSpec) else None
 
 
 def _start_mistakes(pipeline_id: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

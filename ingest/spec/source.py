@@ -27,8 +27,8 @@ from ingest.config.values import (
 )
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
+from ingest.registry.settings import RegistrySpec
 from ingest.spec.cluster import TuningSpec
-from ingest.spec.registry import RegistrySpec
 from ingest.spec.start import WORDS, ByTopic, Start, StartSpec
 from ingest.windows.grid import BATCH
 

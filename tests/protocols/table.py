@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.protocols import fenced, numbered, pointer, transaction
+from tests.protocols import fenced, numbered, pointer, transaction, unfenced
 from tests.protocols.explore import Process, Protocol, Scenario
 
 PROTOCOLS: dict[str, type[Protocol]] = {
@@ -13,6 +13,7 @@ PROTOCOLS: dict[str, type[Protocol]] = {
     "iceberg": pointer.Catalog,
     "postgres": transaction.Transaction,
     "kafka": fenced.FencedIds,
+    "kafka-at-least-once": unfenced.Unfenced,
 }
 
 
@@ -64,6 +65,11 @@ TWINS: dict[str, dict[str, Twin]] = {
         "look-once": Twin(fenced.LookOnceInAFence, _ONE, "after a run of (0,) without faults: INV-2", "end"),
         "receipt-first": Twin(fenced.ReceiptFirst, _ONE, "after a run of (0,) without faults: INV-1", "end"),
         "receipt-before-its-rows": Twin(fenced.ReceiptBeforeItsRows, _TWO, "INV-1", "end"),
+    },
+    "kafka-at-least-once": {
+        "not-asked-after": Twin(unfenced.NotAskedAfter, _ONE, "INV-1", "record"),
+        "record-first": Twin(unfenced.RecordFirst, _ONE, "INV-1", "record"),
+        "last-receipt-counts": Twin(unfenced.LastReceiptCounts, _ONE, "INV-4", "record"),
     },
 }
 

@@ -115,6 +115,32 @@ def test_a_key_that_asks_a_registry(tmp_path: Path) -> None:
     assert parse_spec(attributes({"url": URL}, decode), tmp_path).registry is not None
 
 
+SINK = {"kind": "kafka", "topic": "out", "staging": "staging", "value": {"format": "avro-confluent"}}
+
+
+@pytest.mark.parametrize(("source", "sink", "url"), [
+    ({"registry": {"url": URL}}, {}, URL),
+    ({"registry": {"url": URL}}, {"registry": {"url": "http://other"}}, None),
+    ({}, {"registry": {"url": "http://other"}}, "http://other"),
+    ({}, {"cluster": "far"}, "http://far"),
+    ({}, {"cluster": "far", "registry": {"url": "http://other"}}, "http://other"),
+    ({}, {"bootstrap_servers": "far:9092", "registry": {"url": "http://other"}}, "http://other"),
+    ({"registry": {"url": URL}}, {"bootstrap_servers": "far:9092"}, None),
+    ({}, {"bootstrap_servers": "far:9092"}, None),
+    ({}, {}, None),
+])  # fmt: skip
+def test_the_registry_of_what_is_written(source: Any, sink: Any, url: str | None, tmp_path: Path) -> None:
+    """The sink's own, else that of the cluster that it lies on; one that would be asked by nobody, or that is missing, is a mistake."""
+    (tmp_path / "windrow.yaml").write_text("clusters:\n  far:\n    bootstrap_servers: far:9092\n    registry: {url: 'http://far'}\n")
+    written = attributes(source.get("registry"), {"schema": "a.b:C"}) | {"sink": SINK | sink}
+    if url is None:
+        with pytest.raises(SpecError, match=r"sink\.value\.format: asks a schema registry|source\.registry: would not be asked"):
+            parse_spec(written, tmp_path)
+        return
+    section: Any = parse_spec(written, tmp_path).reached_sink
+    assert section.registry.url == url
+
+
 def test_a_password_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a template, as every secret."""
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")

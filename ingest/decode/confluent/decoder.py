@@ -12,6 +12,7 @@ from ingest.errors import BugError
 from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import Decode
 from ingest.ports.schemas import SchemaRegistry, Tell
+from ingest.registry.subjects import Subjects
 from ingest.schema.columns import Columns
 from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.schema.part import WHOLE, Part
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 OnNull = Literal["dead", "drop"]
 UnknownId = Literal["fail", "dead"]
-Strategy = Literal["topic", "record", "topic_record"]
 
 MOST_VERSIONS = 100
 """Of a subject: so many of the newest are asked for when a window is planned; an older one is asked for when a message names it."""
@@ -52,26 +52,6 @@ class Payloads(Protocol):
         Raises:
             SpecError: the columns can't come from the schema.
         """
-
-
-@dataclass(frozen=True)
-class Subjects:
-    """Under which subjects a registry has the schemas of a topic's messages; `part`: `key` or `value`. `records`: full names of records."""
-
-    strategy: Strategy = "topic"
-    records: tuple[str, ...] = ()
-    part: Literal["key", "value"] = "value"
-
-    def of(self, topic: str) -> tuple[str, ...]:
-        """Those of a topic."""
-        if self.strategy == "topic":
-            return (f"{topic}-{self.part}",)
-        return tuple(name if self.strategy == "record" else f"{topic}-{name}" for name in self.records)
-
-    @property
-    def header(self) -> str:
-        """The header that may hold the frame."""
-        return f"__{self.part}_schema_id"
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ class _Asking(Generic[Value]):
     payloads: Callable[[], Payloads]
 
     def decoder(self, section: Value, folder: Path) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.registry.subjects import Subjects
 
         subjects = Subjects(section.subject_name_strategy, section.record_names, "value")
         model = ModelReference(section.schema_, folder)
@@ -124,7 +125,8 @@ class _AskingKey(Generic[Key]):
     payloads: Callable[[], Payloads]
 
     def decoder(self, key: Key, model: ModelReference) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.registry.subjects import Subjects
 
         subjects = Subjects(key.subject_name_strategy, key.record_names, "key")
         return ConfluentDecoder(model, self.payloads(), subjects, unknown_id=key.unknown_id, part=key.part)
@@ -134,7 +136,8 @@ class _JsonSchemaConfluent:
     section = JsonSchemaConfluentSection
 
     def decoder(self, section: JsonSchemaConfluentSection, folder: Path) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.registry.subjects import Subjects
 
         payloads = _json(section.unknown, section.timestamps, section.coerce)
         return ConfluentDecoder(ModelReference(section.schema_, folder), payloads, Subjects(), section.on_null, part=section.part)
@@ -144,7 +147,8 @@ class _JsonSchemaConfluentKey:
     section = JsonSchemaConfluentKeySection
 
     def decoder(self, key: JsonSchemaConfluentKeySection, model: ModelReference) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+        from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.registry.subjects import Subjects
 
         payloads = _json(key.unknown, key.timestamps, key.coerce)
         return ConfluentDecoder(model, payloads, Subjects(part="key"), part=key.part)

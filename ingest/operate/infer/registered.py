@@ -9,7 +9,6 @@ from typing import Literal
 
 import pyarrow as pa
 
-from ingest.decode.confluent.decoder import Subjects
 from ingest.decode.confluent.frame import Frame, frames_of
 from ingest.errors import SpecError
 from ingest.model.writer_schema import WriterSchema
@@ -19,6 +18,7 @@ from ingest.operate.infer.json_schema import json_offers
 from ingest.operate.infer.offer import Guess, Offer, over_versions
 from ingest.operate.infer.proposal import KEEP_KEY, Document, Proposal, Setting, beside_key, same_key
 from ingest.ports.schemas import SchemaRegistry
+from ingest.registry.subjects import Subjects
 from ingest.schema.dtypes import TIMESTAMP
 from ingest.schema.messages import MESSAGES
 

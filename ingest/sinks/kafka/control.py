@@ -1,10 +1,13 @@
 """The control topic: what a Kafka table knows of itself, as records of a compacted topic with one partition.
 
-They are written in the same transactions as the messages.
+They are written in the same transactions as the messages; behind them, where there are no transactions.
 
     ["binding"]                   whose table it is
     ["split", window, number]     what was published of one split of a window that isn't committed yet
     ["receipt", window, part]     a committed window's receipt, with what its splits were; a long one in several parts
+
+Without transactions nobody is fenced, and two runs of a window may write receipts at once, part by part. So the key of theirs ends with the
+attempt, and the first receipt that is whole is the window's, for all readers, for they read in one order.
 
 Behind a fence it is read to the end that the log had when it was asked, with all that lies below decided: a record behind a transaction of
 somebody else that is still open can't be seen yet, and to take it for absent would publish it twice. Who only looks reads what is decided:
@@ -116,7 +119,7 @@ class Held:
         self.windows: dict[str, ClosedWindow] = {}
         self.splits: dict[str, dict[int, PublishedSplit]] = {}
         self.damaged: dict[str, str] = {}
-        self._parts: dict[str, list[bytes]] = {}
+        self._parts: dict[tuple[str, str], list[bytes]] = {}
 
     def take(self, key: bytes, value: bytes | None, parts: int) -> None:
         """One record more; others than ours are passed over."""
@@ -125,8 +128,8 @@ class Held:
                 self._checked("binding", lambda: self._bind(value))
             case ("split", str(window), int(number)):
                 self._checked(window, lambda: self._split(window, number, value))
-            case ("receipt", str(window), int(part)) if value is not None:
-                self._checked(window, lambda: self._receipt(window, part, parts, value))
+            case ("receipt", str(window), int(part), *rest) if value is not None:
+                self._checked(window, lambda: self._receipt(window, str(rest[0]) if rest else "", part, parts, value))
 
     def committed(self, window: str) -> Committed | None:
         """A window's receipt.
@@ -160,17 +163,19 @@ class Held:
         else:
             self.splits.setdefault(window, {})[number] = _read(value, PublishedSplit)
 
-    def _receipt(self, window: str, part: int, parts: int, value: bytes) -> None:
-        """They stand one behind the other, all of one transaction."""
+    def _receipt(self, window: str, attempt: str, part: int, parts: int, value: bytes) -> None:
+        """Those of one attempt stand one behind the other. What is there already stays."""
+        by = (window, attempt)
         if part == 0:
-            self._parts[window] = []
-        found = self._parts.setdefault(window, [])
+            self._parts[by] = []
+        found = self._parts.setdefault(by, [])
         found.append(value)
         if len(found) < parts:
             return
-        closed = _read(b"".join(self._parts.pop(window)), _Closed)
+        closed = _read(b"".join(self._parts.pop(by)), _Closed)
         receipt = from_json(bytes(closed.receipt), Receipt)
-        self.windows[window] = ClosedWindow(zlib.compress(bytes(closed.receipt), 1), covered(receipt.plan), closed.splits)
+        kept = ClosedWindow(zlib.compress(bytes(closed.receipt), 1), covered(receipt.plan), closed.splits)
+        self.windows.setdefault(window, kept)
         self.damaged.pop(window, None)
 
 
@@ -205,11 +210,15 @@ def split_record(split: PublishedSplit) -> Record:
     return _split_key(split.window, split.number), msgspec.json.encode(split)
 
 
-def receipt_records(window: str, text: str, splits: tuple[PublishedSplit, ...]) -> Iterator[Record]:
-    """A window's receipt in as many parts as it needs; the records of its splits are in it, and so are taken away."""
+def receipt_records(window: str, text: str, splits: tuple[PublishedSplit, ...], attempt: str | None = None) -> Iterator[Record]:
+    """A window's receipt in as many parts as it needs; the records of its splits are in it, and so are taken away.
+
+    `attempt`: whose receipt it is, where another one may be writing at the same moment.
+    """
+    own = () if attempt is None else (attempt,)
     whole = msgspec.json.encode(_Closed(msgspec.Raw(text.encode()), splits))
     for part, at in enumerate(range(0, len(whole), _PART)):
-        yield msgspec.json.encode(["receipt", window, part]), whole[at : at + _PART]
+        yield msgspec.json.encode(["receipt", window, part, *own]), whole[at : at + _PART]
     yield from ((_split_key(window, split.number), None) for split in splits)
 
 
@@ -223,6 +232,14 @@ def _split_key(window: str, number: int) -> bytes:
 
 
 # ----------------------------------------------------------------------------------------------------------------------- what is read
+
+
+def window_of(key: bytes) -> str | None:
+    """The window that a record is about, by its key; None: it is about none, or not ours."""
+    match _key(key):
+        case ("split" | "receipt", str(window), *_):
+            return window
+    return None
 
 
 def headers_of(message: ck.Message) -> list[tuple[str, bytes | None]]:

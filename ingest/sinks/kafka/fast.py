@@ -1,7 +1,8 @@
 """Sends a split's messages without a Python object for each: a compiled pass hands them to the producer's own librdkafka.
 
 Nothing is reported for each message here. That all were written is known all the same: librdkafka ends the transaction if one was not, so
-its commit fails; and then the split is sent again one by one (`send.sent_one_by_one`), which names the message.
+its commit fails; and then the split is sent again one by one (`send.sent_one_by_one`), which names the message. Without
+a transaction nothing tells what was not written: so this is for who asks for no delivery guarantee, too, and for nobody between.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ingest.compiled.calling import Compiled
 from ingest.kafka.capi import Api, Unusable, load_api
-from ingest.kafka.transaction import Transaction, TransactionError, kind_of
+from ingest.kafka.transaction import Sender, TransactionError, kind_of
 from ingest.model.plan import Split
 from ingest.sinks.kafka.control import OffsetSpan
 from ingest.sinks.kafka.form import HEADER
-from ingest.sinks.kafka.places import partitions
+from ingest.sinks.kafka.places import PARTITION, partitions
 from ingest.sinks.kafka.publish import PublishTarget
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class CompiledPump:
         window: its key.
     """
 
-    def __init__(self, api: Api, ends: Callable[[], Ends], target: PublishTarget, transaction: Transaction, window: str) -> None:
+    def __init__(self, api: Api, ends: Callable[[], Ends], target: PublishTarget, transaction: Sender, window: str) -> None:
         self._api, self._ends, self._target, self._transaction = api, ends, target, transaction
         self._client, self._window = _client(transaction.producer), window.encode()
         self._calls = np.array([api.address(name) for name in ("produceva", "error_code", "error_destroy")], np.int64)
@@ -175,14 +176,18 @@ class CompiledPump:
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:  # fmt: skip
         """Of each message its partition, and its topic."""
         how, n, only = self._target.partitioner, batch.num_rows, self._target.only
+        told = batch[PARTITION].to_numpy().astype(np.int64) if PARTITION in batch.schema.names else None
         if only is not None:
             count = self._target.topics[only].partitions
-            chosen = partitions(how, n, sent, number, split.partition, count)
+            chosen = partitions(how, n, sent, number, split.partition, count) if told is None else told
             return chosen.astype(np.int64), np.full(n, topics[only], np.int64)
         encoded = batch["topic"].dictionary_encode()
         names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        to = np.array([topics[name] for name in names], np.int64)[codes]
+        if told is not None:
+            return told, to
         by_topic = [partitions(how, n, sent, number, split.partition, self._target.topics[name].partitions) for name in names]
-        return np.choose(codes, by_topic).astype(np.int64), np.array([topics[name] for name in names], np.int64)[codes]
+        return np.choose(codes, by_topic).astype(np.int64), to
 
 
 def _addresses(column: pa.Array) -> list[int]:

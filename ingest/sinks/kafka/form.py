@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.errors import SpecError
+from ingest.registry.client import Registry
+from ingest.sinks.kafka.registered import AvroPart
 from ingest.sinks.kafka.texts import header_texts, objects
 
 Format = Literal["json", "string", "raw"]
@@ -42,6 +45,15 @@ class MessagePart(msgspec.Struct, frozen=True):
         return header_texts(batch[self.columns[0]])
 
 
+AnyPart = MessagePart | AvroPart
+"""A message's key, or its value, in any of the formats."""
+
+
+def of_columns(part: AnyPart, names: Sequence[str]) -> AnyPart:
+    """The same with columns of these names, if it names none itself."""
+    return part if part.columns else msgspec.structs.replace(part, columns=tuple(names))
+
+
 class MessageForm(msgspec.Struct, frozen=True):
     """A message of each row. `headers`: their names, and the column of each, but for the window's, which one `window_header` says of all.
 
@@ -50,8 +62,8 @@ class MessageForm(msgspec.Struct, frozen=True):
     column that says to which of the `topics` a row goes; None: there is one.
     """
 
-    value: MessagePart
-    key: MessagePart | None = None
+    value: AnyPart
+    key: AnyPart | None = None
     headers: Mapping[str, str] = {}
     window_header: str = "_window"
     attempt: str | None = None
@@ -65,6 +77,29 @@ class MessageForm(msgspec.Struct, frozen=True):
             return None
         known = pc.is_in(encoded["topic"], value_set=pa.array(self.topics, pa.string()))
         return next((str(name) for name in encoded["topic"].filter(pc.invert(known)).to_pylist()), None)
+
+    def refuse_unfit(self, rows: pa.Schema) -> None:
+        """Before anything is read: the rows have the columns that are named, and these can be written in their formats.
+
+        Raises:
+            SpecError: with those that aren't there, or that can't be.
+        """
+        named = {*self.value.columns, *(self.key.columns if self.key else ()), *self.headers.values(), self.topic}
+        named |= set() if self.time in {"message", "published"} else {self.time}
+        missing = sorted({name for name in named if name is not None} - set(rows.names))
+        if missing:
+            what = f"The sink names columns that the rows don't have: {', '.join(missing)}"
+            raise SpecError(what, "setup", f"They have {', '.join(rows.names)}.")
+        for part in (self.key, self.value):
+            if isinstance(part, AvroPart):
+                part.schema_of(rows)
+
+    def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageForm:
+        """The same with the ids of its schemas, where a registry has them; see `AvroPart.registered`. `rows`: with the metadata's."""
+        key, value = (
+            part.registered(rows, self.topics, registry) if isinstance(part, AvroPart) else part for part in (self.key, self.value)
+        )
+        return msgspec.structs.replace(self, key=key, value=value)
 
     @property
     def schema(self) -> pa.Schema:

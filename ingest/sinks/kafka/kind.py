@@ -8,19 +8,34 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ingest.config.document import Place
 from ingest.config.places import absolute
-from ingest.config.values import Count, Duration, LeftOut, Section, Text, TopicName, Values, names_in, section_of
+from ingest.config.values import (
+    CODE_REFERENCE,
+    Count,
+    Duration,
+    LeftOut,
+    Section,
+    Text,
+    TopicName,
+    Values,
+    Written,
+    names_in,
+    section_of,
+)
 from ingest.sinks.kind import OnClusterSection, Rows, SinkKind, StagingPlace
 
 if TYPE_CHECKING:
     from ingest.ports.dead_letters import DeadLetters
     from ingest.ports.sink import Sink
-    from ingest.sinks.kafka.form import MessagePart
+    from ingest.registry.subjects import Strategy
+    from ingest.sinks.kafka.form import AnyPart, MessagePart
+    from ingest.sinks.kafka.registered import AvroPart
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
+_FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _TIMEOUT_MAX = timedelta(minutes=15)
 """What Kafka's brokers allow unless they are told otherwise."""
 
@@ -28,6 +43,22 @@ _TIMEOUT_MAX = timedelta(minutes=15)
 def _prefix(value: str) -> str:
     if not _PREFIX.fullmatch(value):
         raise ValueError("must be 1 to 60 of a-z A-Z 0-9 . _ -")
+    return value
+
+
+def _acks(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _function(value: str) -> str:
+    if not CODE_REFERENCE.fullmatch(value):
+        raise ValueError("must be FILE.py:function or package.module:function")
+    return value
+
+
+def _full_name(value: str) -> str:
+    if not _FULL_NAME.fullmatch(value):
+        raise ValueError("must be a name as in shop.Order: letters, digits and _, no digit first, with points between")
     return value
 
 
@@ -40,10 +71,24 @@ def _timeout(value: timedelta) -> timedelta:
 class _PartSection(Section):
     """A message's key, or its value."""
 
-    format: Literal["json", "string", "raw"] = Field(
+    format: Literal["json", "avro-confluent", "string", "raw"] = Field(
         default="json",
-        description="How it is written: an object with a member for each column (`json`), one column's text (`string`), or one column's "
-        "bytes (`raw`).",
+        description="How it is written: an object with a member for each column (`json`), a record with a field for each, behind the "
+        "id of its schema in a registry (`avro-confluent`), one column's text (`string`), or one column's bytes (`raw`).",
+    )
+    record_name: Annotated[
+        Annotated[Text, AfterValidator(_full_name)] | None, Values("a full name"), LeftOut("`windrow.Value`, of a key `windrow.Key`")
+    ] = Field(default=None, description="Of `avro-confluent`: what the record is called in its schema, as in `shop.Order`.")
+    subject_name_strategy: Annotated[
+        Literal["topic", "record", "topic_record"] | None, Values("`topic`, `record`, `topic_record`"), LeftOut("`topic`")
+    ] = Field(
+        default=None,
+        description="Of `avro-confluent`: under which subject the schema is: TOPIC-value (of a key TOPIC-key), RECORD, or TOPIC-RECORD.",
+    )
+    auto_register: Annotated[bool | None, Values("`true`, `false`"), LeftOut("`true`")] = Field(
+        default=None,
+        description="Of `avro-confluent`: whether the schema is registered where the registry doesn't have it. If not, a window is refused "
+        "as long as somebody else hasn't.",
     )
 
     @classmethod
@@ -54,6 +99,12 @@ class _PartSection(Section):
             yield ("columns",), f"must name one column: {written['format']} writes one"
         if len(set(columns)) < len(columns):
             yield ("columns",), "names a column twice"
+        of_registry = written.get("format") == "avro-confluent"
+        for name in ("record_name", "subject_name_strategy", "auto_register"):
+            if written.get(name) is not None and not of_registry:
+                yield (name,), "goes with format: avro-confluent"
+        if of_registry and written.get("subject_name_strategy") in {"record", "topic_record"} and written.get("record_name") is None:
+            yield ("record_name",), "is missing: the strategy's subjects are named after records"
 
 
 class MessageKeySection(_PartSection):
@@ -98,10 +149,28 @@ class KafkaSection(OnClusterSection):
     timestamp: Annotated[Text, Values("`message`, `published`, a column")] = Field(
         default="message", description="A message's time: that of the message it came from, the moment of publishing, or a column's."
     )
-    partitioner: Literal["default", "fixed", "round-robin", "source"] = Field(
+    partitioner: Literal["default", "key-hash", "fixed", "round-robin", "source", "function"] = Field(
         default="default",
-        description="Which partition a message goes to: by its key as Java's clients do, any without one (`default`); one for each split "
-        "(`fixed`); one after the other (`round-robin`); the one it was read from, modulo their number (`source`).",
+        description="Which partition a message goes to: by its key as Java's clients do, any without one (`default`); the same, and there "
+        "must be a `key` (`key-hash`); one for each split (`fixed`); one after the other (`round-robin`); the one it was read from, modulo "
+        "their number (`source`); what `partition_function` says (`function`).",
+    )
+    partition_function: Annotated[
+        Annotated[Written, AfterValidator(_function)] | None,
+        Values("`FILE.py:function`, `package.module:function`"),
+        LeftOut("none, as goes with the other partitioners"),
+    ] = Field(
+        default=None,
+        description="Called with the keys, the rows and how many partitions their topic has; gives back the partition of each row.",
+    )
+    delivery_guarantee: Literal["none", "at-least-once", "exactly-once"] = Field(
+        default="exactly-once",
+        description="What is done for each message of a window: it is published once, by transactions (`exactly-once`); confirmed by all "
+        "replicas before the receipt is written, so that what a run that died had published comes again (`at-least-once`); sent, and not "
+        "asked after (`none`).",
+    )
+    acks: Annotated[Literal["0", "1", "all"] | None, BeforeValidator(_acks), Values("`0`, `1`, `all`"), LeftOut("`1`")] = Field(
+        default=None, description="Who confirms a message, where `delivery_guarantee` is `none`: nobody, the leader, all replicas."
     )
     atomic_window: bool = Field(
         default=False,
@@ -133,10 +202,13 @@ class KafkaSection(OnClusterSection):
             yield ("topics",), "names a topic twice"
         if written.get("control_topic") in {written.get("topic"), *topics} - {None}:
             yield ("control_topic",), "must be a topic of its own: it is compacted"
-        if written.get("value") is not None and section_of(written, "value").get("format", "json") != "json":
+        if written.get("value") is not None and section_of(written, "value").get("format") in {"string", "raw"}:
             columns = names_in(section_of(written, "value").get("columns"))
             if not columns:
-                yield ("value", "columns"), "must name one column: only json writes all of them"
+                yield ("value", "columns"), "must name one column: string and raw write one"
+
+        yield from _partitioner_conflicts(written)
+        yield from _guarantee_conflicts(written)
 
     @property
     def control(self) -> str:
@@ -149,6 +221,24 @@ class KafkaSection(OnClusterSection):
         return self.topic or ", ".join(self.topics or ())
 
 
+def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    how = written.get("partitioner")
+    if how == "key-hash" and written.get("key") is None:
+        yield ("key",), "is missing: partitioner key-hash goes by it"
+    if (how == "function") != (written.get("partition_function") is not None):
+        yield ("partition_function",), "goes with partitioner: function, and that with it"
+
+
+def _guarantee_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    guarantee = written.get("delivery_guarantee", "exactly-once")
+    if guarantee != "exactly-once":
+        for name in ("atomic_window", "transactional_id_prefix", "lanes", "transaction_timeout"):
+            if written.get(name) is not None and written[name] is not False:
+                yield (name,), f"goes with delivery_guarantee: exactly-once, for with {guarantee} there are no transactions"
+    if guarantee != "none" and written.get("acks") is not None:
+        yield ("acks",), f"goes with delivery_guarantee: none; with {guarantee} all replicas confirm"
+
+
 class _Kafka:
     """`sinks.kind.SinkKind`: topics of a cluster, with dead letters in a Delta table beside what is staged (`<staging>_dead`)."""
 
@@ -157,6 +247,8 @@ class _Kafka:
     def make(self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
         from ingest.errors import SpecError
+        from ingest.schema.load import FunctionReference
+        from ingest.registry.settings import registry_of
         from ingest.sinks.kafka.options import Options, Reach
         from ingest.sinks.kafka.sink import KafkaSink
         from ingest.sinks.place import normal
@@ -171,17 +263,21 @@ class _Kafka:
             control=section.control,
             staging=normal(absolute(section.staging, folder)),
             topic_column=section.topic_column,
-            value=_part(section.value.format, section.value.columns or ()),
-            key=None if section.key_ is None else _part(section.key_.format, section.key_.columns),
+            value=_value(section.value),
+            key=None if section.key_ is None else _key(section.key_),
             headers=dict(section.headers),
             time=section.timestamp,
             partitioner=section.partitioner,
+            function=None if section.partition_function is None else FunctionReference(section.partition_function, folder),
+            delivery=section.delivery_guarantee,
+            acks=section.acks or "1",
             atomic_window=section.atomic_window,
             prefix=section.transactional_id_prefix,
             lanes=section.lanes,
             timeout=section.transaction_timeout,
         )
-        return KafkaSink(Reach(section.bootstrap_servers, dict(section.client)), options, rows, metadata)
+        registry = None if section.registry is None else registry_of(section.registry, folder)
+        return KafkaSink(Reach(section.bootstrap_servers, dict(section.client), registry), options, rows, metadata)
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
@@ -190,10 +286,32 @@ class _Kafka:
         return DeltaDeadLetters.beside(absolute(section.staging, folder))
 
 
-def _part(written: Literal["json", "string", "raw"], columns: tuple[str, ...]) -> MessagePart:
+def _value(value: MessageValueSection) -> AnyPart:
+    if value.format == "avro-confluent":
+        return _record("value", value.columns or (), value.record_name, value.subject_name_strategy, value.auto_register)
+    return _plain(value.format, value.columns or ())
+
+
+def _key(key_: MessageKeySection) -> AnyPart:
+    if key_.format == "avro-confluent":
+        return _record("key", key_.columns, key_.record_name, key_.subject_name_strategy, key_.auto_register)
+    return _plain(key_.format, key_.columns)
+
+
+def _plain(written: Literal["json", "string", "raw"], columns: tuple[str, ...]) -> MessagePart:
     from ingest.sinks.kafka.form import MessagePart
 
     return MessagePart(written, columns)
+
+
+def _record(
+    part: Literal["key", "value"], columns: tuple[str, ...], name: str | None, strategy: Strategy | None, register: bool | None
+) -> AvroPart:  # fmt: skip
+    from ingest.registry.subjects import Subjects
+    from ingest.sinks.kafka.registered import AvroPart
+
+    record = name or f"windrow.{part.capitalize()}"
+    return AvroPart(columns, record, Subjects(strategy or "topic", (record,), part), register=register is not False)
 
 
 KAFKA: SinkKind[KafkaSection] = _Kafka()

@@ -8,32 +8,41 @@ from datetime import timedelta
 import msgspec
 
 from ingest.config.secrets import Secret
-from ingest.sinks.kafka.form import MessagePart
+from ingest.kafka.delivery import Acks
+from ingest.ports.sink import Delivered
+from ingest.schema.load import FunctionReference
+from ingest.registry.client import Registry
+from ingest.sinks.kafka.form import AnyPart, MessagePart
 from ingest.sinks.kafka.places import Partitioner
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How the sink's cluster is reached: its addresses, and the user's properties."""
+    """How the sink's cluster is reached: its addresses, the user's properties, and the registry of its messages' schemas, if any."""
 
     servers: str
     client: Mapping[str, str | int | float | bool | Secret] = {}
+    registry: Registry | None = None
 
 
 class Options(msgspec.Struct, frozen=True):
     """What a spec says of a Kafka table. `topics`: those that messages go to; with several, `topic_column` says to which one a row goes.
 
     `value` and `key`: their formats and columns; an empty list of value columns means all of the row's own. `time`: see `form.Form`.
+    `function`: which one chooses partitions, where that is the partitioner. `acks`: who confirms messages, where `delivery` is none.
     """
 
     topics: tuple[str, ...]
     control: str
     staging: str
     topic_column: str | None = None
-    value: MessagePart = MessagePart("json", ())
-    key: MessagePart | None = None
+    value: AnyPart = MessagePart("json", ())
+    key: AnyPart | None = None
     headers: Mapping[str, str] = {}
     time: str = "message"
     partitioner: Partitioner = "default"
+    function: FunctionReference | None = None
+    delivery: Delivered = "exactly-once"
+    acks: Acks = "1"
     atomic_window: bool = False
     prefix: str = "windrow.sink"
     lanes: int = 64

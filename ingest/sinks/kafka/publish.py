@@ -1,4 +1,4 @@
-"""Staged messages of some splits become messages of a topic, in one transaction, with records that say so."""
+"""Staged messages of some splits become messages of a topic, with records that say so: in one transaction, unless less was asked for."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
 from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.kafka.delivery import Acks, Delivery
 from ingest.kafka.properties import Value
-from ingest.kafka.transaction import Transaction, TransactionError, kind_of
+from ingest.kafka.transaction import Sender, Transaction, TransactionError, kind_of
 from ingest.model.plan import Split
+from ingest.ports.sink import Delivered
 from ingest.sinks.kafka.control import OffsetSpan, Record
 from ingest.sinks.kafka.form import HEADER, NOW
-from ingest.sinks.kafka.places import Partitioner, partitions
+from ingest.sinks.kafka.places import BY_KEY, PARTITION, Partitioner, partitions
 from ingest.sinks.kafka.topics import Topic
 
 _AGAIN_SECONDS = 0.1
@@ -49,26 +51,38 @@ class PublishTarget(msgspec.Struct, frozen=True):
     partitioner: Partitioner
     window_header: str
     patience: float
+    delivery: Delivered = "exactly-once"
+    acks: Acks = "1"
 
-    def transaction(self, name: str) -> Transaction:
+    def sender(self, name: str) -> Sender:
         """A producer of its own. What a topic takes at once bounds a batch: so a message is refused only if it is too large by itself."""
         least = min((topic.message_bytes for topic in self.topics.values()), default=_BATCH)
         own: Mapping[str, Value] = {
+            **self.properties,
+            **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
             "batch.size": max(1024, min(_BATCH, least // 2)),
             "queue.buffering.max.kbytes": _QUEUE,
             "queue.buffering.max.messages": 50_000,
-            "transaction.timeout.ms": self.timeout_ms,
-            "socket.timeout.ms": min(int(self.properties["socket.timeout.ms"]), self.timeout_ms),  # librdkafka takes no longer one
         }
-        return Transaction({**self.properties, **own}, name, self.patience)
+        if self.delivery != "exactly-once":
+            return Delivery(own, self.acks if self.delivery == "none" else None, self.patience)
+        socket = min(int(self.properties["socket.timeout.ms"]), self.timeout_ms)  # librdkafka takes no longer one
+        return Transaction({**own, "transaction.timeout.ms": self.timeout_ms, "socket.timeout.ms": socket}, name, self.patience)
+
+    @property
+    def taken_back(self) -> str:
+        """What becomes of the rest of a split of which one message can't be published."""
+        return "was taken back" if self.delivery == "exactly-once" else "may be in the topic already, and may come again"
 
 
 _turns: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
 
 
 @contextmanager
-def turn(target: PublishTarget, name: str) -> Iterator[Transaction]:
-    """A transaction whose id is fenced. Of this process one at a time has an id: two would only fence each other.
+def turn(target: PublishTarget, name: str) -> Iterator[Sender]:
+    """A transaction whose id is fenced; or a producer that has none, if that is what was asked for.
+
+    Of this process one at a time has an id: two would only fence each other, or do the same work.
 
     Raises:
         Overtaken: by another process, at any step.
@@ -77,7 +91,7 @@ def turn(target: PublishTarget, name: str) -> Iterator[Transaction]:
         UnreachableError: the cluster.
     """
     with _turns[str(target.properties["bootstrap.servers"]), name]:
-        transaction = target.transaction(name)
+        transaction = target.sender(name)
         try:
             transaction.fence()
             yield transaction
@@ -103,7 +117,7 @@ def meant(error: TransactionError, name: str) -> Overtaken | WindrowError:
 class Pump:
     """Sends one split's messages in an open transaction, and counts the reports on them. Used by one thread."""
 
-    def __init__(self, target: PublishTarget, transaction: Transaction, window: str, number: int, split: Split) -> None:
+    def __init__(self, target: PublishTarget, transaction: Sender, window: str, number: int, split: Split) -> None:
         self._target, self._transaction, self._producer = target, transaction, transaction.producer
         self._window: list[tuple[str, bytes | None]] = [(target.window_header, window.encode())]
         self._number, self._split = number, split
@@ -147,7 +161,7 @@ class Pump:
     def _send(self, batch: pa.RecordBatch) -> None:
         offsets, topics, keys, values, times = (batch[name].to_pylist() for name in ("offset", "topic", "key", "value", "time"))
         headers = self._headers(batch)
-        chosen = self._chosen(topics)
+        chosen = batch[PARTITION].to_pylist() if PARTITION in batch.schema.names else self._chosen(topics)
         for at, offset in enumerate(offsets):
             topic = topics[at] or self._target.only or ""
             stamp = {} if times[at] == NOW else {"timestamp": times[at]}
@@ -208,7 +222,12 @@ class Pump:
         what = f"The topic {topic} doesn't take the message of a row: {self._transaction.scrub(error)}"
         do = _WAYS_OUT.get(error.code(), "Mend that at the topic, or refuse such rows by a rule")
         raise RefusedError(
-            what, "commit", f"Its split was taken back. {do}; then run the window again.", self._split.topic, self._split.partition, offset
+            what,
+            "commit",
+            f"Its split {self._target.taken_back}. {do}; then run the window again.",
+            self._split.topic,
+            self._split.partition,
+            offset,
         )
 
 
@@ -219,9 +238,7 @@ _WAYS_OUT = {
 """By the broker's code."""
 
 
-def put_records(
-    target: PublishTarget, transaction: Transaction, records: Sequence[Record], headers: Sequence[tuple[str, bytes]] = ()
-) -> None:
+def put_records(target: PublishTarget, transaction: Sender, records: Sequence[Record], headers: Sequence[tuple[str, bytes]] = ()) -> None:
     """Records for the control topic, in an open transaction; returns when each was reported.
 
     Raises:
@@ -238,12 +255,14 @@ def put_records(
 
     def put() -> None:
         for key, value in records:
-            transaction.producer.produce(target.control, value, key, 0, headers=list(headers), on_delivery=reported)
+            transaction.records.produce(target.control, value, key, 0, headers=list(headers), on_delivery=reported)
 
     transaction.called(put)
     deadline = time.monotonic() + target.patience
     while left and not failed and time.monotonic() < deadline:
-        transaction.called(lambda: transaction.producer.poll(_AGAIN_SECONDS))
+        transaction.called(lambda: transaction.records.poll(_AGAIN_SECONDS))
     if failed or left:
         text = transaction.scrub(failed[0]) if failed else "no answer"
-        raise TransactionError(kind_of(failed[0]) if failed else "failed", f"the control topic {target.control}: {text}")
+        kind = kind_of(failed[0]) if failed else "failed"
+        sent = transaction.visible_at_once and kind == "failed"  # it may be there, or come yet
+        raise TransactionError(kind, f"the control topic {target.control}: {text}", sent=sent)

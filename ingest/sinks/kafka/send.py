@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ingest.kafka.capi import Api
-from ingest.kafka.transaction import Transaction
+from ingest.kafka.transaction import Sender
 from ingest.sinks.kafka.control import PublishedSplit
 from ingest.sinks.kafka.fast import CompiledPump, Ends
 from ingest.sinks.kafka.publish import PublishTarget, Pump
@@ -14,7 +14,7 @@ from ingest.sinks.kafka.work import WindowWork
 
 
 def sent(
-    api: Api, ends: Callable[[], Ends], files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Transaction,
+    api: Api, ends: Callable[[], Ends], files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Sender,
     numbers: Sequence[int],
 ) -> list[PublishedSplit]:  # fmt: skip
     """The splits share the places between which their messages are: headers say which is whose.
@@ -32,7 +32,7 @@ def sent(
 
 
 def sent_one_by_one(
-    files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Sequence[int]
+    files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]
 ) -> list[PublishedSplit]:
     """Each message is reported, so one that isn't taken is named.
 

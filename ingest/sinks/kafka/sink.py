@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from hashlib import sha256
 from typing import TypeVar
 
 import pyarrow as pa
@@ -33,16 +32,16 @@ import pyarrow as pa
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
-from ingest.kafka.transaction import Transaction
+from ingest.kafka.transaction import Sender
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.codec import to_json
-from ingest.model.plan import Plan, covered
+from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
+from ingest.schema.load import function_now
 from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.kafka.control import (
     ControlTopic,
     Held,
@@ -54,7 +53,9 @@ from ingest.sinks.kafka.control import (
     split_record,
 )
 from ingest.sinks.kafka.fast import usable
-from ingest.sinks.kafka.form import MessageForm, MessagePart
+from ingest.sinks.kafka.form import MessageForm, of_columns
+from ingest.sinks.kafka.function import PartitionFunction
+from ingest.sinks.kafka.ids import TransactionalIds
 from ingest.sinks.kafka.options import Options, Reach, addresses
 from ingest.sinks.kafka.parts import Part, chains
 from ingest.sinks.kafka.publish import Overtaken, PublishTarget, UnansweredCommit, turn
@@ -62,7 +63,8 @@ from ingest.sinks.kafka.publish import put_records as put
 from ingest.sinks.kafka.send import sent, sent_one_by_one
 from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
 from ingest.sinks.kafka.topics import SinkTopics
-from ingest.sinks.kafka.work import WindowWork, last_places, no_other_generation, refuse_half_published
+from ingest.sinks.kafka.unfinished import KafkaTransactions, end_open
+from ingest.sinks.kafka.work import WindowWork, judged, last_places, no_other_generation
 from ingest.sinks.rights import refuse_unwritable
 from ingest.sinks.staging import RowLayout
 
@@ -98,13 +100,14 @@ class KafkaSink:
     ) -> None:  # fmt: skip
         refuse_wrong(schema.names if isinstance(schema, pa.Schema) else (), metadata)
         self.reach, self.options, self.metadata = reach, options, dict(metadata)
-        self.promises = Promises(atomic="window" if options.atomic_window else "split", replaces=False, mode="append")
+        self.promises = Promises("window" if options.atomic_window else "split", replaces=False, mode="append", delivery=options.delivery)
         self._load, self.patience = schema, patience_seconds
         self._admin = admin_properties(reach.servers, reach.client)
         consumer = consumer_properties(reach.servers, reach.client)
         self._topics = SinkTopics(reach.servers, self._admin, options.topics, options.control, patience_seconds)
         self._control = ControlTopic(options.control, self._topics, self._admin, consumer, patience_seconds)
         self._files = StagedFiles(options.staging)
+        self._ids = TransactionalIds(options.prefix, options.control, options.lanes)
         self._one_by_one = False
 
     @cached_property
@@ -119,21 +122,16 @@ class KafkaSink:
         """What a row becomes.
 
         Raises:
-            SpecError: a column that the spec names isn't there.
+            SpecError: a column that the spec names isn't there, or can't be written so.
         """
         options, layout = self.options, RowLayout(self.schema, self.metadata, "")
-        value = options.value if options.value.columns else MessagePart(options.value.format, tuple(self.schema.names))
-        named = [*value.columns, *(options.key.columns if options.key else ()), *options.headers.values(), options.topic_column]
-        named += [] if options.time in {"message", "published"} else [options.time]
-        missing = sorted({name for name in named if name is not None} - set(layout.schema.names))
-        if missing:
-            what = f"The sink names columns that the rows don't have: {', '.join(missing)}"
-            raise SpecError(what, "setup", f"They have {', '.join(layout.schema.names)}.")
         metadata = {column: column for name, column in self.metadata.items() if name != "window"}
-        return MessageForm(
-            value, options.key, {**metadata, **options.headers}, self.metadata["window"], self.metadata.get("attempt"), options.time,
-            options.topic_column, options.topics,
+        form = MessageForm(
+            of_columns(options.value, self.schema.names), options.key, {**metadata, **options.headers}, self.metadata["window"],
+            self.metadata.get("attempt"), options.time, options.topic_column, options.topics,
         )  # fmt: skip
+        form.refuse_unfit(layout.schema)
+        return form
 
     @property
     def identity(self) -> str:
@@ -148,7 +146,7 @@ class KafkaSink:
     def refuse_unwritable(self) -> None:
         """See `ports.sink.Sink.refuse_unwritable`."""
         refuse_unwritable(self.options.staging)
-        self._topics.refuse_unfit(self.options.timeout)
+        self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
 
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
@@ -157,6 +155,8 @@ class KafkaSink:
     def prepare(self, binding: Binding) -> None:
         """See `ports.sink.Sink.prepare`: makes the control topic, never another one."""
         self.form  # noqa: B018 - columns that aren't there are told before anything is made
+        if self.options.function is not None:
+            function_now(self.options.function)
         bound = self.binding()
         if bound is None:
             self._topics.refuse_missing()
@@ -193,7 +193,9 @@ class KafkaSink:
     def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
         """See `ports.sink.Sink.stager`."""
         del generation
-        return KafkaStagerFactory(self.options.staging, RowLayout(self.schema, self.metadata, attempt), self.form, plan.window.key)
+        layout = RowLayout(self.schema, self.metadata, attempt)
+        form = self.form.registered(layout.schema, self.reach.registry)
+        return KafkaStagerFactory(self.options.staging, layout, form, plan.window.key, self._function())
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """See `ports.sink.Sink.commit`. Where a split was published by an earlier attempt, the receipt has the checksum of its rows.
@@ -212,7 +214,7 @@ class KafkaSink:
                 sent = True
                 raise
             except UnreachableError:
-                if self._one_by_one:
+                if self._one_by_one or self.options.delivery != "exactly-once":
                     raise
                 self._one_by_one = True  # which tells what was not taken
                 return self._publish(work)
@@ -231,6 +233,13 @@ class KafkaSink:
         from ingest.sinks.kafka.audit import KafkaAudit  # noqa: PLC0415
 
         return KafkaAudit(self)
+
+    def transactions(self) -> KafkaTransactions:
+        """See `ports.transactions.Transactional.transactions`."""
+        if self.options.delivery != "exactly-once":
+            what = f"The table {self.identity} is written without transactions: delivery_guarantee is {self.options.delivery}"
+            raise SpecError(what, "spec", "There is nothing to list, and nothing to abort.")
+        return KafkaTransactions(self.reach, self._topics, self._ids, self._target, self.metadata["window"], self.patience)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """See `ports.sink.Sink.sweep`: an attempt whose files are gone is refused before it publishes what was in them."""
@@ -261,15 +270,19 @@ class KafkaSink:
         return PublishTarget(
             self._topics.targets(), options.topics[0] if options.topic_column is None else None, options.control, self._admin,
             options.timeout // timedelta(milliseconds=1), options.partitioner, self.metadata["window"], self.patience,
+            options.delivery, options.acks,
         )  # fmt: skip
 
-    def _name(self, pipeline: str, part: str) -> str:
-        """A transactional id of this table's: attempts at the same part have the same, of any two others it differs."""
-        return f"{self.options.prefix}.{pipeline}.{sha256(self.options.control.encode()).hexdigest()[:8]}.{part}"
+    def _function(self) -> PartitionFunction | None:
+        options = self.options
+        if options.function is None:
+            return None
+        counts = {name: topic.partitions for name, topic in self._topics.targets().items()}
+        return PartitionFunction(options.function, counts, options.topics[0] if options.topic_column is None else None)
 
     def _bind(self, binding: Binding) -> Binding:
         target = self._target()
-        with turn(target, self._name(binding.pipeline, "table")) as transaction:
+        with turn(target, self._ids.table(binding.pipeline)) as transaction:
             bound = self._control.read(lambda held: held.binding, to_end=True)
             if bound is None:
                 transaction.begin()
@@ -285,8 +298,8 @@ class KafkaSink:
             raise no_other_generation(work.receipt)
         self._files.refuse_gone([file for n, files in work.files.items() if n not in published for file in files])
         target = self._target()
-        if not self._control.is_decided:
-            self._end_others(work, target)
+        if not self._control.is_decided and self.options.delivery == "exactly-once":
+            end_open(target, self._ids.of_window(work.receipt.plan))  # of runs that died: else one would be waited for that is fenced later
         if self.options.atomic_window:
             outcome = self._close(work, target, {})
         else:
@@ -298,25 +311,6 @@ class KafkaSink:
             self._control.wait_until_seen(work.receipt.window.key)
             self._files.remove([file for files in work.files.values() for file in files])
         return outcome
-
-    def _end_others(self, work: WindowWork, target: PublishTarget) -> None:
-        """End what runs that died left open, of this window and of the table: each would wait behind one that it fences only later."""
-        names = [
-            self._name(work.receipt.window.pipeline, "table"),
-            *(self._part_name(work, part) for chain in chains(work.receipt.plan) for part in chain),
-        ]
-
-        def end(name: str) -> None:
-            with turn(target, name):
-                pass
-
-        with ThreadPoolExecutor(max_workers=_BESIDE) as pool:
-            list(pool.map(end, names))
-
-    def _part_name(self, work: WindowWork, part: Part) -> str:
-        window = work.receipt.window
-        lane = int.from_bytes(sha256(window.key.encode()).digest()[:8], "big") % self.options.lanes
-        return self._name(window.pipeline, f"{lane}.{part[0]}")
 
     def _publish_splits(self, work: WindowWork, target: PublishTarget) -> None:
         """Each part in a transaction of its own."""
@@ -330,7 +324,7 @@ class KafkaSink:
             self._publish_part(work, target, part)
 
     def _publish_part(self, work: WindowWork, target: PublishTarget, part: Part) -> None:
-        with turn(target, self._part_name(work, part)) as transaction:
+        with turn(target, self._ids.part(work.receipt.window, part)) as transaction:
             committed, published = self._look(work)  # behind the fence
             todo = [n for n in part if n in work.files and n not in published]
             if committed is not None or not todo:
@@ -341,19 +335,19 @@ class KafkaSink:
             transaction.commit()
             crash_point("split.after")
 
-    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Sequence[int]) -> list[Record]:
+    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]) -> list[Record]:
         """The records of splits whose messages are all written."""
         return [split_record(split) for split in self._sent(work, target, transaction, numbers)]
 
-    def _sent(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Sequence[int]) -> list[PublishedSplit]:
-        api = None if self._one_by_one else usable()
+    def _sent(self, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]) -> list[PublishedSplit]:
+        api = None if self._one_by_one or self.options.delivery == "at-least-once" else usable()  # only reports tell what arrived
         if api is None:
             return sent_one_by_one(self._files, work, target, transaction, numbers)
         return sent(api, self._topics.ends, self._files, work, target, transaction, numbers)
 
     def _close(self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]) -> Outcome:
         """The receipt: one window at a time, behind the table's fence; with `atomic_window` all that the window has, in one transaction."""
-        with turn(target, self._name(work.receipt.window.pipeline, "table")) as transaction:
+        with turn(target, self._ids.table(work.receipt.window.pipeline)) as transaction:
             committed, _ = self._look(work)
             if committed is not None:
                 return AlreadyDone(committed)
@@ -361,12 +355,20 @@ class KafkaSink:
             if self.options.atomic_window:
                 published = {split.number: split for split in self._sent(work, target, transaction, sorted(work.files))}
             receipt = work.whole(published)
-            records = list(receipt_records(receipt.window.key, to_json(receipt), tuple(published[n] for n in sorted(published))))
+            attempt, splits = receipt.attempt if transaction.visible_at_once else None, tuple(published[n] for n in sorted(published))
+            records = list(receipt_records(receipt.window.key, to_json(receipt), splits, attempt))
             put(target, transaction, records, parts_of(records))
             crash_point("commit.before")
             transaction.commit()
             crash_point("commit.after")
-            return Done(Committed(receipt, None))
+            return Done(Committed(receipt, None)) if attempt is None else self._won(work)
+
+    def _won(self, work: WindowWork) -> Outcome:
+        """Whose receipt came first, where another run may have written one, too."""
+        committed, _ = self._look(work)
+        if committed is None:
+            raise UnansweredCommit
+        return Done(committed) if committed.receipt.attempt == work.receipt.attempt else AlreadyDone(committed)
 
     def _look(self, work: WindowWork, *, to_end: bool = True) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
         """The window as the table has it, or what is published of it. `to_end`: see `control.ControlTopic.read`.
@@ -374,27 +376,9 @@ class KafkaSink:
         Raises:
             WindrowError: it may not be committed on what the table holds.
         """
-        found = self._control.read(lambda held: self._judged(work, held), to_end=to_end)
+        found = self._control.read(lambda held: judged(self.identity, work, held), to_end=to_end)
         if found is None:
             raise RefusedError(
                 f"the control topic {self.options.control} isn't there any more", "commit", "Was it removed meanwhile? Restore it."
             )
         return found
-
-    def _judged(self, work: WindowWork, held: Held) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
-        receipt = work.receipt
-        if held.binding is None:
-            raise RefusedError(f"the table {self.identity} isn't there any more", "commit", "Run the window again.")
-        before, after = adjacent(receipt)
-        others = held.overlapping(receipt.window.key, covered(receipt.plan))
-        seen = Seen(
-            self.identity, held.binding, held.committed(receipt.window.key), None if before is None else held.committed(before),
-            held.committed(after), others,
-        )  # fmt: skip
-        committed = decide(receipt, seen)
-        published = {} if committed is not None else held.splits.get(receipt.window.key, {})
-        for split in published.values():
-            work.refuse_other(split)
-        if committed is None:
-            refuse_half_published(work, held)
-        return committed, dict(published)

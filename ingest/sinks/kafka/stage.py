@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -14,6 +14,8 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model.plan import Split
 from ingest.schema.checksum import checksum, text
 from ingest.sinks.kafka.form import HEADER, MessageForm
+from ingest.sinks.kafka.function import PartitionFunction
+from ingest.sinks.kafka.places import PARTITION
 from ingest.sinks.place import Place
 from ingest.sinks.staged_file import FileStager, GrowingFile
 from ingest.sinks.staging import RowLayout
@@ -35,21 +37,21 @@ class ArrowForm:
 
     compression = None
 
-    def __init__(self, form: MessageForm) -> None:
-        self._form = form
+    def __init__(self, schema: pa.Schema, own: Sequence[str]) -> None:
+        """`schema`: of the messages; `own`: the columns that two attempts at the same rows need not have in common."""
+        self._schema, self._own = schema, [name for name in own if name in schema.names]
         self._same = 0
         self._writer: pa.ipc.RecordBatchFileWriter
 
     def begin(self, out: pa.NativeFile) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
-        self._writer = pa.ipc.new_file(out, self._form.schema)
+        self._writer = pa.ipc.new_file(out, self._schema)
 
     def write(self, rows: pa.Table) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
-        own = [] if self._form.attempt is None else [f"{HEADER}{self._form.attempt}"]
         for batch in rows.to_batches():
             self._writer.write_batch(batch)
-            self._same += checksum(batch.drop_columns(own))
+            self._same += checksum(batch.drop_columns(self._own))
 
     def end(self) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
@@ -67,9 +69,11 @@ class KafkaStager(FileStager[StagedMessages]):
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
         path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"
-        file = GrowingFile(Place(made_by.staging), path, ArrowForm(made_by.form), grouped=False)
+        file = GrowingFile(
+            Place(made_by.staging), path, ArrowForm(made_by.schema, [PARTITION, f"{HEADER}{made_by.form.attempt}"]), grouped=False
+        )
         super().__init__(made_by.staging, made_by.layout, split, file)
-        self._form = made_by.form
+        self._form, self._function = made_by.form, made_by.function
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         encoded = self._form.encoded(batch, messages)
@@ -77,16 +81,26 @@ class KafkaStager(FileStager[StagedMessages]):
             what = f"a row's {self._form.topic} is none of sink.topics"
             do = "Nothing was published. Add the topic, or have a rule refuse such rows; then run the window again."
             raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, self._split.start)
-        return encoded
+        return encoded if self._function is None else self._function.beside(encoded, batch, self._split)
 
 
 class KafkaStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know. `staging`: under which place the files go."""
+    """Picklable; all that a stager needs to know.
+
+    `staging`: under which place the files go. `function`: what chooses partitions already here; None: they are chosen when messages are
+    published.
+    """
 
     staging: str
     layout: RowLayout
     form: MessageForm
     window_key: str
+    function: PartitionFunction | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a staged file."""
+        return self.form.schema if self.function is None else self.form.schema.append(pa.field(PARTITION, pa.int32()))
 
     def __call__(self, split: Split) -> KafkaStager:
         """A stager whose file name is unique to this call."""

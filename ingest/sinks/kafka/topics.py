@@ -23,6 +23,7 @@ from ingest.kafka.clients import CLIENTS
 from ingest.kafka.codes import UNKNOWN, UNSEEN
 from ingest.kafka.properties import Value
 from ingest.kafka.questions import Questions
+from ingest.ports.sink import Delivered
 
 _Spec: Any = OffsetSpec
 _CONTROL = {"cleanup.policy": "compact", "retention.ms": "-1"}
@@ -32,6 +33,7 @@ SEEN_SECONDS = 5.0
 """So long is waited at most until what was committed can be read."""
 
 LOOK_SECONDS = 0.005
+_SAID: Mapping[Delivered, str] = {"exactly-once": "exactly once", "at-least-once": "at least once", "none": "at all"}
 _VERIFICATION = "transaction.partition.verification.enable"
 
 
@@ -91,6 +93,20 @@ class SinkTopics:
         every = [(name, partition.id) for name, found in described.items() for partition in found.partitions]
         return _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
 
+    def stable_and_end(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Per topic-partition of the target topics and the control topic, to where readers of committed messages come, and the log's end.
+
+        The end is asked first: what comes meanwhile is taken for nothing that is held back.
+        """
+        questions = self._questions()
+        described = self._described(questions, [*self._names, self._name])
+        there = {name: found for name, found in described.items() if not isinstance(found, KafkaException)}
+        self._refuse_missing({name: found for name, found in described.items() if name != self._name})
+        every = [(name, partition.id) for name, found in there.items() for partition in found.partitions]
+        ends = _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
+        stable = _ends(questions, every, ck.IsolationLevel.READ_COMMITTED)
+        return {tp: (stable[tp], end) for tp, end in ends.items()}
+
     def wait_until_seen(self, written: Mapping[tuple[str, int], int]) -> None:
         """Until readers of committed messages come past the last offset that was written to each of these topic-partitions.
 
@@ -128,8 +144,8 @@ class SinkTopics:
             raise SpecError(f"The control topic {self._name} can't be made: {error.what}", "setup", do) from None
         questions.ask(f"the topic {self._name}", None, lambda: self._led(questions))
 
-    def refuse_unfit(self, timeout: timedelta) -> None:
-        """Hold topics, rights and the cluster's settings against what the sink needs.
+    def refuse_unfit(self, delivery: Delivered, timeout: timedelta) -> None:
+        """Hold topics, rights and the cluster's settings against what the sink needs; `timeout`: of transactions, where there are any.
 
         Raises:
             SpecError: with all that is wrong, and what to do.
@@ -139,11 +155,14 @@ class SinkTopics:
         control = described.pop(self._name)
         self._refuse_missing(described)
         there = {**described, **({} if isinstance(control, KafkaException) else {self._name: control})}
-        wrong = [*_rights(there), *_copies(there, self._configured(questions, list(there))), *self._broker_mistakes(questions, timeout)]
+        wrong = [*_rights(there), *_copies(there, self._configured(questions, list(there)))]
+        if delivery == "exactly-once":
+            wrong += self._broker_mistakes(questions, timeout)
         if self._name in there:
             wrong += _control_mistakes(self._name, control, self._configured(questions, [self._name])[self._name])
         if wrong:
-            raise SpecError(f"The sink on {self._servers} can't be exactly once: {'; '.join(wrong)}", "setup", "Mend that, then run again.")
+            what = f"The sink on {self._servers} can't be written {_SAID[delivery]}: {'; '.join(wrong)}"
+            raise SpecError(what, "setup", "Mend that, then run again.")
 
     def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
         """What one broker's settings say; nothing where they may not be asked for."""

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ingest.errors import OverlapError, RefusedError
-from ingest.model.receipt import Checksums, Receipt, SplitCounts
+from ingest.model.plan import covered
+from ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
 from ingest.model.staged import Staged
+from ingest.sinks.decision import Seen, adjacent, decide
 from ingest.sinks.kafka.control import Held, OffsetSpan, PublishedSplit
 from ingest.sinks.kafka.stage import StagedMessages
 
@@ -76,6 +78,27 @@ def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], st
     if there is None or not isinstance(counts.checksums, Checksums):
         return counts
     return msgspec.structs.replace(counts, checksums=Checksums(there, counts.checksums.dead))
+
+
+def judged(identity: str, work: WindowWork, control: Held) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
+    """The window as the control topic has it, or what is published of it. `identity`: the table's.
+
+    Raises:
+        WindowError: it may not be committed on what the table holds.
+    """
+    receipt = work.receipt
+    if control.binding is None:
+        raise RefusedError(f"the table {identity} isn't there any more", "commit", "Run the window again.")
+    before, after = adjacent(receipt)
+    others = control.overlapping(receipt.window.key, covered(receipt.plan))
+    mine, left = control.committed(receipt.window.key), None if before is None else control.committed(before)
+    committed = decide(receipt, Seen(identity, control.binding, mine, left, control.committed(after), others))
+    published = {} if committed is not None else control.splits.get(receipt.window.key, {})
+    for split in published.values():
+        work.refuse_other(split)
+    if committed is None:
+        refuse_half_published(work, control)
+    return committed, dict(published)
 
 
 def refuse_half_published(work: WindowWork, control: Held) -> None:

@@ -240,3 +240,6 @@ def _refuse_unfit(sinks: Sequence[Sink]) -> None:
         if sink.promises.mode != "append" or sink.promises.atomic != "window":
             what = f"{sink.identity} can't be one of several tables: only tables that rows are appended to, window by window, can"
             raise SpecError(what, "spec", "Leave primary_key out, or give this table a pipeline of its own.")
+        if sink.promises.delivery != "exactly-once":
+            what = f"{sink.identity} can't be one of several tables: it is written with delivery_guarantee {sink.promises.delivery}"
+            raise SpecError(what, "spec", "Leave delivery_guarantee out, or give this table a pipeline of its own.")

@@ -19,10 +19,11 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+from ingest.decode.confluent.decoder import ConfluentDecoder
 from ingest.decode.confluent.payloads import AvroPayloads, JsonPayloads
 from ingest.registry.client import Registry
 from ingest.registry.embedded import RegistryServer
+from ingest.registry.subjects import Subjects
 from ingest.schema.load import ModelReference
 from tests.contracts.values import valued
 from tests.decode.avro.models import FLAT

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import confluent_kafka as ck
 import pytest
 
+from ingest.errors import UnreachableError
+from ingest.operate import unfinished
+from ingest.sinks.kafka.sink import KafkaSink
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.world import committed
@@ -57,6 +61,22 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     assert (headers["_window"], headers["_topic"]) == (hour(0).encode(), b"shop.things")
 
 
+@pytest.mark.parametrize(
+    ("more", "level", "says"),
+    [
+        ("delivery_guarantee: at-least-once", "ok", "may be there twice: delivery_guarantee is at-least-once"),
+        ("delivery_guarantee: none, acks: 0", "warn", "may be there twice, or be missing"),
+    ],
+)
+def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> None:
+    """By the spec: a window is run and verified, and the doctor says what isn't promised."""
+    out.write(more)
+    assert out.stage.json("run", out.stage.spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
+    (check,) = (c for c in out.stage.json("doctor", out.stage.spec, code=0)["checks"] if c["name"] == "sink")
+    assert (check["level"], says in check["what"]) == (level, True)
+    assert [f for f in out.stage.json("verify", out.stage.spec, "--deep")["findings"] if f["level"] == "wrong"] == []
+
+
 def test_a_message_that_was_published_is_not_mended(out: Out) -> None:
     """Dead letters of a window that is published are not mended into it: what is in a topic stays as it is."""
     out.stage.json("run", out.stage.spec, "--window", hour(0))
@@ -72,6 +92,16 @@ def test_a_message_that_was_published_is_not_mended(out: Out) -> None:
         ("cluster: prod", "must not be set together"),
         ("transaction_timeout: 1h", "must be 1s to 15m"),
         ("partitioner: random", "sink.partitioner"),
+        ("partitioner: function", "goes with partitioner: function"),
+        ("delivery_guarantee: at-most-once", "sink.delivery_guarantee"),
+        ("delivery_guarantee: none, atomic_window: true", "there are no transactions"),
+        ("delivery_guarantee: at-least-once, lanes: 3", "there are no transactions"),
+        ("delivery_guarantee: at-least-once, transaction_timeout: 1m", "there are no transactions"),
+        ("delivery_guarantee: at-least-once, acks: 1", "all replicas confirm"),
+        ("acks: all", "goes with delivery_guarantee: none"),
+        ("delivery_guarantee: none, acks: 2", "sink.acks"),
+        ("partition_function: where.py:place", "goes with partitioner: function"),
+        ("partitioner: function, partition_function: where", "must be FILE.py:function"),
         ("staging_path: x", "unknown key"),
     ],
 )
@@ -90,8 +120,72 @@ def test_a_loop_is_refused(out: Out, more: str) -> None:
     assert "shop.things is read by this pipeline" in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
 
 
+def test_a_hash_of_keys_needs_a_key(out: Out) -> None:
+    """A spec that asks for one without the other is refused when it is read."""
+    out.write("partitioner: key-hash")
+    assert out.stage.json("show", out.stage.spec)["windows"] == []
+    spec = Path(out.stage.spec)
+    spec.write_text(spec.read_text().replace("key: {columns: [id]}, ", ""))
+    assert "partitioner key-hash goes by it" in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+
+
+def test_a_function_of_the_users_chooses_partitions(out: Out) -> None:
+    """Its file lies beside the spec; what is wrong with it is told before anything is read."""
+    out.write("partitioner: function, partition_function: where.py:place")
+    assert "where.py" in out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)["error"]["message"]
+    Path(out.stage.spec).with_name("where.py").write_text(
+        "import numpy\ndef place(keys, rows, n):\n    return numpy.full(len(keys), n - 1)\n"
+    )
+    out.stage.json("run", out.stage.spec, "--window", hour(0))
+    assert {message.partition() for message in committed(out.kafka, out.topic)} == {1}
+
+
 def test_columns_that_are_not_there(out: Out) -> None:
     """A header of a column that the rows don't have is told before anything is read."""
     out.write("headers: {h: nothing}")
     said = out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)
     assert "nothing" in said["error"]["message"]
+
+
+def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is listed with its window, ended by word of a person only, and the window is run again; then nothing is left to end."""
+    stage, spec = out.stage, out.stage.spec
+
+    def fails(*_: object) -> None:
+        raise UnreachableError("nobody answers", "commit", "Wait.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaSink, "_publish_splits", fails)
+        stage.json("run", spec, "--window", hour(0), code=3)
+    listed = stage.json("transactions", "list", spec)
+    assert (listed["held_back"], [w["window"] for w in listed["unfinished"]]) == ([], [hour(0)])
+    table, part = listed["unfinished"][0]["ids"]
+    assert (table.endswith(".table"), part.startswith("windrow.sink.things.")) == (True, True)
+    dead = left_open(out, part)
+    assert [held["window"] for held in stage.json("transactions", "list", spec)["held_back"]] == [hour(0)]
+    shown = stage.json("transactions", "abort", spec, "--window", hour(0))
+    assert (shown["windows"], shown["ids"], shown["aborted"]) == ([hour(0)], [table, part], False)
+    assert "add --yes" in stage.call("transactions", "abort", spec).stdout
+    monkeypatch.setattr(unfinished, "_WATCH_SECONDS", 0.0)
+    done = stage.json("transactions", "abort", spec, "--yes")
+    assert (done["windows"], done["held_back"], done["aborted"]) == ([hour(0)], [], True)
+    assert "no open transaction" in stage.call("transactions", "abort", spec, "--yes").stdout
+    assert stage.json("run", spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
+    assert len(list(committed(out.kafka, out.topic))) == 4
+    assert stage.json("transactions", "list", spec)["unfinished"] == []
+    del dead
+
+
+def test_only_a_kafka_sink_has_transactions(stage: Stage) -> None:
+    """Any other kind says so."""
+    assert "not written by transactions" in stage.json("transactions", "list", stage.spec, code=2)["error"]["message"]
+
+
+def left_open(out: Out, name: str) -> ck.Producer:
+    """A transaction under an id, with a message of the window in it, that nobody ends."""
+    producer = ck.Producer({"bootstrap.servers": out.kafka, "transactional.id": name, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(out.topic, b"{}", partition=0, headers=[("_window", hour(0).encode())])
+    assert producer.flush(30) == 0
+    return producer

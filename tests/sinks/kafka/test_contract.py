@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.kafka.transaction import Transaction, TransactionError
+from ingest.kafka.delivery import Delivery
+from ingest.kafka.transaction import Sender, Transaction, TransactionError
 from ingest.ports.sink import Promises
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.kafka.options import Reach
@@ -34,6 +35,7 @@ class TestKafkaSink(
 
     promises = Promises(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
+    sender: type[Sender] = Transaction
 
     @pytest.fixture(autouse=True)
     def bootstrap(self, kafka: str) -> None:
@@ -53,15 +55,15 @@ class TestKafkaSink(
 
     @contextmanager
     def no_answer(self, sink: KafkaBoth) -> Iterator[None]:
-        commit = Transaction.commit
+        commit = self.sender.commit
         with pytest.MonkeyPatch.context() as patch:
 
-            def unanswered(transaction: Transaction) -> None:
+            def unanswered(transaction: Sender) -> None:
                 commit(transaction)
                 patch.undo()
                 raise TransactionError("failed", "connection reset", sent=True)
 
-            patch.setattr(Transaction, "commit", unanswered)
+            patch.setattr(self.sender, "commit", unanswered)
             yield
 
 
@@ -70,6 +72,19 @@ class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
 
     promises = Promises(atomic="window", replaces=False)
     more: Mapping[str, Any] = {"atomic_window": True}
+    sender: type[Sender] = Transaction
+
+    bootstrap, make, reopen, pieces, no_answer = (
+        TestKafkaSink.bootstrap, TestKafkaSink.make, TestKafkaSink.reopen, TestKafkaSink.pieces, TestKafkaSink.no_answer,
+    )  # fmt: skip
+
+
+class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SinkAuditContract):
+    """Without transactions. In one process, and with no run that dies, everything is there once all the same."""
+
+    promises = Promises(atomic="split", replaces=False, delivery="at-least-once")
+    more: Mapping[str, Any] = {"delivery": "at-least-once"}
+    sender: type[Sender] = Delivery
 
     bootstrap, make, reopen, pieces, no_answer = (
         TestKafkaSink.bootstrap, TestKafkaSink.make, TestKafkaSink.reopen, TestKafkaSink.pieces, TestKafkaSink.no_answer,

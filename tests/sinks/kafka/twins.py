@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ingest.kafka.transaction import Transaction
+from ingest.model.window import Window
 from ingest.sinks.kafka.control import PublishedSplit
+from ingest.sinks.kafka.ids import TransactionalIds
+from ingest.sinks.kafka.parts import Part
 from ingest.sinks.kafka.publish import PublishTarget
 from ingest.sinks.kafka.work import WindowWork
 from tests.sinks.kafka.world import KafkaBoth, at
@@ -29,11 +32,17 @@ class LookBeforeFence(KafkaBoth):
         """The other run gets its turn."""
 
 
+class _RandomIds(TransactionalIds, frozen=True):
+    def part(self, window: Window, part: Part) -> str:
+        return f"{super().part(window, part)}.{uuid.uuid4().hex}"
+
+
 class RandomId(KafkaBoth):
     """A transactional id of the attempt's own fences nobody."""
 
-    def _name(self, pipeline: str, part: str) -> str:
-        return super()._name(pipeline, part if part == "table" else f"{part}.{uuid.uuid4().hex}")
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._ids = _RandomIds(self.options.prefix, self.options.control, self.options.lanes)
 
     def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any) -> list[Any]:
         records = super()._pumped(work, target, transaction, numbers)

@@ -1,0 +1,45 @@
+"""The commands below `windrow transactions`: arguments in, exit code out, as in `ingest.cli.main`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ingest.cli.arguments import Debug, Json, Spec, refuse_absent
+from ingest.cli.output import telling
+
+transactions_app = typer.Typer(no_args_is_help=True, help="Transactions that runs of a Kafka sink left open.")
+
+
+@transactions_app.command("list")
+def transactions_list(spec: Spec, json: Json = False, debug: Debug = False) -> None:
+    """Show where open transactions hold readers back, and which windows aren't finished, with their transactional ids."""
+    with telling(json=json, debug=debug) as output:
+        refuse_absent(spec)
+        from ingest.cli.transactions import list_transactions
+
+        list_transactions(output, spec)
+
+
+@transactions_app.command("abort")
+def transactions_abort(
+    spec: Spec,
+    window: Annotated[str | None, typer.Option("--window", metavar="W", help="Only of these windows.", show_default=False)] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="End them.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="With --yes: also where somebody still writes.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show which transactions of dead runs hold readers back, and with --yes end them.
+
+    The next run of a window does that by itself. A run that is alive all the same is fenced, and begins its part again: nothing is lost or
+    published twice.
+    """
+    if force and not yes:
+        raise typer.BadParameter("--force goes with --yes")
+    with telling(json=json, debug=debug) as output:
+        refuse_absent(spec)
+        from ingest.cli.transactions import abort_transactions
+
+        abort_transactions(output, spec, window, yes=yes, force=force)

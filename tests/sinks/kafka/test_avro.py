@@ -1,0 +1,175 @@
+"""Rows as Avro: by the specification, which fastavro judges and windrow's own reader."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pandera.polars as pp
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.decode.avro.machine import avro_machine
+from ingest.decode.avro.schema import parse_schema
+from ingest.schema.columns import Columns
+from ingest.sinks.kafka.avro import NotAvroError, records, schema_text
+from tests.decode.avro.wire import text as octets
+from tests.decode.avro.wire import varint
+from tests.profiles import examples
+from tests.sinks.delta.test_any_value import COLUMNS, DAYS, MICROS, integers, raw
+
+
+class Every(pp.DataFrameModel):
+    """A column of each type that a table may have."""
+
+    tiny: pl.Int8
+    small: pl.Int16 = pp.Field(nullable=True)
+    middle: pl.Int32
+    large: pl.Int64 = pp.Field(nullable=True)
+    single: pl.Float32 = pp.Field(nullable=True)
+    double: pl.Float64
+    flag: pl.Boolean = pp.Field(nullable=True)
+    text: pl.String
+    octets: pl.Binary = pp.Field(nullable=True)
+    day: pl.Date = pp.Field(nullable=True)
+    at: pl.Datetime("us", "UTC")
+    amount: pl.Decimal(18, 2) = pp.Field(nullable=True)
+    tags: pl.List(pl.String) = pp.Field(nullable=True)
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(metadata={"map": True}, nullable=True)
+    place: pl.Struct({"city": pl.String, "lat": pl.Float64, "codes": pl.List(pl.Int32)}) = pp.Field(nullable=True)
+
+
+EVERY = Columns.of(Every)
+MAYBE_TEXT = st.none() | st.text(max_size=5)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "tiny": integers(8), "small": st.none() | integers(16), "middle": integers(32), "large": st.none() | integers(64),
+    "single": st.none() | st.floats(width=32), "double": st.floats(), "flag": st.none() | st.booleans(), "text": st.text(max_size=200),
+    "octets": st.none() | st.binary(max_size=5), "day": st.none() | raw(pa.date32(), *DAYS)[1],
+    "at": raw(pa.timestamp("us", "UTC"), *MICROS)[1],
+    "amount": st.none() | st.integers(-(10**18 - 1), 10**18 - 1).map(lambda n: Decimal(n).scaleb(-2)),
+    "tags": st.none() | st.lists(MAYBE_TEXT, max_size=70),
+    "stock": st.none() | st.dictionaries(st.text(max_size=3), st.none() | integers(64), max_size=3).map(lambda d: list(d.items())),
+    "place": st.none() | st.fixed_dictionaries({
+        "city": MAYBE_TEXT, "lat": st.none() | st.floats(), "codes": st.none() | st.lists(st.none() | integers(32), max_size=3),
+    }),
+}  # fmt: skip
+
+
+def encoded(batch: pa.RecordBatch) -> list[bytes]:
+    """The record of each row."""
+    found: list[bytes] = records([(batch[field.name], field.nullable) for field in batch.schema]).to_pylist()
+    return found
+
+
+def plain(value: Any, kind: pa.DataType) -> Any:
+    """A value as fastavro gives it; of floats the text, by which NaN is NaN and -0.0 isn't 0.0."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: plain(of, kind.item_type) for key, of in (value.items() if isinstance(value, dict) else value)}
+    if pa.types.is_list(kind):
+        return [plain(of, kind.value_type) for of in value]
+    if pa.types.is_struct(kind):
+        return {field.name: plain(value[field.name], field.type) for field in kind}
+    return repr(value) if isinstance(value, float) else value
+
+
+def judged(message: bytes, schema: Any, columns: pa.Schema) -> dict[str, Any]:
+    """What fastavro reads of all bytes of a message."""
+    stream = io.BytesIO(message)
+    found = fastavro.schemaless_reader(stream, schema, None)
+    assert stream.read() == b""
+    assert isinstance(found, dict)
+    return {field.name: plain(found[field.name], field.type) for field in columns}
+
+
+@settings(max_examples=examples(100))
+@given(st.data(), st.lists(st.tuples(COLUMNS, st.booleans()), min_size=1, max_size=4))
+def test_another_reader_reads_what_was_written(data: st.DataObject, columns: list[Any]) -> None:
+    """Any value of any type, in any nesting, also in a batch that is cut out of a longer one: fastavro reads it by the schema."""
+    schema = pa.schema([pa.field(f"c{i}", kind, nullable=nullable) for i, ((kind, _), nullable) in enumerate(columns)])
+    count, cut = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 2))
+    values = [
+        data.draw(st.lists(st.none() | each if nullable else each, min_size=count + cut, max_size=count + cut))
+        for (_, each), nullable in columns
+    ]
+    rows = pa.RecordBatch.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema).slice(cut)
+    parsed = fastavro.parse_schema(json.loads(schema_text(schema, "any.Row")))
+    expected = [{field.name: plain(row[field.name], field.type) for field in schema} for row in rows.to_pylist()]
+    assert [judged(message, parsed, schema) for message in encoded(rows)] == expected
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.fixed_dictionaries(VALUES), min_size=1, max_size=5))
+def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
+    """A table that was published comes back by windrow's own decoder, value for value, and none is refused."""
+    batch = pa.RecordBatch.from_pylist(rows, schema=EVERY.arrow_schema)
+    machine = avro_machine(parse_schema(schema_text(batch.schema, "any.Every"), "the test"), EVERY)
+    found = machine.decode(pa.array(encoded(batch), pa.binary()), "dead")
+    assert found.dead_reason.to_pylist() == []
+    assert repr(found.rows.to_pylist()) == repr(batch.to_pylist())
+
+
+def test_the_schema_says_what_columns_are() -> None:
+    """Null is the first branch and the default, so that columns may come and go; structs have names of their own."""
+    inner = pa.struct([pa.field("c", pa.struct([pa.field("x", pa.int32())]))])
+    other = pa.struct([pa.field("b_c", pa.struct([pa.field("y", pa.int32())]))])
+    columns = pa.schema([
+        pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.date32()), pa.field("a_b", inner), pa.field("a", other),
+        pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
+    ])  # fmt: skip
+    text = schema_text(columns, "shop.Order")
+    told = json.loads(text)
+    assert told["fields"][:2] == [
+        {"name": "id", "type": "long"},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}], "default": None},
+    ]
+    assert '"shop.Order_a_b_c"' in text
+    assert '"shop.Order_a_b_c_2"' in text
+    fastavro.parse_schema(told)
+
+
+@pytest.mark.parametrize(("field", "says"), [
+    (pa.field("the id", pa.int64()), "'the id' is no name"),
+    (pa.field("s", pa.struct([pa.field("1", pa.int64())])), "'1' is no name"),
+    (pa.field("d", pa.duration("us")), "d is duration"),
+    (pa.field("u", pa.uint64()), "u is uint64"),
+    (pa.field("m", pa.map_(pa.int64(), pa.int64())), "m is a map with keys that aren't texts"),
+])  # fmt: skip
+def test_what_avro_has_no_words_for(field: pa.Field, says: str) -> None:
+    """Refused by its name, before anything is written."""
+    with pytest.raises(NotAvroError, match=says):
+        schema_text(pa.schema([field]), "R")
+
+
+def test_selections_are_texts() -> None:
+    """A column that Arrow keeps as numbers of distinct values is written as these."""
+    kinds = pa.array(["a", None, "a"]).dictionary_encode()
+    assert records([(kinds, True)]).to_pylist() == [b"\x02\x02a", b"\x00", b"\x02\x02a"]
+
+
+def test_values_are_as_short_as_can_be() -> None:
+    """Numbers and decimals take no byte more than they need: a decimal those of Java's `BigInteger.toByteArray`."""
+    edges = [0, 1, -1, 63, 64, -64, -65, 127, 128, -128, -129, 255, 256, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63)]
+    batch = pa.RecordBatch.from_arrays([pa.array(edges, pa.int64()), pa.array(map(Decimal, edges), pa.decimal128(38, 0))], ["n", "d"])
+    shortest = [n.to_bytes((n + (n < 0)).bit_length() // 8 + 1, "big", signed=True) for n in edges]
+    expected = [b"\x02" + varint(n) + b"\x02" + octets(short) for n, short in zip(edges, shortest, strict=True)]
+    assert encoded(batch) == expected
+    assert encoded(batch.slice(5)) == expected[5:]
+
+
+def test_days_and_instants() -> None:
+    """Of the first and the last year; no batch is too small."""
+    schema = pa.schema([pa.field("day", pa.date32(), nullable=False), pa.field("at", pa.timestamp("us", "UTC"), nullable=False)])
+    ends = [(date(1, 1, 1), datetime(1, 1, 1, tzinfo=UTC)), (date(9999, 12, 31), datetime(9999, 12, 31, tzinfo=UTC))]
+    batch = pa.RecordBatch.from_pylist([{"day": day, "at": at} for day, at in ends], schema=schema)
+    parsed = fastavro.parse_schema(json.loads(schema_text(schema, "R")))
+    assert [judged(message, parsed, schema) for message in encoded(batch)] == batch.to_pylist()
+    assert encoded(batch.slice(0, 0)) == []

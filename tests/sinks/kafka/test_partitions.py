@@ -1,0 +1,200 @@
+"""Into which partition a message goes: by its key as in Java, and by a function of the user's."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.errors import RefusedError, SpecError
+from ingest.model.plan import Split
+from ingest.ports.sink import Done
+from ingest.schema.load import FunctionReference
+from ingest.sinks.kafka.form import ENCODED, MessagePart
+from ingest.sinks.kafka.function import PartitionFunction
+from ingest.sinks.kafka.options import Options, Reach
+from ingest.sinks.kafka.places import PARTITION
+from tests.kafka.produce import create_topic
+from tests.sinks.kafka.test_publish import ROWS, staged, way
+from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, pieces
+from tests.sinks.things import ROWS as THINGS
+from tests.sinks.things import staged_receipt
+
+__all__ = ["way"]
+
+BY_LENGTH = """
+import pyarrow.compute as pc
+def place(keys, rows, partitions):
+    return pc.subtract(pc.min_element_wise(pc.binary_length(rows["v"]), partitions), 1)
+"""
+SPLIT = Split("shop.orders", 3, 40, 44)
+OFFSETS = [40, 41, 42, 43]
+
+
+def function(folder: Path, text: str, name: str = "place") -> FunctionReference:
+    """A user's function in a file."""
+    (folder / "where.py").write_text(text)
+    return FunctionReference(f"where.py:{name}", folder)
+
+
+def encoded(topics: list[str | None]) -> pa.RecordBatch:
+    """Four messages as they are staged."""
+    n = len(topics)
+    columns = [OFFSETS[:n], topics, [b"k"] * n, [b"v"] * n, [0] * n]
+    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, ENCODED, strict=True)], schema=ENCODED)
+
+
+def rows(*values: str) -> pa.RecordBatch:
+    """The rows that they were made from."""
+    return pa.record_batch({"v": pa.array(values)})
+
+
+def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
+    """With several topics it is asked for each, with that one's rows and partitions; what it says stands beside the right messages."""
+    asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 2, "two": 9}, None)
+    found = asked.beside(encoded(["one", "two", "one", "two"]), rows("a", "bbbb", "cccc", "d"), SPLIT)
+    assert found[PARTITION].to_pylist() == [0, 3, 1, 0]
+    assert found.drop_columns([PARTITION]) == encoded(["one", "two", "one", "two"])
+
+
+def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None:
+    """As the file was when the job was sent: all tasks of a run go by one text."""
+    asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 5}, "one")
+    sent = pickle.dumps(asked)
+    (tmp_path / "where.py").unlink()
+    found = pickle.loads(sent).beside(encoded([None] * 4), rows("a", "bb", "ccc", "dddd"), SPLIT)
+    assert found[PARTITION].to_pylist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "offset", "says"),
+    [
+        ("return np.array([0, 1, 2, 0])", 42, "says partition 2 of out, which has 2"),
+        ("return np.array([0, -1, 1, 0])", 41, "says partition -1 of out"),
+        ("return np.array([2**40, 1, 1, 0])", 40, "says partition 1099511627776 of out"),
+        ("return np.array([0, 1])", 40, "says 2 partitions for 4 rows that go to out"),
+        ("return np.array([0.0, 1, 0, 1])", 40, "of float64"),
+        ("return np.zeros((4, 1), int)", 40, "2 dimensions"),
+        ("return pa.array([0, None, 1, 0])", 40, "1 nulls"),
+        ("return pa.array(['0', '1', '0', '1'])", 40, "it says string"),
+        ("return [0, 1, 0, 1]", 40, "gives back list"),
+        ("raise ValueError(rows['v'][0].as_py())", 40, r"fails for rows that go to out: ValueError \(.*where.py:3\)"),
+    ],
+)
+def test_what_is_no_partition_refuses_the_window(tmp_path: Path, body: str, offset: int, says: str) -> None:
+    """Length, range and type are checked; the error names the topic, where the row was read, and no value of it."""
+    text = f"import numpy as np, pyarrow as pa\ndef place(keys, rows, partitions):\n    {body}\n"
+    asked = PartitionFunction(function(tmp_path, text), {"out": 2}, "out")
+    with pytest.raises(RefusedError, match=says) as refused:
+        asked.beside(encoded([None] * 4), rows("secret", "secret", "secret", "secret"), SPLIT)
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 3, offset)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("no.py:place", "function file .* read"),
+        ("where.py:other", "There is no function other"),
+        ("where.py:pc", "is no function"),
+    ],
+)
+def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str) -> None:
+    """It is told what is missing, and how a function is named."""
+    function(tmp_path, BY_LENGTH)
+    asked = PartitionFunction(FunctionReference(reference, tmp_path), {"out": 2}, "out")
+    with pytest.raises(SpecError, match=says) as refused:
+        asked.beside(encoded([None] * 4), rows("a", "b", "c", "d"), SPLIT)
+    assert "FILE.py:function" in refused.value.do
+
+
+def java_partition(key: bytes, partitions: int) -> int:
+    """Where Java's producer puts a key: `Utils.toPositive(Utils.murmur2(key)) % partitions`, written anew."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """Austin Appleby's MurmurHash2 with Kafka's seed, unsigned."""
+    mix, word = 0x5BD1E995, 0xFFFFFFFF
+    found = 0x9747B28C ^ len(data)
+    whole = len(data) // 4 * 4
+    for place in range(0, whole, 4):
+        part = int.from_bytes(data[place : place + 4], "little") * mix & word
+        part = (part ^ part >> 24) * mix & word
+        found = (found * mix & word) ^ part
+    if data[whole:]:
+        found = (found ^ int.from_bytes(data[whole:], "little")) * mix & word
+    found = (found ^ found >> 13) * mix & word
+    return found ^ found >> 15
+
+
+def test_the_oracle_has_javas_numbers() -> None:
+    """Those of `UtilsTest.testMurmur2` in Kafka's own tests."""
+    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    assert {key: murmur2(key) - (murmur2(key) >> 31 << 32) for key in known} == known
+
+
+def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
+    """A prepared table of one topic, whose key is the column `k`."""
+    options = Options(
+        (topic,), f"{topic}.windrow", str(folder / "staging"), value=MessagePart("raw", ("v",)), key=MessagePart("raw", ("k",)), **more
+    )
+    made = KafkaBoth(Reach(kafka), options, ROWS)
+    made.prepare()
+    return made
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path, way: str) -> None:
+    """`key-hash`: each key's partition is Java's, and messages whose key is null lie in one."""
+    topic = create_topic(kafka, 7)
+    keys = [b"foobar", b"", *(b"key-%d" % n * (n % 5) for n in range(40)), *([None] * 8)]
+    sink = table(kafka, tmp_path, topic, partitioner="key-hash")
+    assert isinstance(sink.commit(*staged(sink, [(key, "v", topic) for key in keys])), Done)
+    found = [(m.key(), m.partition()) for m in committed(kafka, topic)]
+    assert len(found) == len(keys)
+    assert all(partition == java_partition(key or b"", 7) for key, partition in found)
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path, way: str) -> None:
+    """To the topic's own partitions, as many as it has, whichever way they are sent."""
+    topic = create_topic(kafka, 4)
+    sink = table(kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH))
+    values = ["x" * (1 + n % 6) for n in range(30)]
+    assert isinstance(sink.commit(*staged(sink, [(None, value, topic) for value in values])), Done)
+    assert not sink._one_by_one, "the compiled way was given up"
+    found = sorted((int(dict(m.headers() or ())["_offset"]), m.partition()) for m in committed(kafka, topic))
+    assert found == [(n, min(len(value), 4) - 1) for n, value in enumerate(values)]
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 A window's splits are published.  2 The run dies.  3 Its retry is told other partitions: all is there once."""
+    constant = "import numpy as np\ndef place(keys, rows, partitions):\n    return np.full(len(keys), {})\n"
+    first, second = constant.format(0), constant.format(1)
+    place = new_place(kafka, str(tmp_path / "staging"))
+    sink = at(place, KafkaBoth, partitioner="function", function=function(tmp_path, first))
+    sink.prepare()
+
+    class DiedError(Exception):
+        """In the place of a kill."""
+
+    def dies(*_: Any) -> None:
+        raise DiedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(sink), "_close", dies)
+        with pytest.raises(DiedError):
+            sink.commit(*staged_receipt(sink, 0, dead=False))
+    retry = at(place, KafkaBoth, partitioner="function", function=function(tmp_path, second))
+    assert isinstance(retry.commit(*staged_receipt(retry, 0, 0, "retry", dead=False)), Done)
+    ids = [row for piece in pieces(retry) for row in piece[THINGS.names[0]].to_pylist()]
+    assert len(ids) == len(set(ids)) > 0
+    assert {message.partition() for message in committed(kafka, sink.options.topics[0])} == {0}

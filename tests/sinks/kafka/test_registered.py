@@ -1,0 +1,149 @@
+"""Messages whose schemas a registry has: which subject, which id, and what a consumer makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from ingest.errors import BugError, SpecError, UnreachableError
+from ingest.registry.client import Registry
+from ingest.registry.embedded import Fault, RegistryServer
+from ingest.registry.subjects import Strategy, Subjects
+from ingest.sinks.kafka.registered import AvroPart
+from tests.cli.conftest import Stage, hour, stage
+from tests.kafka.produce import create_topic
+from tests.sinks.kafka.world import committed
+
+__all__ = ["stage"]
+
+ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+BATCH = pa.RecordBatch.from_pylist([{"id": 1}, {"id": -1}], schema=ROWS)
+
+
+def part(strategy: Strategy = "topic", *, register: bool = True) -> AvroPart:
+    """A value of one column."""
+    return AvroPart(("id",), "shop.Thing", Subjects(strategy, ("shop.Thing",)), register=register)
+
+
+@pytest.mark.parametrize(("strategy", "subjects"), [
+    ("topic", ["a-value", "b-value"]), ("record", ["shop.Thing"]), ("topic_record", ["a-shop.Thing", "b-shop.Thing"]),
+])  # fmt: skip
+def test_under_which_subjects(schema_registry: RegistryServer, strategy: Strategy, subjects: list[str]) -> None:
+    """Those of the naming strategies that consumers know, of each topic; messages begin with the id, whichever subject it is under."""
+    schema_registry.register("another", "{}")
+    found = part(strategy).registered(ROWS, ["a", "b"], Registry(schema_registry.url))
+    assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["another", *subjects]
+    assert found.encoded(BATCH).to_pylist() == [b"\x00\x00\x00\x00\x02\x02", b"\x00\x00\x00\x00\x02\x01"]
+
+
+def test_a_second_attempt_writes_the_same(schema_registry: RegistryServer) -> None:
+    """However often it is registered a schema has one id, also after others: what a retry writes is byte for byte what was written."""
+    registry = Registry(schema_registry.url)
+    first = part().registered(ROWS, ["a"], registry)
+    part().registered(ROWS.append(pa.field("more", pa.int64())), ["b"], registry)
+    SchemaRegistryClient.clear_caches(_client_of(registry))
+    assert part().registered(ROWS, ["a"], registry) == first
+
+
+def _client_of(registry: Registry) -> Any:
+    from ingest.registry.client import _Questions
+
+    return _Questions(registry)._client
+
+
+def test_without_registering(schema_registry: RegistryServer) -> None:
+    """Who may not register finds what somebody else registered; nothing there is a mistake, which shows the schema to register."""
+    registry, lookup = Registry(schema_registry.url), part(register=False)
+    with pytest.raises(SpecError, match="doesn't have the sink's schema under subject a-value") as refused:
+        lookup.registered(ROWS, ["a"], registry)
+    assert lookup.schema_of(ROWS) in refused.value.do
+    assert schema_registry.answer("GET", "/subjects", {}, None)[1] == []
+    id_ = schema_registry.register("a-value", lookup.schema_of(ROWS))
+    assert lookup.registered(ROWS, ["a"], registry).schema_id == id_
+    schema_registry.register("b-value", "{}")
+    with pytest.raises(SpecError, match="subject b-value"):  # a subject with other schemas
+        lookup.registered(ROWS, ["b"], registry)
+
+
+def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> None:
+    """The registry judges that, and nothing is written that readers can't read; one that is down is asked again another time."""
+    told = b'{"error_code": 409, "message": "Schema being registered is incompatible with an earlier schema"}'
+    schema_registry.ill = {"/subjects/a-value/versions": Fault(409, told)}
+    with pytest.raises(SpecError, match="subject a-value, and doesn't take it: 409: Schema being registered is incompatible"):
+        part().registered(ROWS, ["a"], Registry(schema_registry.url))
+    schema_registry.ill = {"/subjects/a-value/versions": Fault(503)}
+    with pytest.raises(UnreachableError, match="subject a-value: 503"):
+        part().registered(ROWS, ["a"], Registry(schema_registry.url, retries=0))
+
+
+def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
+    """A registry that has two ids for one schema can't be gone by where one message form goes to two topics."""
+    schema_registry.ill = {"/subjects/b-value/versions": Fault(200, b'{"id": 7}')}
+    with pytest.raises(SpecError, match="different ids for one schema under the subjects a-value, b-value"):
+        part().registered(ROWS, ["a", "b"], Registry(schema_registry.url))
+
+
+def test_nothing_is_encoded_without_an_id() -> None:
+    """A message without a schema's id would be one that nobody can read."""
+    with pytest.raises(BugError):
+        part().encoded(BATCH)
+    with pytest.raises(BugError):
+        part().registered(ROWS, ["a"], None)
+
+
+def test_a_column_that_can_not_be_avro() -> None:
+    """It is told with the part of the message that has it."""
+    with pytest.raises(SpecError, match="The sink's value can't be Avro: id is uint64"):
+        part().schema_of(pa.schema([pa.field("id", pa.uint64())]))
+
+
+SINK = "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging, {more}}}"
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_pipeline_writes_avro(stage: Stage, kafka: str, schema_registry: RegistryServer) -> None:
+    """From its spec to a consumer with Confluent's own deserializer, keys and values; the window is not published twice."""
+    topic, spec = create_topic(kafka, partitions=2), Path(stage.spec)
+    more = "key: {columns: [id], format: avro-confluent}, value: {format: avro-confluent, record_name: shop.Thing, "
+    more += f"columns: [id, _timestamp, _topic]}}, registry: {{url: '{schema_registry.url}'}}"
+    stage.write()
+    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", SINK.format(servers=kafka, topic=topic, more=more)))
+    for _ in range(2):
+        stage.json("run", stage.spec, "--window", hour(0))
+    with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as client:
+        read = AvroDeserializer(client)
+        found = [
+            (
+                read(message.key(), SerializationContext(topic, MessageField.KEY)),
+                read(message.value(), SerializationContext(topic, MessageField.VALUE)),
+            )
+            for message in committed(kafka, topic)
+        ]
+        assert sorted(client.get_subjects()) == [f"{topic}-key", f"{topic}-value"]
+    assert sorted(value["id"] for _, value in found) == [0, 1, 2, 3]  # type: ignore[index]
+    assert all(key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in found)  # type: ignore[index]
+    assert stage.json("verify", stage.spec)["findings"] == []
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    ("value: {format: avro-confluent}", "sink.value.format: asks a schema registry: say which one as sink.registry"),
+    ("registry: {url: 'http://registry:8081'}", "sink.registry: would not be asked"),
+    ("value: {record_name: a.B}", "sink.value.record_name: goes with format: avro-confluent"),
+    ("value: {auto_register: false}", "sink.value.auto_register: goes with format: avro-confluent"),
+    ("key: {columns: [id], format: avro-confluent, record_name: a-b}", "sink.key.record_name: must be a name as in shop.Order"),
+    ("value: {format: avro-confluent, subject_name_strategy: record}", "sink.value.record_name: is missing"),
+])  # fmt: skip
+def test_mistakes_are_told_when_the_spec_is_read(stage: Stage, more: str, says: str) -> None:
+    """With their places, before anybody is asked."""
+    spec = Path(stage.spec)
+    stage.write()
+    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", SINK.format(servers="127.0.0.1:2", topic="out", more=more)))
+    assert says in json.dumps(stage.json("show", stage.spec, code=2)["error"]["message"])
