@@ -145,7 +145,7 @@ class KafkaTurn:
     def begin(self) -> None:
         """Fence whoever had a turn before."""
         with self._explained():
-            self._transaction.fence()
+            self._transaction.fence(self._topic)
 
     def is_published(self) -> bool:
         """See `ports.dead_topic.Turn.is_published`."""

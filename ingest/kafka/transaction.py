@@ -93,8 +93,8 @@ class Sender:
         """What sends the records of what was done."""
         return self.producer
 
-    def fence(self) -> None:
-        """Whoever was at the same work before can't go on with it, where that is possible."""
+    def fence(self, known: str) -> None:
+        """Whoever was at the same work before can't go on with it, where that is possible. `known`: a topic that is there."""
 
     def begin(self) -> None:
         """From here on what is produced is part of the work."""
@@ -161,10 +161,15 @@ class Transaction(Sender):
         super().__init__({**PRODUCER, **properties, "transactional.id": name}, patience)
         self._open = False
 
-    def fence(self) -> None:
-        """Take the id from whoever has it. A client that has no connection yet asks half a second later, so the first one is waited for."""
+    def fence(self, known: str) -> None:
+        """Take the id from whoever has it.
+
+        A client that is connected to no broker by its number asks half a second later, or a whole one. The first answer, which numbers
+        them, comes over the connection to a bootstrap server, and that one is closed then: it takes a second question.
+        """
         with suppress(KafkaException):
-            self.producer.cluster_id(_CONNECT_SECONDS)
+            for _ in range(2):
+                self.producer.list_topics(known, timeout=_CONNECT_SECONDS)
         self.called(lambda: self.producer.init_transactions(CALL_SECONDS))
 
     def begin(self) -> None:

@@ -247,8 +247,8 @@ class _Kafka:
     def make(self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
         from ingest.errors import SpecError
-        from ingest.schema.load import FunctionReference
         from ingest.registry.settings import registry_of
+        from ingest.schema.load import FunctionReference
         from ingest.sinks.kafka.options import Options, Reach
         from ingest.sinks.kafka.sink import KafkaSink
         from ingest.sinks.place import normal

@@ -10,8 +10,8 @@ import msgspec
 from ingest.config.secrets import Secret
 from ingest.kafka.delivery import Acks
 from ingest.ports.sink import Delivered
-from ingest.schema.load import FunctionReference
 from ingest.registry.client import Registry
+from ingest.schema.load import FunctionReference
 from ingest.sinks.kafka.form import AnyPart, MessagePart
 from ingest.sinks.kafka.places import Partitioner
 
