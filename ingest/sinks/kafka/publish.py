@@ -93,7 +93,7 @@ def turn(target: PublishTarget, name: str) -> Iterator[Sender]:
     with _turns[str(target.properties["bootstrap.servers"]), name]:
         transaction = target.sender(name)
         try:
-            transaction.fence(target.control)
+            transaction.fence(next(iter(target.topics)))
             yield transaction
         except TransactionError as error:
             raise meant(error, name) from None
