@@ -177,7 +177,7 @@ class _Work:
             rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
         decode, transform = pipeline.decoder().open(), pipeline.transform().open()
         self._decode: Decode = lambda messages: transform(decode(messages))
-        self._keyed = pipeline.sink.promises.mode == "upsert"
+        self._keyed = pipeline.sink.promises.mode != "append"
         self._splits = [_SplitWork(split, counts, rows, dead) for split, counts in zip(before.plan.splits, before.splits, strict=True)]
 
     def read(self) -> None:

@@ -224,7 +224,7 @@ def compare_rows(receipt: Receipt, rows: Iterable[RowsHeld], promises: Promises 
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
-        wanted[TopicPartition(s.topic, s.partition)] += s.rows
+        wanted[TopicPartition(s.topic, s.partition)] += s.rows + s.deletes  # where both stay, each of them is a row
         messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems, allowed = list[str](), list[str]()
     for tp in sorted({*by_tp, *wanted}):

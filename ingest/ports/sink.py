@@ -27,13 +27,13 @@ class Promises(msgspec.Struct, frozen=True):
     `atomic`: a window becomes visible as a whole; or split by split, or table by table, the receipt last. `replaces`: another generation
     can take a committed window's place. `mode`: each row that is committed stays a row of the table (append), or rows of one key replace
     each other (upsert): then changes are staged (`ingest.schema.changes`), and the receipt says what they did to the table
-    (`Receipt.merged`). `delivery`: whether a row of a committed window may be there twice (at-least-once), or also be missing (none), in
-    Flink's words.
+    (`Receipt.merged`); or changes are staged and each of them stays, for readers to merge (changes). `delivery`: whether a row of a
+    committed window may be there twice (at-least-once), or also be missing (none), in Flink's words.
     """
 
     atomic: Literal["window", "split", "table"] = "window"
     replaces: bool = True
-    mode: Literal["append", "upsert"] = "append"
+    mode: Literal["append", "changes", "upsert"] = "append"
     delivery: Delivered = "exactly-once"
 
     def allows(self, *, lost: bool) -> bool:

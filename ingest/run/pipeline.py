@@ -293,7 +293,7 @@ def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:
     plan, named = attempt.plan, (attempt.plan, attempt.generation, attempt.id)
     reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, attempt.on_loss)
     rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
-    late_bins, keyed = _late_bins(pipeline, plan.window), pipeline.sink.promises.mode == "upsert"
+    late_bins, keyed = _late_bins(pipeline, plan.window), pipeline.sink.promises.mode != "append"
     return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), rows, dead, late_bins, keyed)
 
 

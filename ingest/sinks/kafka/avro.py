@@ -48,7 +48,7 @@ def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.B
     """The record of each row.
 
     Args:
-        columns: of each field its values, and whether they may be null; none is null that may not be. At least one.
+        columns: of each field its values, and whether they may be null. A row with a null that may not be is null. At least one.
         head: what each begins with.
     """
     return _joined([_constant(head), *(part for column, nullable in columns for part in _field(column, nullable=nullable))])

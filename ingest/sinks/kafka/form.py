@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 
 from ingest.errors import SpecError
 from ingest.registry.client import Registry
+from ingest.schema.changes import DELETED
+from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.kafka.registered import AvroPart
 from ingest.sinks.kafka.texts import header_texts, objects
 
@@ -59,7 +61,8 @@ class MessageForm(msgspec.Struct, frozen=True):
 
     `attempt`: the header that says by which attempt a message was staged, if there is one: it isn't part of what two attempts must have in
     common. `time`: `message` takes the time of the message that the row came from, `published` none, all else is a column. `topic`: the
-    column that says to which of the `topics` a row goes; None: there is one.
+    column that says to which of the `topics` a row goes; None: there is one. `primary_key`: by which messages replace each other, if they
+    do; then what deletes a row is a message without a value.
     """
 
     value: AnyPart
@@ -70,6 +73,7 @@ class MessageForm(msgspec.Struct, frozen=True):
     time: str = "message"
     topic: str | None = None
     topics: tuple[str, ...] = ()
+    primary_key: tuple[str, ...] = ()
 
     def strange(self, encoded: pa.RecordBatch) -> str | None:
         """The first topic of encoded rows that they may not go to; no topic at all is one, too."""
@@ -90,6 +94,8 @@ class MessageForm(msgspec.Struct, frozen=True):
         if missing:
             what = f"The sink names columns that the rows don't have: {', '.join(missing)}"
             raise SpecError(what, "setup", f"They have {', '.join(rows.names)}.")
+        if self.primary_key:
+            PrimaryKey(self.primary_key).refuse_unfit(rows)
         for part in (self.key, self.value):
             if isinstance(part, AvroPart):
                 part.schema_of(rows)
@@ -108,12 +114,14 @@ class MessageForm(msgspec.Struct, frozen=True):
 
     def encoded(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         """The messages of rows (`batch`: all columns of the table, the metadata's among them) that came from messages."""
-        n = batch.num_rows
+        n, value = batch.num_rows, self.value.encoded(batch)
+        if self.primary_key:
+            value = pc.if_else(batch[DELETED], pa.scalar(None, pa.binary()), value)
         columns = [
             messages["offset"],
             pa.nulls(n, pa.string()) if self.topic is None else batch[self.topic].cast(pa.string()),
             pa.nulls(n, pa.binary()) if self.key is None else self.key.encoded(batch),
-            self.value.encoded(batch),
+            value,
             self._times(batch, messages),
             *(header_texts(batch[column]) for column in self.headers.values()),
         ]

@@ -25,7 +25,8 @@ from ingest.config.values import (
     names_in,
     section_of,
 )
-from ingest.sinks.kind import OnClusterSection, Rows, SinkKind, StagingPlace
+from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.kind import KeyColumns, OnClusterSection, Rows, SinkKind, StagingPlace, key_conflicts
 
 if TYPE_CHECKING:
     from ingest.ports.dead_letters import DeadLetters
@@ -141,8 +142,18 @@ class KafkaSection(OnClusterSection):
     staging: StagingPlace = Field(
         description="Where tasks keep messages until their window is published. A relative path begins at the file's folder."
     )
-    key_: MessageKeySection | None = Field(default=None, alias="key", description="A message's key. Without it, messages have none.")
+    key_: MessageKeySection | None = Field(
+        default=None,
+        alias="key",
+        description="A message's key. Without it, messages have none, or with `mode: upsert` the columns of `primary_key` as JSON.",
+    )
     value: MessageValueSection = Field(default=MessageValueSection(), description="A message's value.")
+    mode: Literal["append", "upsert"] = Field(
+        default="append",
+        description="What a message is to one with the same key: another one (`append`), or what replaces it (`upsert`). Then a delete is "
+        "a message without a value, and whoever keeps the last message of each key has the table. Goes with `atomic_window`.",
+    )
+    primary_key: KeyColumns = None
     headers: Annotated[Mapping[Text, Text], Values("`{HEADER: COLUMN}`")] = Field(
         default_factory=dict, description="Headers from columns, beside those that `metadata` names, which every message has."
     )
@@ -209,6 +220,12 @@ class KafkaSection(OnClusterSection):
 
         yield from _partitioner_conflicts(written)
         yield from _guarantee_conflicts(written)
+        yield from _keyed_conflicts(written)
+
+    @property
+    def key(self) -> PrimaryKey | None:
+        """See `sinks.kind.SinkSection.key`."""
+        return None if self.primary_key is None else PrimaryKey(self.primary_key)
 
     @property
     def control(self) -> str:
@@ -223,7 +240,7 @@ class KafkaSection(OnClusterSection):
 
 def _partitioner_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     how = written.get("partitioner")
-    if how == "key-hash" and written.get("key") is None:
+    if how == "key-hash" and written.get("key") is None and written.get("mode") != "upsert":
         yield ("key",), "is missing: partitioner key-hash goes by it"
     if (how == "function") != (written.get("partition_function") is not None):
         yield ("partition_function",), "goes with partitioner: function, and that with it"
@@ -264,7 +281,7 @@ class _Kafka:
             staging=normal(absolute(section.staging, folder)),
             topic_column=section.topic_column,
             value=_value(section.value),
-            key=None if section.key_ is None else _key(section.key_),
+            key=_key(section.key_) if section.key_ is not None else _plain("json", section.primary_key) if section.primary_key else None,
             headers=dict(section.headers),
             time=section.timestamp,
             partitioner=section.partitioner,
@@ -275,6 +292,7 @@ class _Kafka:
             prefix=section.transactional_id_prefix,
             lanes=section.lanes,
             timeout=section.transaction_timeout,
+            primary_key=section.primary_key or (),
         )
         registry = None if section.registry is None else registry_of(section.registry, folder)
         return KafkaSink(Reach(section.bootstrap_servers, dict(section.client), registry), options, rows, metadata)
@@ -284,6 +302,22 @@ class _Kafka:
         from ingest.sinks.delta.dead import DeltaDeadLetters
 
         return DeltaDeadLetters.beside(absolute(section.staging, folder))
+
+
+def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Where messages replace each other, those of a key lie in one partition, in the order of the log."""
+    yield from key_conflicts(written)
+    if written.get("mode") != "upsert":
+        return
+    columns, named = names_in(written.get("primary_key")), section_of(written, "key").get("columns")
+    if named is not None and names_in(named) != columns:
+        yield ("key", "columns"), "must be those of primary_key: messages with one key replace each other"
+    if written.get("atomic_window") is not True:
+        yield ("atomic_window",), "must be true with mode upsert: else windows, and splits of one, could come out of their order"
+    if written.get("partitioner", "default") not in {"default", "key-hash"}:
+        yield ("partitioner",), "goes with mode append: with upsert the key chooses the partition"
+    if written.get("topic_column") is not None and written["topic_column"] not in columns:
+        yield ("topic_column",), "must be a column of primary_key with mode upsert: what deletes has no others"
 
 
 def _value(value: MessageValueSection) -> AnyPart:

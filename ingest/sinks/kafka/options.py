@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
+import pyarrow as pa
 
 from ingest.config.secrets import Secret
 from ingest.kafka.delivery import Acks
 from ingest.ports.sink import Delivered
 from ingest.registry.client import Registry
+from ingest.schema.changes import change_schema
 from ingest.schema.load import FunctionReference
 from ingest.sinks.kafka.form import AnyPart, MessagePart
 from ingest.sinks.kafka.places import Partitioner
@@ -29,6 +31,7 @@ class Options(msgspec.Struct, frozen=True):
 
     `value` and `key`: their formats and columns; an empty list of value columns means all of the row's own. `time`: see `form.Form`.
     `function`: which one chooses partitions, where that is the partitioner. `acks`: who confirms messages, where `delivery` is none.
+    `primary_key`: by which columns messages replace each other for who folds the topic; empty: they don't.
     """
 
     topics: tuple[str, ...]
@@ -47,6 +50,11 @@ class Options(msgspec.Struct, frozen=True):
     prefix: str = "windrow.sink"
     lanes: int = 64
     timeout: timedelta = timedelta(minutes=5)
+    primary_key: tuple[str, ...] = ()
+
+    def staged(self, rows: pa.Schema) -> pa.Schema:
+        """The columns of what tasks are given, of such rows: with a primary key they are changes, rows and deletes."""
+        return change_schema(rows, self.primary_key) if self.primary_key else rows
 
 
 def addresses(servers: str) -> set[str]:

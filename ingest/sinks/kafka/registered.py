@@ -18,7 +18,7 @@ class AvroPart(msgspec.Struct, frozen=True):
     """A record with a field for each column.
 
     `record`: its full name. `register`: whether a registry that doesn't have the schema is given it. `schema_id`: what the registry calls
-    the schema; None: it wasn't asked yet, and nothing can be encoded.
+    the schema; None: it wasn't asked yet, and nothing can be encoded. `required`: the columns that are never null by that schema.
     """
 
     columns: tuple[str, ...]
@@ -26,6 +26,7 @@ class AvroPart(msgspec.Struct, frozen=True):
     subjects: Subjects
     register: bool = True
     schema_id: int | None = None
+    required: tuple[str, ...] = ()
 
     @property
     def format(self) -> Literal["avro-confluent"]:
@@ -62,11 +63,12 @@ class AvroPart(msgspec.Struct, frozen=True):
         if len(ids) > 1:
             what = f"The schema registry has different ids for one schema under the subjects {', '.join(subjects)}"
             raise SpecError(what, "setup", "Make a pipeline for each topic, or set subject_name_strategy: record.")
-        return msgspec.structs.replace(self, schema_id=ids.pop())
+        required = tuple(name for name in self.columns if not rows.field(name).nullable)
+        return msgspec.structs.replace(self, schema_id=ids.pop(), required=required)
 
     def encoded(self, batch: pa.RecordBatch) -> pa.Array:
-        """One of these for each row, never null."""
+        """One of these for each row; null only where a required column is, as of a row that says no more than its key."""
         if self.schema_id is None:
             raise BugError("rows were to be encoded before their schema was registered", "stage", "Report a bug in the Kafka sink.")
-        columns = [(batch[name], batch.schema.field(name).nullable) for name in self.columns]
+        columns = [(batch[name], name not in self.required) for name in self.columns]
         return records(columns, b"\x00" + self.schema_id.to_bytes(4, "big"))

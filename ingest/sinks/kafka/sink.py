@@ -64,7 +64,7 @@ from ingest.sinks.kafka.send import sent, sent_one_by_one
 from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
 from ingest.sinks.kafka.topics import SinkTopics
 from ingest.sinks.kafka.unfinished import KafkaTransactions, end_open
-from ingest.sinks.kafka.work import WindowWork, judged, last_places, no_other_generation
+from ingest.sinks.kafka.work import WindowWork, judged, last_places, no_other_generation, refuse_out_of_order
 from ingest.sinks.rights import refuse_unwritable
 from ingest.sinks.staging import RowLayout
 
@@ -100,7 +100,10 @@ class KafkaSink:
     ) -> None:  # fmt: skip
         refuse_wrong(schema.names if isinstance(schema, pa.Schema) else (), metadata)
         self.reach, self.options, self.metadata = reach, options, dict(metadata)
-        self.promises = Promises("window" if options.atomic_window else "split", replaces=False, mode="append", delivery=options.delivery)
+        self.promises = Promises(
+            "window" if options.atomic_window else "split", replaces=False, mode="changes" if options.primary_key else "append",
+            delivery=options.delivery,
+        )  # fmt: skip
         self._load, self.patience = schema, patience_seconds
         self._admin = admin_properties(reach.servers, reach.client)
         consumer = consumer_properties(reach.servers, reach.client)
@@ -128,7 +131,7 @@ class KafkaSink:
         metadata = {column: column for name, column in self.metadata.items() if name != "window"}
         form = MessageForm(
             of_columns(options.value, self.schema.names), options.key, {**metadata, **options.headers}, self.metadata["window"],
-            self.metadata.get("attempt"), options.time, options.topic_column, options.topics,
+            self.metadata.get("attempt"), options.time, options.topic_column, options.topics, options.primary_key,
         )  # fmt: skip
         form.refuse_unfit(layout.schema)
         return form
@@ -193,8 +196,8 @@ class KafkaSink:
     def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
         """See `ports.sink.Sink.stager`."""
         del generation
-        layout = RowLayout(self.schema, self.metadata, attempt)
-        form = self.form.registered(layout.schema, self.reach.registry)
+        layout = RowLayout(self.options.staged(self.schema), self.metadata, attempt)
+        form = self.form.registered(RowLayout(self.schema, self.metadata, attempt).schema, self.reach.registry)
         return KafkaStagerFactory(self.options.staging, layout, form, plan.window.key, self._function())
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
@@ -244,8 +247,7 @@ class KafkaSink:
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         """See `ports.sink.Sink.sweep`: an attempt whose files are gone is refused before it publishes what was in them."""
         if older_than < _LEAST:
-            msg = f"a grace period of {older_than} would take the files of runs that are still staging; the least is {_LEAST}"
-            raise ValueError(msg)
+            raise ValueError(f"a grace period of {older_than} would take the files of runs that are still staging; the least is {_LEAST}")
         cutoff = int((datetime.now(UTC) - older_than).timestamp() * 1000)
         return self._files.sweep(cutoff, dry_run=dry_run)
 
@@ -351,9 +353,11 @@ class KafkaSink:
             committed, _ = self._look(work)
             if committed is not None:
                 return AlreadyDone(committed)
+            if self.options.primary_key:
+                self._control.read(lambda held: refuse_out_of_order(work, held))
             transaction.begin()
             if self.options.atomic_window:
-                published = {split.number: split for split in self._sent(work, target, transaction, sorted(work.files))}
+                published = {split.number: split for split in self._sent(work, target, transaction, work.in_order)}
             receipt = work.whole(published)
             attempt, splits = receipt.attempt if transaction.visible_at_once else None, tuple(published[n] for n in sorted(published))
             records = list(receipt_records(receipt.window.key, to_json(receipt), splits, attempt))

@@ -69,6 +69,11 @@ class WindowWork(msgspec.Struct, frozen=True):
         others = {(s.topic, s.partition, s.start): s.checksum for s in published.values() if s.attempt != self.receipt.attempt}
         return msgspec.structs.replace(self.receipt, splits=tuple(_with_checksum(s, others) for s in self.receipt.splits))
 
+    @property
+    def in_order(self) -> list[int]:
+        """The numbers of the splits that have any rows, in the order of the log."""
+        return sorted(self.files, key=lambda n: self.receipt.plan.splits[n])
+
     def _same(self, number: int) -> str:
         return "+".join(file.same for file in self.files.get(number, ()))
 
@@ -118,6 +123,20 @@ def refuse_half_published(work: WindowWork, control: Held) -> None:
                 )
                 do = f"Was the ledger lost, or restored? Run window {other.window} by the ledger that it was begun with."
                 raise OverlapError(what, "commit", do, split.topic, split.partition, first)
+
+
+def refuse_out_of_order(work: WindowWork, control: Held) -> None:
+    """A window whose messages replace others can't come after a later one: its older messages would be the last of their keys.
+
+    Raises:
+        RefusedError: naming a later window that is committed.
+    """
+    key = work.receipt.window.key
+    later = max((other for other in control.windows if other > key), default=None)
+    if later is not None:
+        what = f"window {key} can't be published behind window {later}: of each key the last message counts, and its messages are older"
+        do = "Nothing of it was published. Run windows in their order; to have this one too, begin a pipeline with another id and topic."
+        raise RefusedError(what, "commit", do)
 
 
 def no_other_generation(receipt: Receipt) -> RefusedError:

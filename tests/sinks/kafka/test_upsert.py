@@ -1,0 +1,128 @@
+"""A topic whose messages replace each other by their key: who folds it has the table."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from deltalake import DeltaTable
+
+from ingest.model.boundary import TopicPartition
+from ingest.registry.embedded import RegistryServer
+from ingest.schema.changes import DELETED
+from ingest.sinks.kafka.form import MessageForm, MessagePart
+from tests.cli.conftest import START, Stage, hour, stage
+from tests.kafka.produce import create_topic
+from tests.sinks.kafka.world import committed
+
+__all__ = ["stage"]
+
+DECODE = "decode: {schema: 'schema.py:Thing', key: {fields: [id]}}"
+UPSERT = "mode: upsert, primary_key: [id]"
+SINK = "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging, {more}}}"
+SCHEMA = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Thing(pa.DataFrameModel):
+    id: pl.Int64
+    size: pl.Int64
+    name: pl.String = pa.Field(nullable=True)
+"""
+LOG: list[list[tuple[int, int, int | None]]] = [
+    [(0, 1, 10), (0, 2, 20), (1, 3, 30), (0, 1, None), (1, 4, 40), (0, 1, 11), (1, 9, 90), (0, 9, 91)],
+    [(0, 2, None), (1, 3, 31), (0, 5, None), (1, 4, None), (1, 4, 41), (0, 9, None), (1, 9, 92)],
+]
+"""Per window and message: its partition, its key, and its size; None deletes. Key 9 is in both partitions."""
+
+
+def world(stage: Stage, kafka: str, more: str, partitions: int = 3) -> tuple[str, str, str]:
+    """The topic that is written, a pipeline into it, and one with the same messages into a Delta table with that primary key."""
+    topic, table = create_topic(kafka, partitions=partitions), stage.folder / "table.yaml"
+    (stage.folder / "schema.py").write_text(SCHEMA)
+    for number, messages in enumerate(LOG):
+        for second, (partition, key, size) in enumerate(messages):
+            value = None if size is None else json.dumps({"id": key, "size": size, "name": None if size % 2 else f"n{size}"}).encode()
+            at = START + timedelta(hours=5 + number, seconds=second)
+            stage.broker.produce(TopicPartition("shop.things", partition), value, key=b'{"id": %d}' % key, timestamp=at)
+    stage.write()
+    spec = Path(stage.spec).read_text().replace('decode: {schema: "schema.py:Thing"}', DECODE)
+    sink = SINK.format(servers=kafka, topic=topic, more=f"{UPSERT}, atomic_window: true, {more}")
+    Path(stage.spec).write_text(spec.replace("sink: {path: lake/things}", sink))
+    table.write_text(spec.replace("id: things", "id: table").replace("sink: {path: lake/things}", f"sink: {{path: lake/table, {UPSERT}}}"))
+    return topic, stage.spec, str(table)
+
+
+def rows(stage: Stage) -> dict[int, Any]:
+    """What the Delta table holds, by the key."""
+    held = DeltaTable(str(stage.folder / "lake" / "table")).to_pyarrow_table().to_pylist()
+    return {row["id"]: {name: row[name] for name in ("id", "size", "name")} for row in held}
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["json", "avro-confluent"])
+def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_registry: RegistryServer, form: str) -> None:
+    """Who keeps the last message of each key, and none where that has no value, has the keyed Delta table of the same messages.
+
+    Also of a key that lies in two partitions of the source; a window that is older than a published one is refused, for its messages
+    would come last.
+    """
+    asks = f"value: {{format: {form}}}, key: {{columns: [id], format: {form}}}"
+    asks += f", registry: {{url: '{schema_registry.url}'}}" if form != "json" else ""
+    topic, spec, table = world(stage, kafka, asks)
+    for number in (5, 6):
+        for each in (spec, table):
+            stage.json("run", each, "--window", hour(number))
+    folded: dict[int, Any] = {}
+    places: dict[int, set[int | None]] = {}
+    deletes = 0
+    with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as client:
+        read = AvroDeserializer(client) if form != "json" else lambda octets, _: None if octets is None else json.loads(octets)
+        for message in committed(kafka, topic):
+            key: Any = read(message.key(), SerializationContext(topic, MessageField.KEY))
+            value = read(message.value(), SerializationContext(topic, MessageField.VALUE))
+            places.setdefault(key["id"], set()).add(message.partition())
+            deletes += message.value() is None
+            folded[key["id"]] = value
+    assert {key: value for key, value in folded.items() if value is not None} == rows(stage)
+    assert sorted(rows(stage)) == [1, 3, 4, 9]
+    assert deletes == 5
+    assert all(len(found) == 1 for found in places.values())
+    assert stage.json("verify", spec)["findings"] == []
+    refused = stage.json("run", spec, "--window", hour(4), code=1)
+    assert "can't be published behind window" in refused["error"]["message"]
+
+
+def test_a_delete_has_a_key_and_no_value() -> None:
+    """Its key is written as that of any other message; a value is none, however it is written."""
+    batch = pa.record_batch({"id": [1, 2], "size": pa.array([5, None], pa.int64()), DELETED: [False, True]})
+    messages = pa.record_batch({"offset": [0, 1], "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC"))})
+    form = MessageForm(MessagePart("json", ("id", "size")), MessagePart("json", ("id",)), primary_key=("id",))
+    found = form.encoded(batch, messages)
+    assert found["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']
+    assert found["value"].to_pylist() == [b'{"id":1,"size":5}', None]
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    ("mode: upsert, atomic_window: true", "sink.mode: upsert needs primary_key"),
+    ("primary_key: [id]", "sink.primary_key: goes with mode upsert"),
+    (UPSERT, "sink.atomic_window: must be true with mode upsert"),
+    (f"{UPSERT}, atomic_window: true, partitioner: source", "sink.partitioner: goes with mode append"),
+    (f"{UPSERT}, atomic_window: true, key: {{columns: [size]}}", "sink.key.columns: must be those of primary_key"),
+    (f"topic_column: name, atomic_window: true, {UPSERT}", "sink.topic_column: must be a column of primary_key"),
+])  # fmt: skip
+def test_mistakes_are_told_when_the_spec_is_read(stage: Stage, more: str, says: str) -> None:
+    """What would let messages of one key lie in two places, or out of their order, is refused."""
+    spec = Path(stage.spec)
+    stage.write()
+    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", SINK.format(servers="127.0.0.1:2", topic="out", more=more)))
+    assert says in json.dumps(stage.json("show", stage.spec, code=2)["error"]["message"])
