@@ -20,6 +20,7 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
+from ingest.config.libpq import tls_cure
 from ingest.config.places import home
 from ingest.errors import DamagedError, SpecError, UnreachableError
 
@@ -61,6 +62,7 @@ class Database:
 
         Raises:
             UnreachableError: the database can't be reached, or is locked.
+            SpecError: it is on a server that isn't trusted.
             DamagedError: the file is not a ledger, or damaged.
         """
         with self._told():
@@ -78,6 +80,7 @@ class Database:
 
         Raises:
             UnreachableError: the database can't be reached, or is locked.
+            SpecError: it is on a server that isn't trusted.
             DamagedError: the file is not a ledger, or damaged.
         """
         with self._told():
@@ -103,6 +106,9 @@ class Database:
             self.seen.clear()
             if type(error) is DatabaseError and self.engine.dialect.name == "sqlite":  # SQLite's class for "not a database" and "malformed"
                 raise DamagedError(f"The ledger {self.name} is damaged: {self._reason(error)}", "ledger", REBUILD) from error
+            cure = tls_cure(str(error.orig)) if self.file is None else None
+            if cure is not None:
+                raise SpecError(f"The ledger's server {self.name} isn't trusted: {self._reason(error)}", "ledger", cure) from error
             raise UnreachableError(f"The ledger {self.name} can't be used: {self._reason(error)}", "ledger", _cure(error)) from error
         except OSError as error:
             raise UnreachableError(f"The ledger {self.name} can't be used: {error.strerror}", "ledger", _CHECK) from error
@@ -203,8 +209,11 @@ def _refuse_misread(url: URL) -> None:
 
 
 def _secrets(url: URL) -> tuple[str, ...]:
-    """What a driver may repeat, and nobody should: the password, and the values of options, of which it may be one."""
-    values = [v for value in url.query.values() for v in ([value] if isinstance(value, str) else value)]
+    """What a driver may repeat, and nobody should: the password, and the values of options, of which it may be one.
+
+    But for `sslrootcert`: an error that names a file which isn't there helps nobody without its name.
+    """
+    values = [v for name, value in url.query.items() if name != "sslrootcert" for v in ([value] if isinstance(value, str) else value)]
     return tuple(v for v in (url.password, *values) if v)
 
 

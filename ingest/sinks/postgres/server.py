@@ -20,6 +20,7 @@ import msgspec
 import psycopg
 from psycopg import conninfo, sql
 
+from ingest.config.libpq import tls_cure
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from ingest.sinks.postgres.names import TableName
@@ -227,10 +228,10 @@ def commit(connection: Connection) -> None:
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone, so that nothing is known of what was sent last."""
+    """Whether the connection is gone, so that nothing is known of what was sent last. One that TLS refused never was."""
     state = error.sqlstate
     if state is None:
-        return isinstance(error, psycopg.OperationalError)
+        return isinstance(error, psycopg.OperationalError) and tls_cure(str(error)) is None
     return state.startswith("08") or state in _ENDED
 
 
@@ -246,6 +247,9 @@ def explained(url: ServerUrl, stage: Stage) -> Iterator[None]:
 def as_error(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError:
     """What an error of the driver's stands for. Of what the server says of values nothing is told: it quotes them."""
     state, why = error.sqlstate or "", reason(url, error)
+    cure = tls_cure(str(error)) if not state else None
+    if cure is not None:
+        return SpecError(f"the server {url.place} isn't trusted: {why}", stage, cure)
     if state in _ROOM:
         what = f"the server {url.place} can't do it: {_ROOM[state]} ({why})"
         return UnreachableError(what, stage, "Nothing was committed. Make room there, or raise its limit, then run this again.")

@@ -1,0 +1,105 @@
+"""A pipeline whose table and ledger are in PostgreSQL comes in by TLS, and refuses a server that isn't the one it was told of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from ingest.errors import SpecError
+from ingest.ledger.database import Database, open_database
+from ingest.sinks.postgres.server import connected, transact
+from ingest.sinks.postgres.url import server_url
+from tests.cli.conftest import Stage, hour, stage
+from tests.kafka.listener import TLS
+from tests.sinks.postgres.tls import tls_port
+
+__all__ = ["stage"]
+
+pytestmark = pytest.mark.slow  # starts a server
+
+REFUSED = [
+    ("127.0.0.1", "other.pem", "certificate verify failed", "names the file with the certificate of the authority"),
+    ("localhost", "broker.pem", 'does not match host name "localhost"', "Write the host in the URL as the server's certificate names it"),
+    ("127.0.0.1", "gone.pem", "gone.pem", "names the file with the certificate of the authority"),
+]
+
+
+@pytest.fixture
+def port(database: str) -> Iterator[int]:
+    with tls_port(_socket(database)) as at:
+        yield at
+
+
+def _socket(database: str) -> str:
+    return f"{server_url(database).hosts[0]}/.s.PGSQL.5432"
+
+
+def _by_tls(database: str, host: str, port: int, ca: str) -> str:
+    return f"postgresql://postgres@{host}:{port}/{server_url(database).database}?sslmode=verify-full&sslrootcert={TLS / ca}"
+
+
+@pytest.fixture
+def ledgers() -> Iterator[list[Database]]:
+    """Those whose connections, which are kept, the test's end closes."""
+    opened: list[Database] = []
+    yield opened
+    for one in opened:
+        one.engine.dispose()
+
+
+def test_table_and_ledger_by_tls(stage: Stage, database: str, port: int, ledgers: list[Database]) -> None:
+    """With verify-full a window is committed, replayed and verified, on a port that takes nothing but TLS."""
+    url = _by_tls(database, "127.0.0.1", port, "broker.pem")
+    ledgers.append(open_database(url))
+    spec = Path(stage.spec)
+    sink = f"sink: {{kind: postgres, url: '{url}', table: things, staging: lake/staged}}\nstate: '{url}'"
+    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", sink))
+    stage.json("run", stage.spec, "--window", hour(0))
+    stage.json("replay", stage.spec, "--window", hour(0))
+    assert stage.json("verify", stage.spec, "--deep")["findings"] == []
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM things").fetchone() == (4,)
+        assert connection.execute("SELECT count(*) > 0 FROM windrow_boundaries").fetchone() == (True,)
+
+
+@pytest.mark.parametrize(("host", "ca", "says", "cure"), REFUSED)
+def test_a_server_that_is_not_trusted_is_refused(
+    database: str, port: int, ledgers: list[Database], host: str, ca: str, says: str, cure: str
+) -> None:
+    """A wrong authority, a wrong host and a file that isn't there: each is the spec's mistake with its cure, for table and ledger alike."""
+    url = _by_tls(database, host, port, ca)
+    ledgers.append(open_database(url))
+    for come in (_read_table, _write_table, _read_ledger):
+        with pytest.raises(SpecError, match="isn't trusted") as told:
+            come(url)
+        assert says in told.value.what
+        assert cure in told.value.do
+
+
+def test_a_server_without_tls_is_refused(database: str, ledgers: list[Database]) -> None:
+    """One that answers no to TLS gets nothing in clear, and that it has none is told."""
+    with tls_port(_socket(database), tls=False) as port:
+        url = _by_tls(database, "127.0.0.1", port, "broker.pem")
+        ledgers.append(open_database(url))
+        for come in (_read_table, _write_table, _read_ledger):
+            with pytest.raises(SpecError, match="does not support SSL") as told:
+                come(url)
+            assert "ssl=on" in told.value.do
+
+
+def _read_table(url: str) -> None:
+    with connected(server_url(url)):
+        pass
+
+
+def _write_table(url: str) -> None:
+    """Without a second try: the waits between tries would take longer than all of this."""
+    transact(server_url(url), lambda _: None)
+
+
+def _read_ledger(url: str) -> None:
+    with open_database(url).reading():
+        pass

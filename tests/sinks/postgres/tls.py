@@ -1,0 +1,82 @@
+"""A port on which a real PostgreSQL is reached by TLS alone.
+
+The PostgreSQL of the test kit is built without TLS. So it ends here, as at many a pooler: what a client asks for, sees and refuses is its
+own libpq's, and what it says afterwards goes to the server byte by byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+
+from tests.kafka.listener import TLS
+
+_SSL_REQUEST, _GSS_REQUEST = 80877103, 80877104
+LIMIT = 60
+"""Seconds for the port to open, and to close."""
+
+LIFE = 600
+"""Seconds that it is open at most: as long as a test may take."""
+
+
+@contextmanager
+def tls_port(socket: str, *, tls: bool = True) -> Iterator[int]:
+    """A port of 127.0.0.1 with that host's certificate, before the server on a socket. `tls`: whether it takes TLS, or refuses it."""
+    opened: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = Future()
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(socket, tls, opened)), daemon=True)
+    thread.start()
+    port, loop, stop = opened.result(LIMIT)
+    try:
+        yield port
+    finally:
+        with suppress(RuntimeError):  # its life was over, and so is the loop
+            loop.call_soon_threadsafe(stop.set_result, None)
+        thread.join(LIMIT)
+
+
+async def _serve(socket: str, tls: bool, opened: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
+    stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):  # a client that refuses the certificate goes in the middle of it
+            try:
+                while await _request(reader) == _GSS_REQUEST:
+                    writer.write(b"N")
+                writer.write(b"S" if tls else b"N")
+                await writer.drain()
+                if tls:
+                    await writer.start_tls(context)
+                    behind_reader, behind = await asyncio.open_unix_connection(socket)
+                    await asyncio.gather(_forward(reader, behind), _forward(behind_reader, writer))
+            finally:
+                writer.transport.abort()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    async with server:
+        opened.set_result((server.sockets[0].getsockname()[1], asyncio.get_running_loop(), stop))
+        await asyncio.wait({stop}, timeout=LIFE)
+
+
+async def _request(reader: asyncio.StreamReader) -> int:
+    """What a client asks for first. One that begins in clear is hung up on."""
+    _, code = struct.unpack("!ii", await reader.readexactly(8))
+    if code not in {_SSL_REQUEST, _GSS_REQUEST}:
+        raise ConnectionAbortedError
+    return int(code)
+
+
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Until one side ends, and then the other is told."""
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.transport.abort()
