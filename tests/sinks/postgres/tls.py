@@ -55,6 +55,8 @@ async def _serve(socket: str, tls: bool, opened: Future[tuple[int, asyncio.Abstr
                     await writer.start_tls(context)
                     behind_reader, behind = await asyncio.open_unix_connection(socket)
                     await asyncio.gather(_forward(reader, behind), _forward(behind_reader, writer))
+                else:
+                    await reader.read()  # until the client goes: who hangs up first may take the answer back
             finally:
                 writer.transport.abort()
 
