@@ -1,4 +1,4 @@
-"""What compiled code does with addresses: C functions are called by them, and words are read there. Parts of other modules' functions."""
+"""What compiled code does with addresses: it calls C functions, and reads and writes words there. Parts of other modules' functions."""
 
 from __future__ import annotations
 
@@ -42,6 +42,20 @@ def _at(kind: types.Type) -> Callable[..., Any]:
     return load
 
 
+def _put(kind: types.Type) -> Callable[..., Any]:
+    def store(_typing: Any, address: Any, _value: Any) -> Any:
+        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+            builder.store(given[1], builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.none(address, kind), build
+
+    return store
+
+
 int64_at = intrinsic(_at(types.int64))
 int32_at = intrinsic(_at(types.int32))
 byte_at = intrinsic(_at(types.uint8))
+
+put_int64_at = intrinsic(_put(types.int64))
+put_byte_at = intrinsic(_put(types.uint8))

@@ -17,10 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-KIND = pa.large_string()
-"""Of all texts here: those of a list's items together may be longer than 2 GB."""
+from ingest.sinks.joining import KIND, joined
 
-_EMPTY, _NULL, _NOTHING = pa.scalar("", KIND), pa.scalar("null", KIND), pa.scalar(None, KIND)
+_NULL, _NOTHING = pa.scalar("null", KIND), pa.scalar(None, KIND)
 
 
 class JsonForm(msgspec.Struct, frozen=True):
@@ -78,11 +77,6 @@ class JsonForm(msgspec.Struct, frozen=True):
         if self.no_name is not None:
             odd[row[self.no_name(keys).to_numpy(zero_copy_only=False)]] = True
         return odd
-
-
-def joined(*parts: pa.Array | str) -> pa.Array:
-    """Texts, and columns of texts, one behind the other."""
-    return pc.binary_join_element_wise(*(pa.scalar(p, KIND) if isinstance(p, str) else p for p in parts), _EMPTY)
 
 
 def _lists(elements: pa.Array, lengths: pa.Array, valid: pa.Array, begin: str = "[", end: str = "]") -> pa.Array:

@@ -33,7 +33,10 @@ class StagedMessages(msgspec.Struct, frozen=True):
 
 
 class ArrowForm:
-    """Messages in batches, in Arrow's file format; what two attempts at the same rows have in common is summed up meanwhile."""
+    """Messages in batches, in Arrow's file format; what two attempts at the same rows have in common is summed up meanwhile.
+
+    Each batch is compressed: a task waits for the disk at the end, and that takes longer than LZ4 does.
+    """
 
     compression = None
 
@@ -45,7 +48,7 @@ class ArrowForm:
 
     def begin(self, out: pa.NativeFile) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
-        self._writer = pa.ipc.new_file(out, self._schema)
+        self._writer = pa.ipc.new_file(out, self._schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
 
     def write(self, rows: pa.Table) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""

@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sinks.json_columns import KIND, JsonForm, entries_of
+from ingest.sinks.joining import KIND, ends_of, joined
+from ingest.sinks.json_columns import JsonForm, entries_of
 
 _ESCAPED = r'["\\\x00-\x1f]'
+_BLANK, _QUOTE, _BACKSLASH = b' "\\'
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,7 +29,7 @@ def objects(columns: Mapping[str, pa.Array]) -> pa.Array:
     parts: list[Any] = []
     for number, (name, column) in enumerate(columns.items()):
         parts += [f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:", json_texts(column)]
-    return pc.binary_join_element_wise(*parts, "}", "")
+    return joined(*parts, "}")
 
 
 def json_texts(column: pa.Array) -> pa.Array:
@@ -60,7 +62,7 @@ def _texts(column: pa.Array) -> pa.Array:
     """Null where there is no value."""
     if not pa.types.is_nested(column.type):
         return _leaf(column)
-    return pc.if_else(column.is_valid(), _NESTED.texts(column).cast(pa.string()), pa.scalar(None, pa.string()))
+    return pc.if_else(column.is_valid(), _NESTED.texts(column), pa.scalar(None, KIND))
 
 
 def _leaf(column: pa.Array) -> pa.Array:
@@ -89,15 +91,22 @@ def _real(column: pa.Array) -> pa.Array:
 
 
 def _quoted(column: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise('"', column, '"', "")
+    return joined('"', column, '"')
 
 
 def _text(column: pa.Array) -> pa.Array:
-    odd = pc.match_substring_regex(column, _ESCAPED)
-    if not pc.any(odd).as_py():
+    if not _may_be_odd(column):
         return _quoted(column)
+    odd = pc.match_substring_regex(column, _ESCAPED)
     escaped = [json.dumps(text, ensure_ascii=False) for text in column.filter(odd).to_pylist()]
-    return pc.replace_with_mask(_quoted(column), pc.fill_null(odd, fill_value=False), pa.array(escaped, pa.string()))
+    return pc.replace_with_mask(_quoted(column), pc.fill_null(odd, fill_value=False), pa.array(escaped, KIND))
+
+
+def _may_be_odd(column: pa.Array) -> bool:
+    """Whether a byte of the column has to be escaped, be it under a null: all at once, which is far cheaper than text by text."""
+    ends, data = ends_of(column), column.buffers()[2]
+    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
+    return bool((octets < _BLANK).any() or (octets == _QUOTE).any() or (octets == _BACKSLASH).any())
 
 
 def _bytes(column: pa.Array) -> pa.Array:
@@ -112,7 +121,7 @@ def _instant(column: pa.Array) -> pa.Array:
     """ISO 8601 with six digits of a second, and a Z where it is an instant. NumPy is several times as fast as Arrow at this."""
     moments = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0).to_numpy().view("datetime64[us]")
     found = pa.array(np.datetime_as_string(moments), pa.string(), mask=column.is_null().to_numpy(zero_copy_only=False))
-    return pc.binary_join_element_wise('"', found, '"' if column.type.tz is None else 'Z"', "")
+    return joined('"', found, '"' if column.type.tz is None else 'Z"')
 
 
 _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (

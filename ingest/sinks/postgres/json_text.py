@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.compiled.calling import Compiled
-from ingest.sinks.json_columns import KIND, JsonForm, entries_of, joined
+from ingest.sinks.joining import KIND, joined
+from ingest.sinks.json_columns import JsonForm, entries_of
 
 _PASSES = Compiled("ingest.sinks.postgres.passes")
 _ODD = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"', "-0": '"-0.0"', "-0.0": '"-0.0"'}

@@ -1,0 +1,41 @@
+"""Promise: texts are joined row by row as Arrow's own function joins them, whatever slices, widths and nulls they come in."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.sinks.joining import KIND, joined
+
+TEXTS = st.one_of(st.none(), st.text(max_size=20))
+KINDS = st.sampled_from([pa.string(), KIND])
+
+
+@st.composite
+def parts_of(draw: st.DrawFn) -> list[pa.Array | str]:
+    """Columns of one length, each a slice of a longer one, and texts between them."""
+    rows, before = draw(st.integers(0, 12)), draw(st.integers(0, 3))
+    columns = st.tuples(st.lists(TEXTS, min_size=before + rows + 2, max_size=before + rows + 2), KINDS)
+    found = [*draw(st.lists(st.one_of(columns, st.text(max_size=10)), max_size=6)), draw(columns)]
+    return [part if isinstance(part, str) else pa.array(*part).slice(before, rows) for part in found]
+
+
+@given(parts_of())
+def test_rows_are_those_that_arrow_joins(parts: list[pa.Array | str]) -> None:
+    """Whatever slices, widths and nulls the texts come in."""
+    found = joined(*parts)
+    found.validate(full=True)
+    assert found.type == KIND
+    wide = [pa.scalar(part, KIND) if isinstance(part, str) else part.cast(KIND) for part in parts]
+    expected = pc.binary_join_element_wise(*wide, pa.scalar("", KIND))
+    assert found.to_pylist() == expected.to_pylist()
+
+
+@pytest.mark.parametrize("size", range(20))
+def test_no_byte_is_lost_or_read_beyond_the_end_of_a_text(size: int) -> None:
+    """Texts of every length around the eight bytes that are copied at once."""
+    column = pa.array(["abcdefghijklmnopqrstuvwxyz"[:size], "", "z" * size])
+    assert joined("<", column, "|", column, ">").to_pylist() == [f"<{text}|{text}>" for text in column.to_pylist()]
