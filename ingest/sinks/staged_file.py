@@ -54,11 +54,12 @@ class GrowingFile(Generic[Word]):
         path: its name there, which nobody else uses.
         form: how rows stand in it.
         grouped: whether batches are gathered to groups; else each is written as it comes.
+        durable: whether it has to outlive a loss of power; else who reads it must see whether it is whole.
     """
 
-    def __init__(self, place: Place, path: str, form: FileForm[Word], *, grouped: bool = True) -> None:
+    def __init__(self, place: Place, path: str, form: FileForm[Word], *, grouped: bool = True, durable: bool = True) -> None:
         self.rows = 0
-        self._place, self._path, self._form, self._grouped = place, path, form, grouped
+        self._place, self._path, self._form, self._grouped, self._durable = place, path, form, grouped, durable
         self._out: pa.NativeFile | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -82,7 +83,7 @@ class GrowingFile(Generic[Word]):
         self._flush()
         self._form.end()
         self._out.close()
-        return self._form.word(self._path, self._place.finish(self._path), self.rows)
+        return self._form.word(self._path, self._place.finish(self._path, durable=self._durable), self.rows)
 
     def abandon(self) -> None:
         """Close without a result. The file is rubbish already: on a full disk, closing it fails for the same reason as writing did."""

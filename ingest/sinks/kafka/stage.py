@@ -24,37 +24,40 @@ FOLDER = "staged"
 
 
 class StagedMessages(msgspec.Struct, frozen=True):
-    """A staged file, in the sink's own words. `same`: a checksum over the messages, which any attempt at the same rows has."""
+    """A staged file, in the sink's own words.
+
+    `same`: a checksum over the messages, which any attempt at the same rows has; `whole`: over all that is in the file.
+    """
 
     path: str
     size: int
     rows: int
     same: str
+    whole: str
 
 
 class ArrowForm:
-    """Messages in batches, in Arrow's file format; what two attempts at the same rows have in common is summed up meanwhile.
-
-    Each batch is compressed: a task waits for the disk at the end, and that takes longer than LZ4 does.
-    """
+    """Messages in batches, in Arrow's file format; what two attempts at the same rows have in common is summed up meanwhile."""
 
     compression = None
 
     def __init__(self, schema: pa.Schema, own: Sequence[str]) -> None:
         """`schema`: of the messages; `own`: the columns that two attempts at the same rows need not have in common."""
         self._schema, self._own = schema, [name for name in own if name in schema.names]
-        self._same = 0
+        self._same = self._whole = 0
         self._writer: pa.ipc.RecordBatchFileWriter
 
     def begin(self, out: pa.NativeFile) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
-        self._writer = pa.ipc.new_file(out, self._schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        self._writer = pa.ipc.new_file(out, self._schema)
 
     def write(self, rows: pa.Table) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
         for batch in rows.to_batches():
             self._writer.write_batch(batch)
-            self._same += checksum(batch.drop_columns(self._own))
+            whole = checksum(batch)
+            self._same += checksum(batch.drop_columns(self._own)) if self._own else whole
+            self._whole += whole
 
     def end(self) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
@@ -62,7 +65,7 @@ class ArrowForm:
 
     def word(self, path: str, size: int, rows: int) -> StagedMessages:
         """See `ingest.sinks.staged_file.FileForm`."""
-        return StagedMessages(path, size, rows, text(self._same))
+        return StagedMessages(path, size, rows, text(self._same), text(self._whole))
 
 
 class KafkaStager(FileStager[StagedMessages]):
@@ -73,8 +76,9 @@ class KafkaStager(FileStager[StagedMessages]):
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
         path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"
         file = GrowingFile(
-            Place(made_by.staging), path, ArrowForm(made_by.schema, [PARTITION, f"{HEADER}{made_by.form.attempt}"]), grouped=False
-        )
+            Place(made_by.staging), path, ArrowForm(made_by.schema, [PARTITION, f"{HEADER}{made_by.form.attempt}"]), grouped=False,
+            durable=False,
+        )  # fmt: skip
         super().__init__(made_by.staging, made_by.layout, split, file)
         self._form, self._function = made_by.form, made_by.function
 
@@ -130,18 +134,26 @@ class StagedFiles:
             raise RefusedError(what, "commit", "Did a sweep take them? Nothing more was published; run the window again.")
 
     def batches(self, file: StagedMessages) -> Iterator[pa.RecordBatch]:
-        """The messages of a file, in order.
+        """The messages of a file, in order. It is held to what its stager said of it: so nobody had to sync it.
 
-        Raises (when read on):
+        Raises (when read on, behind the last message at the latest):
             RefusedError: it is gone, or damaged.
         """
+        whole = 0
         try:
             with self._place.filesystem().open_input_file(file.path) as source, pa.ipc.open_file(source) as reader:
                 for number in range(reader.num_record_batches):
-                    yield reader.get_batch(number)
+                    batch = reader.get_batch(number)
+                    whole += checksum(batch)
+                    yield batch
         except (OSError, pa.ArrowException) as error:
-            what = f"the staged file {self.staging}/{file.path} can't be read: {type(error).__name__}"
-            raise RefusedError(what, "commit", "What was published of its split was taken back; run the window again.") from error
+            raise self._unusable(file, f"can't be read: {type(error).__name__}") from error
+        if text(whole) != file.whole:
+            raise self._unusable(file, "is damaged: it isn't what was written")
+
+    def _unusable(self, file: StagedMessages, why: str) -> RefusedError:
+        do = "What was published of its split was taken back; run the window again."
+        return RefusedError(f"the staged file {self.staging}/{file.path} {why}", "commit", do)
 
     def remove(self, files: list[StagedMessages]) -> None:
         """What is published is of no more use; a file that can't be removed is left to a sweep."""
