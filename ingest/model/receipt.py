@@ -36,18 +36,26 @@ class Graves(msgspec.Struct, frozen=True):
     keys: int
 
 
-class Merged(msgspec.Struct, frozen=True):
-    """What the commits of a window did to a table with a primary key, those of all its generations together.
-
-    The rows of the table are the sum over its windows of rows added less rows removed, and so is their checksum (every column but the
-    bucket's), modulo 2**64. `graves` are those of this generation; None if it took nothing out, or rows that are taken out are marked.
-    """
+class Changed(msgspec.Struct, frozen=True):
+    """How many rows the commits of a window brought to a table and took from it, and the sums of their checksums, modulo 2**64."""
 
     rows_added: int = 0
     rows_removed: int = 0
     added: Checksum = "0" * 16
     removed: Checksum = "0" * 16
+
+
+class Merged(Changed, frozen=True):
+    """What the commits of a window did to a table with a primary key, those of all its generations together.
+
+    The rows of the table are the sum over its windows of rows added less rows removed, and so is their checksum (every column but the
+    bucket's). What keys were taken out is kept by one of two: `graves` is the file of this generation; None if it took nothing out, or
+    rows that are taken out are marked. `buried` is for a sink that keeps the graves of all windows in one table: they are the sum over
+    windows as the rows are.
+    """
+
     graves: Graves | None = None
+    buried: Changed | msgspec.UnsetType = msgspec.UNSET
 
 
 class _OfAnyForm:

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.errors import RefusedError, UnreachableError
-from ingest.model.receipt import Merged, Receipt
+from ingest.model.receipt import Changed, Merged, Receipt
 from ingest.operate.deep import Places
 from ingest.operate.findings import Finding
 from ingest.ports.sink import Audit, KeyedAudit
 from ingest.schema.checksum import row_hashes, text, total
 
 _AGAIN = "Restore the table from a backup, or begin a new one and run all windows."
+_UNTOLD = f"Something changed them. Until they are as they were, an older window may bring back keys that newer ones took out. {_AGAIN}"
 
 
 class ReadBack(msgspec.Struct, frozen=True):
@@ -37,8 +38,12 @@ def compare_merged(receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit,
         whole: whether there is no receipt besides. Else there is nothing to hold the table against.
     """
     findings = [finding for receipt in receipts for finding in _graves(receipt, keyed)]
+    if not whole:
+        return findings
     try:
-        findings += differences(receipts, keyed.rows(), summed(receipts, keyed.every(), audit.metadata) if deep else None) if whole else []
+        if not findings:
+            findings += dug_up(receipts, summed(receipts, keyed.graves(), audit.metadata))
+        findings += differences(receipts, keyed.rows(), summed(receipts, keyed.every(), audit.metadata) if deep else None)
     except UnreachableError as error:
         findings.append(Finding("unchecked", "table", f"the rows can't be read: {error.what}", error.do))
     except RefusedError as error:
@@ -53,8 +58,7 @@ def differences(receipts: Sequence[Receipt], rows: int, read_back: ReadBack | No
     if without:
         what = f"the receipt doesn't say what the window did to the table, in which rows replace each other: {', '.join(without[:5])}"
         return [Finding("wrong", "receipts", what, "This is a bug: keep the table as it is and report it.", without[0])]
-    wanted = sum(m.rows_added - m.rows_removed for m in merged)
-    wanted_sum = text(sum(int(m.added, 16) - int(m.removed, 16) for m in merged))
+    wanted, wanted_sum = _sum(merged)
     problems = [f"{rows} rows in the table, {wanted} by its receipts (added less removed)"] if rows != wanted else []
     if read_back is not None:
         if read_back.rows != rows:
@@ -64,6 +68,26 @@ def differences(receipts: Sequence[Receipt], rows: int, read_back: ReadBack | No
         if read_back.outside:
             problems.append(f"{read_back.outside} rows lie in none of the splits of the window that they name")
     return [Finding("wrong", "table", problem, f"Something changed the table. {_AGAIN}") for problem in problems]
+
+
+def dug_up(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
+    """Where the graves of all windows, in one table, are not the sum of what their windows did. Pure."""
+    merged = [r.merged for r in receipts if isinstance(r.merged, Merged)]
+    wanted, wanted_sum = _sum([m.buried for m in merged if isinstance(m.buried, Changed)])
+    problems = []
+    if read_back.rows != wanted:
+        problems.append(f"{read_back.rows} keys are told as taken out of the table, {wanted} by its receipts")
+    elif read_back.checksum != wanted_sum:
+        problems.append(f"the keys told as taken out aren't those that were (checksum {read_back.checksum}, by the receipts {wanted_sum})")
+    if read_back.outside:
+        problems.append(f"{read_back.outside} keys are told as taken out by a message that lies in no split of the window that they name")
+    return [Finding("wrong", "table", problem, _UNTOLD) for problem in problems]
+
+
+def _sum(changed: Sequence[Changed]) -> tuple[int, str]:
+    """How many rows there must be, and their checksum."""
+    checksum = sum(int(c.added, 16) - int(c.removed, 16) for c in changed)
+    return sum(c.rows_added - c.rows_removed for c in changed), text(checksum)
 
 
 def summed(receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names: Mapping[str, str]) -> ReadBack:

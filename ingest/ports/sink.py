@@ -111,6 +111,15 @@ class KeyedAudit(Protocol):
     def every(self) -> Iterator[pa.RecordBatch]:
         """All rows of the table, in batches of bounded size, each with all of its columns but the bucket's."""
 
+    def graves(self) -> Iterator[pa.RecordBatch]:
+        """All graves of a table that keeps those of all windows in one place (`Merged.buried`), in batches of bounded size.
+
+        Each has the key that was taken out, and the window and place of the message that did it. None where each window has its own.
+
+        Raises:
+            DamagedError: the place isn't there.
+        """
+
     def refuse_lost_graves(self, receipt: Receipt) -> None:
         """Look whether what a committed window took out can still be told.
 

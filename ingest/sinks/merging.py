@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ingest.errors import RefusedError
-from ingest.model.receipt import Graves, Merged, Receipt
+from ingest.model.receipt import Changed, Graves, Merged, Receipt
 from ingest.schema.checksum import text
 from ingest.schema.primary_key import PrimaryKey
 
@@ -37,15 +37,25 @@ class Tally(msgspec.Struct):
     added: int = 0
     removed: int = 0
 
-    def after(self, older: Receipt | None, graves: Graves | None = None) -> Merged:
-        """With what the generations before did. `older`: the receipt of the last of them; `graves`: of this commit, if it left a file."""
+    def after(self, older: Receipt | None, graves: Graves | None = None, buried: Tally | None = None) -> Merged:
+        """With what the generations before did.
+
+        Args:
+            older: the receipt of the last of them.
+            graves: of this commit, if it left a file.
+            buried: what it did to the graves, where those of all windows are in one table.
+        """
         done = older.merged if older is not None and isinstance(older.merged, Merged) else Merged()
-        return Merged(
+        dug = done.buried if isinstance(done.buried, Changed) else Changed()
+        return Merged(*self.onto(done), graves, msgspec.UNSET if buried is None else Changed(*buried.onto(dug)))
+
+    def onto(self, done: Changed) -> tuple[int, int, str, str]:
+        """What it comes to with what was done before, in the order of the fields of `Changed`."""
+        return (
             done.rows_added + self.rows_added,
             done.rows_removed + self.rows_removed,
             text(int(done.added, 16) + self.added),
             text(int(done.removed, 16) + self.removed),
-            graves,
         )
 
 

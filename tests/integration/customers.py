@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
@@ -30,7 +32,8 @@ class Customer(pa.DataFrameModel):
 '''
 
 Customer = tuple[str, int]
-LOG: Mapping[int, list[tuple[Customer | None, str | None]]] = {
+Log = Mapping[int, Sequence[tuple[Customer | None, str | None]]]
+LOG: Log = {
     1: [(("a", 1), "Ann"), (("a", 2), "Bob"), (("b", 1), "Cid"), (("a", 1), "Anna"), (("b", 2), None)],
     2: [(("a", 2), None), (("b", 1), "Cyd"), (("b", 3), "Dot"), (None, None), (("b", 4), "")],
     3: [(("b", 3), None), (("a", 2), "Bo"), (("b", 5), "Eve")],
@@ -61,15 +64,59 @@ def debezium(customer: Customer | None, name: str | None) -> list[bytes | None]:
     return [json.dumps({"before": None, "after": row, "op": "c"}).encode()]
 
 
-def somebody(kafka: str, folder: Path, sink: str, decode: str = PLAIN) -> User:
-    """Has a pipeline of customers; `sink`: what the spec says of it besides its place; `decode`: what it says of messages."""
+def random_log(dice: random.Random, messages: int) -> Log:
+    """Three hours, so many messages in each: of few customers, so that their messages meet, and some that are refused."""
+    whose: list[Customer | None] = [None, *((shop, number) for shop in "ab" for number in range(5))]
+    return {
+        hour: [(dice.choice(whose), dice.choice([None, None, "", *(f"{hour}-{n}" for n in "pqrst")])) for _ in range(messages)]
+        for hour in (1, 2, 3)
+    }
+
+
+class Last(NamedTuple):
+    """The last word on a customer; the name is None where it took them out."""
+
+    name: str | None
+    partition: int
+    offset: int
+
+
+def last_words(log: Log) -> dict[Customer, Last]:
+    """What the messages come to by themselves: a dict that they go through in the order in which they were written."""
+    found: dict[Customer, Last] = {}
+    offsets: Counter[int] = Counter()
+    for hour in sorted(log):
+        for customer, name in log[hour]:
+            partition = _partition(customer)
+            if customer is not None and name != "":
+                found[customer] = Last(name, partition, offsets[partition])
+            offsets[partition] += 1
+    return found
+
+
+def _partition(customer: Customer | None) -> int:
+    return 0 if customer is None else customer[1] % 2
+
+
+def somebody(
+    kafka: str, folder: Path, sink: str, decode: str = PLAIN, *, log: Log = LOG, place: str = "path: ./things"
+) -> User:  # fmt: skip
+    """Has a pipeline of customers.
+
+    Args:
+        kafka: the broker.
+        folder: where the spec is to be.
+        sink: what the spec says of the sink besides its place.
+        decode: what it says of messages.
+        log: these.
+        place: the sink's kind and place, if it isn't a Delta table beside the spec.
+    """
     topic, values = create_topic(kafka, partitions=2), plain if decode == PLAIN else debezium
     puts = []
-    for hour, messages in LOG.items():
+    for hour, messages in log.items():
         for second, (customer, name) in enumerate(messages):
             key = None if customer is None else json.dumps({"number": customer[1], "shop": customer[0]}).encode()
-            partition = 0 if customer is None else customer[1] % 2
-            puts += [Put(value, millis(hour, second=second), partition, key) for value in values(customer, name)]
+            puts += [Put(value, millis(hour, second=second), _partition(customer), key) for value in values(customer, name)]
     puts += [Put(None, millis(4), partition, b'{"shop":"z","number":0}') for partition in range(2)]  # what settles the last hour's end
     produce(kafka, topic, puts)
     user = User(kafka, topic, folder)
@@ -78,7 +125,7 @@ def somebody(kafka: str, folder: Path, sink: str, decode: str = PLAIN) -> User:
         f"id: things\nsource: {{bootstrap_servers: '{{{{ env.BROKER }}}}', topic: {topic}}}\n"
         "window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}\n"
         f"decode: {decode}\n"
-        f"sink: {{path: ./things, primary_key: [shop, number], {sink}}}\nstate: ./state.db\nlimits: {{max_dead_ratio: 1}}\n"
+        f"sink: {{{place}, primary_key: [shop, number], {sink}}}\nstate: ./state.db\nlimits: {{max_dead_ratio: 1}}\n"
     )
     return user
 

@@ -74,6 +74,10 @@ class DeltaKeyedAudit(DeltaAudit):
         """See `ports.sink.KeyedAudit.every`."""
         return every(self._uri)
 
+    def graves(self) -> Iterator[pa.RecordBatch]:
+        """See `ports.sink.KeyedAudit.graves`: each window has a file of its own."""
+        return iter(())
+
     def refuse_lost_graves(self, receipt: Receipt) -> None:
         """See `ports.sink.KeyedAudit.refuse_lost_graves`."""
         GravesOf(Place(self._uri), receipt)

@@ -13,7 +13,8 @@ from ingest.model.window import Window
 from ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
 from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.columns import HASH
-from ingest.sinks.postgres.merge import KeyedForm, refuse_lost_graves
+from ingest.sinks.postgres.form import KeyedForm
+from ingest.sinks.postgres.merge import graves_name, refuse_lost_graves
 from ingest.sinks.postgres.read import rows
 from ingest.sinks.postgres.server import TablePlace, Unanswered, identifier, reading, transact
 
@@ -112,6 +113,16 @@ class PostgresKeyedAudit(PostgresAudit):
             if found is not None and found.target is not None:
                 columns = pa.schema([f for f in found.target.columns if f.name != HASH.name])
                 yield from rows(connection, self._place, columns, sql.SQL(""), ())
+
+    def graves(self) -> Iterator[pa.RecordBatch]:
+        """See `ports.sink.KeyedAudit.graves`: without the hashes, as of rows."""
+        with reading(self._place.url, "check") as connection:
+            found = catalog.table_at(connection, self._place)
+            if self._form.buries and found is not None and found.target is not None:
+                refuse_lost_graves(connection, self._place, found.target)
+                there = TablePlace(self._place.url, graves_name(self._place, found.target), self._place.own)
+                columns = pa.schema([found.target.columns.field(name) for name in self._form.grave])
+                yield from rows(connection, there, columns, sql.SQL(""), ())
 
     def refuse_lost_graves(self, receipt: Receipt) -> None:
         """See `ports.sink.KeyedAudit.refuse_lost_graves`: those of all windows are in one table."""

@@ -18,7 +18,8 @@ from ingest.schema.metadata import DEFAULT
 from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.postgres.catalog import Target
 from ingest.sinks.postgres.columns import HASH, Evolve, check_rows
-from ingest.sinks.postgres.merge import KeyedForm, merge
+from ingest.sinks.postgres.form import KeyedForm
+from ingest.sinks.postgres.merge import merge
 from ingest.sinks.postgres.prepare import WantedTable
 from ingest.sinks.postgres.server import Connection, TablePlace
 from ingest.sinks.postgres.sink import PostgresSink, wanted_table
@@ -72,7 +73,7 @@ class PostgresKeyedSink(PostgresSink):
         """See `ports.sink.Sink.stager`: what is staged are changes (`ingest.schema.changes`)."""
         del generation
         layout = RowLayout(change_schema(self.schema, self.primary_key.columns), self.metadata, attempt)
-        return self._staged.stager(layout, self.metadata["window"], plan.window.key, self.primary_key)
+        return self._staged.stager(layout, self.metadata["window"], plan.window.key, self._form)
 
     def audit(self) -> Audit:
         """See `ports.sink.Sink.audit`."""

@@ -8,12 +8,12 @@ own (`graves_<id of the target>`, with the key, the window, and the place of the
     window; of a mending, also of a later message of the window itself.      4 What is left takes the place of rows and graves.
 
 A window's place in time decides, never the order in which windows are committed. Each step is one statement over all keys; nothing of a
-row comes to the driver. What is counted in the receipt is counted by the server: each row has the hash of its columns beside it.
+row comes to the driver. What is counted in the receipt is counted by the server: each row, and each grave, has the hash of its columns
+beside it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,51 +24,18 @@ from psycopg import sql
 from ingest.errors import DamagedError, RefusedError
 from ingest.model.receipt import Receipt
 from ingest.schema.changes import DELETED
-from ingest.sinks.merging import MergeForm, Tally, refuse_unknown
+from ingest.sinks.merging import Tally, refuse_unknown
 from ingest.sinks.postgres.catalog import Target
 from ingest.sinks.postgres.columns import HASH, column_type
+from ingest.sinks.postgres.form import KeyedForm
 from ingest.sinks.postgres.names import TableName
 from ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from ingest.sinks.postgres.stage import CopyFile, CopyFiles, copy_in
 
 _CHANGES, _WORDS = sql.Identifier("pg_temp", "windrow_changes"), sql.Identifier("pg_temp", "windrow_words")
-_PROPERTY = b"windrow.primary-key"
 _LOST = (
     "Restore it from a backup, together with the table. Until then no window can be committed: nobody could tell which keys were taken out."
 )
-
-
-class KeyedForm(MergeForm, frozen=True):
-    """The same, with the columns of graves and what the table itself keeps of its key."""
-
-    @property
-    def buries(self) -> bool:
-        """Whether keys are taken out so that nothing is left of them in the table."""
-        return not self.key.marks and self.key.version is None
-
-    @property
-    def graves(self) -> list[str]:
-        """The columns of a grave."""
-        return [*self.key.columns, self.window, *self.place]
-
-    @property
-    def key_properties(self) -> dict[bytes, bytes]:
-        """What the table's own schema says of its key, for ever."""
-        return {_PROPERTY: json.dumps({"columns": self.key.columns, "marks": self.key.marks, "version": self.key.version}).encode()}
-
-
-def other_key(current: pa.Schema, wanted: pa.Schema) -> list[str]:
-    """In what the keys of two tables differ, in words; nothing if they don't."""
-    keys = [(schema.metadata or {}).get(_PROPERTY) for schema in (current, wanted)]
-    return [] if keys[0] == keys[1] else [f"{_key_told(keys[0])} in the table, {_key_told(keys[1])} in the spec"]
-
-
-def _key_told(told: bytes | None) -> str:
-    if told is None:
-        return "no primary key"
-    key = json.loads(told)
-    more = [*(["mode delete-aware"] if key["marks"] else []), *([f"version {key['version']}"] if key["version"] else [])]
-    return ", ".join([f"the primary key {', '.join(key['columns'])}", *more])
 
 
 # ------------------------------------------------------------------------------------------------------------------------- the graves
@@ -125,7 +92,8 @@ def merge(
     if receipt.generation > 0 and receipt.mending is None:
         refuse_unknown(receipt.window.key, merging.unknown())
     merging.write()
-    return msgspec.structs.replace(receipt, merged=merging.tally.after(older))
+    buried = merging.buried if form.buries else None
+    return msgspec.structs.replace(receipt, merged=merging.tally.after(older, buried=buried))
 
 
 class _Merge:
@@ -134,7 +102,7 @@ class _Merge:
     def __init__(
         self, connection: Connection, place: TablePlace, target: Target, form: KeyedForm, columns: pa.Schema, receipt: Receipt
     ) -> None:  # fmt: skip
-        self.tally = Tally()
+        self.tally, self.buried = Tally(), Tally()
         self._connection, self._place, self._form, self._columns = connection, place, form, columns
         self._graves = graves_name(place, target)
         self._key, self._mends = receipt.window.key, receipt.mending is not None
@@ -186,11 +154,7 @@ class _Merge:
         tally.rows_added, tally.added = self._counted("{words} w WHERE {stays}", of="w")
         if self._form.buries:
             self._run("DELETE FROM {table} t USING {words} w WHERE {same} AND w.{deleted}")
-            self._run("DELETE FROM {graves} t USING {words} w WHERE {same}")
-            self._run(
-                "INSERT INTO {graves} ({grave}) SELECT {grave} FROM {words} w WHERE w.{deleted}",
-                grave=sql.SQL(", ").join(map(identifier, self._form.graves)),
-            )
+            self._bury()
         others = [identifier(name) for name in self._columns.names if name not in self._form.key.columns]
         taken = self._run(
             "INSERT INTO {table} ({names}) SELECT {names} FROM {words} w WHERE {stays} ON CONFLICT ({key}) DO UPDATE SET {put}",
@@ -200,6 +164,17 @@ class _Merge:
         if taken != tally.rows_added:
             what = f"{self._place} took {taken} of {tally.rows_added} merged rows: a trigger of the table keeps rows out"
             raise RefusedError(what, "commit", "Nothing was committed. Take it off, then run the window again.")
+
+    def _bury(self) -> None:
+        """Have a grave for each key that is taken out, and none for one that a row came for."""
+        buried = self.buried
+        buried.rows_removed, buried.removed = self._counted("{graves} t JOIN {words} w ON {same}", of="t")
+        buried.rows_added, buried.added = self._counted("{words} w WHERE w.{deleted}", of="w")
+        self._run("DELETE FROM {graves} t USING {words} w WHERE {same}")
+        self._run(
+            "INSERT INTO {graves} ({grave}) SELECT {grave} FROM {words} w WHERE w.{deleted}",
+            grave=sql.SQL(", ").join(map(identifier, [*self._form.grave, HASH.name])),
+        )
 
     # ------------------------------------------------------------------------------------------------------------------ in SQL's words
 

@@ -20,8 +20,9 @@ from ingest.errors import OutcomeUnknownError, SchemaChangedError, SpecError
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.catalog import TableThere, Target
-from ingest.sinks.postgres.columns import CatalogColumn, ColumnChanges, Evolve, column_type, difference, evolution, strange
-from ingest.sinks.postgres.merge import KeyedForm, graves_name, other_key
+from ingest.sinks.postgres.columns import HASH, CatalogColumn, ColumnChanges, Evolve, column_type, difference, evolution, strange
+from ingest.sinks.postgres.form import KeyedForm, other_key
+from ingest.sinks.postgres.merge import graves_name
 from ingest.sinks.postgres.names import MARK
 from ingest.sinks.postgres.server import Connection, TablePlace, Unanswered, connected, identifier, transact
 
@@ -205,7 +206,7 @@ def _bind_key(connection: Connection, place: TablePlace, target: Target, form: K
     elif not _ask(connection, _UNIQUE, place.name.quoted, sorted(form.key.columns)):
         connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
     if form.buries:
-        fields = [target.columns.field(name) for name in form.graves]
+        fields = [target.columns.field(name) for name in (*form.grave, HASH.name)]
         columns = [sql.SQL("{} {} NOT NULL").format(identifier(f.name), _type(f)) for f in fields]
         make = "CREATE TABLE {graves} ({columns}, PRIMARY KEY ({key}))"
         graves = graves_name(place, target)
@@ -216,7 +217,7 @@ def _bind_key(connection: Connection, place: TablePlace, target: Target, form: K
 def _widen_graves(connection: Connection, place: TablePlace, target: Target, become: ColumnChanges, form: KeyedForm) -> None:
     graves = graves_name(place, target)
     for old, new in become.altered:
-        if new.name in form.graves and column_type(old.type) != column_type(new.type):
+        if new.name in form.grave and column_type(old.type) != column_type(new.type):
             names = {"graves": identifier(graves.schema, graves.table), "name": identifier(new.name), "type": _type(new)}
             connection.execute(place.query("ALTER TABLE {graves} ALTER COLUMN {name} TYPE {type}", **names), ())
 

@@ -32,7 +32,7 @@ from ingest.sinks.decision import decide, is_this
 from ingest.sinks.postgres import catalog
 from ingest.sinks.postgres.catalog import Target
 from ingest.sinks.postgres.columns import ColumnChanges, Evolve, check_rows, evolution
-from ingest.sinks.postgres.merge import KeyedForm
+from ingest.sinks.postgres.form import KeyedForm
 from ingest.sinks.postgres.prepare import (
     WantedTable,
     become_of,

@@ -25,12 +25,11 @@ from psycopg import sql
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.plan import Split
 from ingest.model.staged import Staging
-from ingest.schema.changes import DELETED
-from ingest.schema.checksum import checksum, row_hashes, text
-from ingest.schema.primary_key import PrimaryKey
+from ingest.schema.checksum import checksum, text
 from ingest.sinks.place import Place
 from ingest.sinks.postgres.columns import HASH, column_type
 from ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
+from ingest.sinks.postgres.form import KeyedForm
 from ingest.sinks.postgres.server import Connection, TablePlace
 from ingest.sinks.staging import Layout, writable
 
@@ -55,7 +54,7 @@ class CopyFile(msgspec.Struct, frozen=True):
 class PostgresStagerFactory(msgspec.Struct, frozen=True):
     """Picklable; all that a stager needs to know. `staging`: the place of the files; `folder`: which there are this table's.
 
-    `key`: of a table with a primary key. Then changes are staged (`ingest.schema.changes`), each with the hash of the row that it brings.
+    `form`: of a table with a primary key. Then changes are staged (`ingest.schema.changes`), each with the hash of what it is to leave.
     """
 
     staging: str
@@ -63,7 +62,7 @@ class PostgresStagerFactory(msgspec.Struct, frozen=True):
     layout: Layout
     window_column: str
     window: str
-    key: PrimaryKey | None = None
+    form: KeyedForm | None = None
 
     def __call__(self, split: Split) -> PostgresStager:
         """A stager whose file is unique to this call."""
@@ -94,8 +93,8 @@ class PostgresStager:
             return
         batch = self._made_by.layout.batch(rows, messages, self._split)
         whole = batch.append_column(self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows))
-        if self._made_by.key is not None:
-            whole = _with_hashes(whole, self._made_by.key)
+        if self._made_by.form is not None:
+            whole = whole.append_column(HASH.name, pa.array(self._made_by.form.hashes(whole).view(np.int64)))
         try:
             octets = rows_of(whole)
         except UnfitValueError as unfit:
@@ -122,7 +121,7 @@ class PostgresStager:
             self._out.close()
             self._place.finish(self._path, durable=False)
         schema = self._made_by.layout.schema.append(pa.field(self._made_by.window_column, pa.string()))
-        if self._made_by.key is not None:
+        if self._made_by.form is not None:
             schema = schema.append(HASH)
         word = CopyFile(self._path, self._size, self._crc, self._rows, tuple(schema.names), tuple(str(column_type(f.type)) for f in schema))
         return Staging(self._rows, text(self._checksum), (msgspec.json.encode(word).decode(),))
@@ -147,9 +146,9 @@ class CopyFiles:
         self.folder = f"postgres-{hashlib.sha256(table.identity.encode()).hexdigest()[:16]}"
         self._place = Place(staging)
 
-    def stager(self, layout: Layout, window_column: str, window: str, key: PrimaryKey | None = None) -> PostgresStagerFactory:
+    def stager(self, layout: Layout, window_column: str, window: str, form: KeyedForm | None = None) -> PostgresStagerFactory:
         """What makes stagers of a window."""
-        return PostgresStagerFactory(self.staging, self.folder, layout, window_column, window, key)
+        return PostgresStagerFactory(self.staging, self.folder, layout, window_column, window, form)
 
     def blocks(self, file: CopyFile) -> Iterator[bytes]:
         """The bytes of a file; the end is reached only if they are what was staged.
@@ -203,12 +202,6 @@ class CopyFiles:
 def staged_files(committables: Iterable[str]) -> list[CopyFile]:
     """The files that committables name."""
     return [msgspec.json.decode(word, type=CopyFile) for word in committables]
-
-
-def _with_hashes(changes: pa.RecordBatch, key: PrimaryKey) -> pa.RecordBatch:
-    """With the hash of each row as it is to be in the table: there it says what is lost with the row, when another takes its place."""
-    hashes = row_hashes(changes, () if key.marks else (DELETED,))
-    return changes.append_column(HASH.name, pa.array(hashes.view(np.int64)))
 
 
 def copy_in(

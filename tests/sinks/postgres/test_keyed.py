@@ -126,6 +126,26 @@ def test_lost_graves_refuse_windows(database: str, table: PostgresKeyed) -> None
     assert table.held() == {}
 
 
+@pytest.mark.parametrize(("change", "said"), [
+    ("DELETE FROM {}", "0 keys are told as taken out of the table, 1 by its receipts"),
+    ("INSERT INTO {} SELECT 'z', id, _window, _topic, _partition, _offset, _hash FROM {}", "2 keys are told"),
+    ("UPDATE {} SET shop = 'z'", "the keys told as taken out aren't those that were"),
+    ("UPDATE {} SET _offset = _offset + 1", "the keys told as taken out aren't those that were"),
+    ("UPDATE {} SET _window = _window || '+'", "the keys told as taken out aren't those that were"),
+])  # fmt: skip
+def test_graves_that_somebody_changed_are_found(database: str, table: PostgresKeyed, change: str, said: str) -> None:
+    """A key fewer or more, another key, place or window: verification reads the graves, and holds them against the receipts."""
+    log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, None)]], [[Change(B, None)]], [[Change(B, 2)]])
+    for number in log:
+        table.commit(log, number)
+    assert not table.wrong()
+    ((name,),) = run(database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'graves%'")
+    run(database, change.replace("{}", f"windrow.{name}"))
+    found = table.findings()
+    assert {f.level for f in found} == {"wrong"}
+    assert said in found[0].what
+
+
 @pytest.mark.parametrize("change", ["UPDATE t SET amount = amount + 1", "DELETE FROM t", "UPDATE t SET _hash = 1, _offset = 9"])
 def test_what_else_writes_is_found(database: str, table: PostgresKeyed, change: str) -> None:
     """A value, a row, a coordinate: verification reads the values themselves, and takes no stored hash for them."""
@@ -170,3 +190,18 @@ def test_mended_messages_catch_the_twin(table: PostgresKeyed, monkeypatch: pytes
     monkeypatch.setattr(merging._Merge, "__init__", as_new)
     mended_between(table)
     assert table.wrong()
+
+
+def test_uncounted_graves_catch_the_twin(table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge that takes graves away without counting them leaves receipts to which the graves don't add up."""
+    counted = merging._Merge._counted
+
+    def but_those_that_go(self: Any, rows_of: str, of: str) -> tuple[int, int]:
+        return (0, 0) if rows_of.startswith("{graves}") else counted(self, rows_of, of)
+
+    monkeypatch.setattr(merging._Merge, "_counted", but_those_that_go)
+    log = log_of([[Change(A, None)]], [[Change(A, 1)]])
+    table.commit(log, 0)
+    assert not table.wrong()
+    table.commit(log, 1)
+    assert "0 keys are told as taken out of the table, 1 by its receipts" in table.wrong()
