@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from ingest.config.secrets import Secret, read
 from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
@@ -39,7 +39,9 @@ _BETWEEN_SECONDS = 2.0
 """At most, between two tries."""
 _PATIENCE = 10
 """All the questions that one schema, or subject, leads to take at most so many times as long as one of them may."""
-_KINDS = ("AVRO", "PROTOBUF", "JSON")
+SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
+"""As a registry calls them."""
+_KINDS = get_args(SchemaKind)
 _DO = "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed; run the window again."
 
 
@@ -69,19 +71,20 @@ class Registry:
         """See `ports.schemas.SchemaRegistry`."""
         return _Questions(self).schema(id_)
 
-    def id_of(self, subject: str, schema: str, *, register: bool) -> int:
-        """The number by which messages name an Avro schema, which the registry has under a subject.
+    def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
+        """The number by which messages name a schema, which the registry has under a subject.
 
         Args:
             subject: the subject.
             schema: the schema's text.
+            kind: what it is.
             register: whether it is registered if it isn't there; it has the same number however often that is asked.
 
         Raises:
             SpecError: the registry doesn't have it, doesn't take it (it isn't compatible with earlier ones), or doesn't let windrow in.
             UnreachableError: as the questions.
         """
-        return _Questions(self).id_of(subject, schema, register=register)
+        return _Questions(self).id_of(subject, schema, kind, register=register)
 
     @property
     def seconds(self) -> float:
@@ -211,10 +214,10 @@ class _Questions:
         found = self._asked(lambda: ask(int(id_) if id_.isdecimal() else id_), what, _NO_SCHEMA)
         return None if found is None else self._whole(id_, found, what)
 
-    def id_of(self, subject: str, schema: str, *, register: bool) -> int:
+    def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  # as above
 
-        what, told = f"the id of the schema to write by, under subject {_shown(subject)}", Schema(schema, "AVRO")
+        what, told = f"the id of the schema to write by, under subject {_shown(subject)}", Schema(schema, kind)
         if register:
             id_ = self._asked(lambda: self._client.register_schema(subject, told), what)
         else:

@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable
 
 from ingest.model.boundary import TopicPartition
@@ -20,6 +18,7 @@ from ingest.schema.changes import DELETED
 from ingest.sinks.kafka.form import MessageForm, MessagePart
 from tests.cli.conftest import START, Stage, hour, stage
 from tests.kafka.produce import create_topic
+from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
 
 __all__ = ["stage"]
@@ -69,7 +68,7 @@ def rows(stage: Stage) -> dict[int, Any]:
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["json", "avro-confluent"])
+@pytest.mark.parametrize("form", ["json", "avro-confluent", "protobuf-confluent"])
 def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_registry: RegistryServer, form: str) -> None:
     """Who keeps the last message of each key, and none where that has no value, has the keyed Delta table of the same messages.
 
@@ -86,10 +85,9 @@ def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_regis
     places: dict[int, set[int | None]] = {}
     deletes = 0
     with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as client:
-        read = AvroDeserializer(client) if form != "json" else lambda octets, _: None if octets is None else json.loads(octets)
+        read = deserializer(form, client, topic)
         for message in committed(kafka, topic):
-            key: Any = read(message.key(), SerializationContext(topic, MessageField.KEY))
-            value = read(message.value(), SerializationContext(topic, MessageField.VALUE))
+            key, value = read(message.key(), KEY), read(message.value(), VALUE)
             places.setdefault(key["id"], set()).add(message.partition())
             deletes += message.value() is None
             folded[key["id"]] = value
