@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar, get_args
 
 from ingest.config.secrets import Secret, read
-from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 
 T = TypeVar("T")
@@ -31,6 +31,7 @@ _NO_SUBJECT, _NO_SCHEMA = 40401, 40403
 """What a registry says with 404 if it has no such subject, or no such schema; else there is something else at the address."""
 _NOT_TAKEN = {409, 422}
 """What a registry answers to a schema that isn't compatible with the subject's, or that may not be registered; no question leads to it."""
+_DO_COMPATIBLE = "Change the table's columns so that it is compatible, or the subject's compatibility; or write to another topic."
 _SAID_MAX = 200
 _NAME_MAX = 300
 _ID_MAX = (1 << 32) - 1
@@ -42,7 +43,11 @@ _PATIENCE = 10
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 """As a registry calls them."""
 _KINDS = get_args(SchemaKind)
-_DO = "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed; run the window again."
+_DO = {
+    "source": "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed; run the window again.",
+    "sink": "Is sink.registry, or the registry of the sink's cluster, right, and is it up? Nothing was published; run the window again.",
+}
+"""By the section that it is for."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,8 @@ class Registry:
     """A registry and the way to it. Settings alone, so it travels; each process makes its own client of them, and reads secrets for itself.
 
     `ca`: a file of certificates to trust, besides none; `certificate`, `key`, `key_password`: who windrow is. `timeout`: of one try, in
-    seconds; `retries`: how often a question is repeated that the registry, or the network, may answer the next time.
+    seconds; `retries`: how often a question is repeated that the registry, or the network, may answer the next time; `section`: of a spec,
+    for which it is asked: what is read goes by its schemas, or what is written.
     """
 
     url: str
@@ -62,6 +68,7 @@ class Registry:
     key_password: str | Secret | None = field(default=None, repr=False)
     timeout: float = 10.0
     retries: int = 3
+    section: Literal["source", "sink"] = "source"
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
         """See `ports.schemas.SchemaRegistry`."""
@@ -85,6 +92,17 @@ class Registry:
             UnreachableError: as the questions.
         """
         return _Questions(self).id_of(subject, schema, kind, register=register)
+
+    def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
+        """See that a schema could be registered under a subject, beside those that it has; nothing is registered.
+
+        The arguments are those of `id_of`.
+
+        Raises:
+            SpecError: it isn't compatible with them by the subject's rules, or the registry doesn't let windrow in.
+            UnreachableError: as the questions.
+        """
+        _Questions(self).refuse_incompatible(subject, schema, kind)
 
     @property
     def seconds(self) -> float:
@@ -230,6 +248,17 @@ class _Questions:
             raise self._no_answer(what, "an answer without an id")
         return id_
 
+    def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  # as above
+
+        what = f"whether the schema to write by is compatible with subject {_shown(subject)}"
+        fits = self._asked(lambda: self._client.test_compatibility_all_versions(subject, Schema(schema, kind)), what, _NO_SUBJECT)
+        if fits is False:
+            said = f"The schema registry {self._registry.url} was asked {what}, and says no"
+            raise SpecError(said, "setup", f"{_DO_COMPATIBLE} It is {schema}")
+        if fits is not True and fits is not None:
+            raise self._no_answer(what, "an answer that is neither yes nor no")
+
     def _version(self, subject: str, version: int) -> WriterSchema | None:
         """None if it was deleted since."""
         what = f"version {version} of subject {subject}"
@@ -304,18 +333,18 @@ class _Questions:
         for secret in self._registry.secrets:
             said = said.replace(secret, "***")
         if status in _NOT_TAKEN:
-            do = "Change the table's columns so that it is compatible, or the subject's compatibility; or write to another topic."
             return SpecError(
                 f"The schema registry {self._registry.url} was asked for {what}, and doesn't take it: {status}: {said[:_SAID_MAX]}",
                 "setup",
-                do,
+                _DO_COMPATIBLE,
             )
         moved = " and points elsewhere, which windrow doesn't follow" if 300 <= status < 400 else ""
         return self._no_answer(what, f"{status}{moved}" + (f": {said[:_SAID_MAX]}" if said else ""))
 
     def _no_answer(self, what: str, why: str) -> UnreachableError:
         self._client.clear_caches()  # it keeps whatever it could read, however little of a schema that was
-        return UnreachableError(f"The schema registry {self._registry.url} was asked for {what}: {why}", "decode", _DO)
+        stage: Stage = "decode" if self._registry.section == "source" else "setup"
+        return UnreachableError(f"The schema registry {self._registry.url} was asked for {what}: {why}", stage, _DO[self._registry.section])
 
     def _too_large(self, what: str) -> RefusedError:
         self._client.clear_caches()  # as above

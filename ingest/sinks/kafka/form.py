@@ -121,6 +121,12 @@ class MessageForm(msgspec.Struct, frozen=True):
         )
         return msgspec.structs.replace(self, key=key, value=value)
 
+    def refuse_unregistrable(self, rows: pa.Schema, registry: Registry | None) -> None:
+        """See that `registered` would work; see `RegisteredPart.refuse_unregistrable`."""
+        for part in (self.key, self.value):
+            if isinstance(part, RegisteredPart):
+                part.refuse_unregistrable(rows, self.topics, registry)
+
     @property
     def schema(self) -> pa.Schema:
         """The columns of an encoded batch."""

@@ -297,7 +297,7 @@ class _Kafka:
             timeout=section.transaction_timeout,
             primary_key=section.primary_key or (),
         )
-        registry = None if section.registry is None else registry_of(section.registry, folder)
+        registry = None if section.registry is None else registry_of(section.registry, folder, "sink")
         return KafkaSink(Reach(section.bootstrap_servers, dict(section.client), registry), options, rows, metadata)
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:

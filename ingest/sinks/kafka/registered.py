@@ -78,16 +78,30 @@ class RegisteredPart(msgspec.Struct, frozen=True):
             SpecError: the registry doesn't have the schema, or doesn't take it; or it has different numbers for different topics.
             UnreachableError: it doesn't answer.
         """
-        if registry is None:
-            raise BugError("a format that asks a schema registry has none", "setup", "Report a bug: the spec should have been refused.")
+        registry, subjects = _asked(registry), self._subjects(topics)
         text, kind = self.schema_of(rows), _ENCODINGS[self.format].kind
-        subjects = sorted({subject for topic in topics for subject in self.subjects.of(topic)})
         ids = {registry.id_of(subject, text, kind, register=self.register) for subject in subjects}
         if len(ids) > 1:
             what = f"The schema registry has different ids for one schema under the subjects {', '.join(subjects)}"
             raise SpecError(what, "setup", "Make a pipeline for each topic, or set subject_name_strategy: record.")
         required = tuple(name for name in self.columns if not rows.field(name).nullable)
         return msgspec.structs.replace(self, schema_id=ids.pop(), required=required)
+
+    def refuse_unregistrable(self, rows: pa.Schema, topics: Sequence[str], registry: Registry | None) -> None:
+        """See that `registered` would work; nothing is registered. Whether the client may register is told by the first window only.
+
+        Raises:
+            SpecError, UnreachableError: as `registered`.
+        """
+        if not self.register:
+            self.registered(rows, topics, registry)
+            return
+        text, kind = self.schema_of(rows), _ENCODINGS[self.format].kind
+        for subject in self._subjects(topics):
+            _asked(registry).refuse_incompatible(subject, text, kind)
+
+    def _subjects(self, topics: Sequence[str]) -> list[str]:
+        return sorted({subject for topic in topics for subject in self.subjects.of(topic)})
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
         """The first row that the format has no message for, and why."""
@@ -102,3 +116,9 @@ class RegisteredPart(msgspec.Struct, frozen=True):
         encoding = _ENCODINGS[self.format]
         columns = [(batch[name], name not in self.required) for name in self.columns]
         return encoding.records(columns, b"\x00" + self.schema_id.to_bytes(4, "big") + encoding.way)
+
+
+def _asked(registry: Registry | None) -> Registry:
+    if registry is None:
+        raise BugError("a format that asks a schema registry has none", "setup", "Report a bug: the spec should have been refused.")
+    return registry

@@ -127,14 +127,19 @@ class KafkaSink:
         Raises:
             SpecError: a column that the spec names isn't there, or can't be written so.
         """
-        options, layout = self.options, RowLayout(self.schema, self.metadata, "")
+        options = self.options
         metadata = {column: column for name, column in self.metadata.items() if name != "window"}
         form = MessageForm(
             of_columns(options.value, self.schema.names), options.key, {**metadata, **options.headers}, self.metadata["window"],
             self.metadata.get("attempt"), options.time, options.topic_column, options.topics, options.primary_key,
         )  # fmt: skip
-        form.refuse_unfit(layout.schema)
+        form.refuse_unfit(self._columns)
         return form
+
+    @property
+    def _columns(self) -> pa.Schema:
+        """The columns of a row that messages are made of, with the metadata's."""
+        return RowLayout(self.schema, self.metadata, "").schema
 
     @property
     def identity(self) -> str:
@@ -150,6 +155,14 @@ class KafkaSink:
         """See `ports.sink.Sink.refuse_unwritable`."""
         refuse_unwritable(self.options.staging)
         self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
+        self.form.refuse_unregistrable(self._columns, self.reach.registry)
+
+    def warnings(self) -> list[str]:
+        """See `ports.sink.Warns.warnings`: of a changelog Kafka is to keep the last message of each key, for ever."""
+        named = ", ".join(self._topics.uncompacted()) if self.options.primary_key else ""
+        if not named:
+            return []
+        return [f"Kafka will delete messages of {named} by their age or size, not by their key: give each cleanup.policy=compact"]
 
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
@@ -197,7 +210,7 @@ class KafkaSink:
         """See `ports.sink.Sink.stager`."""
         del generation
         layout = RowLayout(self.options.staged(self.schema), self.metadata, attempt)
-        form = self.form.registered(RowLayout(self.schema, self.metadata, attempt).schema, self.reach.registry)
+        form = self.form.registered(self._columns, self.reach.registry)
         return KafkaStagerFactory(self.options.staging, layout, form, plan.window.key, self._function())
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:

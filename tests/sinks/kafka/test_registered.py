@@ -82,6 +82,37 @@ def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> Non
         part().registered(ROWS, ["a"], Registry(schema_registry.url, retries=0))
 
 
+def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
+    """The doctor's question: it is put for each topic's subject, and nothing is registered; who may not register needs the schema there."""
+    registry, told = Registry(schema_registry.url, section="sink"), part(register=False)
+    part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+    schema_registry.register("b-value", "{}")
+    part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+    assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["b-value"]
+    schema_registry.ill = {"/compatibility/subjects/b-value/versions": Fault(200, b'{"is_compatible": false}')}
+    with pytest.raises(SpecError, match="whether the schema to write by is compatible with subject b-value, and says no"):
+        part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+    with pytest.raises(SpecError, match="doesn't have the sink's schema under subject a-value"):
+        told.refuse_unregistrable(ROWS, ["a"], registry)
+    schema_registry.register("a-value", told.schema_of(ROWS))
+    told.refuse_unregistrable(ROWS, ["a"], registry)
+    schema_registry.ill = {"/compatibility/subjects/a-value/versions": Fault(200, b'{"is_compatible": "maybe"}')}
+    with pytest.raises(UnreachableError, match="neither yes nor no"):
+        part().refuse_unregistrable(ROWS, ["a"], registry)
+
+
+def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) -> None:
+    """One that is asked for what is written is the sink's, and nothing was decoded."""
+    registry = Registry(schema_registry.url, retries=0, section="sink")
+    schema_registry.stop()
+    with pytest.raises(UnreachableError) as refused:
+        part().registered(ROWS, ["a"], registry)
+    assert (refused.value.stage, "Is sink.registry" in refused.value.do) == ("setup", True)
+    with pytest.raises(UnreachableError) as reading:
+        Registry(schema_registry.url, retries=0).of_subject("a", 1)
+    assert (reading.value.stage, "Is source.registry" in reading.value.do) == ("decode", True)
+
+
 def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
     """A registry that has two ids for one schema can't be gone by where one message form goes to two topics."""
     schema_registry.ill = {"/subjects/b-value/versions": Fault(200, b'{"id": 7}')}
@@ -140,6 +171,16 @@ def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
     assert sorted(value["id"] for _, value in found) == [0, 1, 2, 3]
     assert all(key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in found)
     assert stage.json("verify", stage.spec)["findings"] == []
+    assert sink_check(stage, 0)["level"] == "ok"
+    schema_registry.ill = {f"/compatibility/subjects/{topic}-key/versions": Fault(200, b'{"is_compatible": false}')}
+    assert f"compatible with subject {topic}-key, and says no" in sink_check(stage, 2)["what"]
+    schema_registry.stop()
+    assert "Is sink.registry" in sink_check(stage, 3)["fix"]
+
+
+def sink_check(stage: Stage, code: int) -> Any:
+    """What the doctor says of the sink, where it ends with that code."""
+    return next(check for check in stage.json("doctor", stage.spec, code=code)["checks"] if check["name"] == "sink")
 
 
 @pytest.mark.parametrize(("more", "says"), [

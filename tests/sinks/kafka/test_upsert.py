@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,9 @@ LOG: list[list[tuple[int, int, int | None]]] = [
 """Per window and message: its partition, its key, and its size; None deletes. Key 9 is in both partitions."""
 
 
-def world(stage: Stage, kafka: str, more: str, partitions: int = 3) -> tuple[str, str, str]:
+def world(stage: Stage, kafka: str, more: str, config: Mapping[str, str] | None = None) -> tuple[str, str, str]:
     """The topic that is written, a pipeline into it, and one with the same messages into a Delta table with that primary key."""
-    topic, table = create_topic(kafka, partitions=partitions), stage.folder / "table.yaml"
+    topic, table = create_topic(kafka, partitions=3, config=config), stage.folder / "table.yaml"
     (stage.folder / "schema.py").write_text(SCHEMA)
     for number, messages in enumerate(LOG):
         for second, (partition, key, size) in enumerate(messages):
@@ -98,6 +99,17 @@ def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_regis
     assert stage.json("verify", spec)["findings"] == []
     refused = stage.json("run", spec, "--window", hour(4), code=1)
     assert "can't be published behind window" in refused["error"]["message"]
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "level"), [("delete", "warn"), ("compact", "ok"), ("compact,delete", "ok")])
+def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, level: str) -> None:
+    """The doctor warns of a topic from which Kafka would delete rows that nothing has replaced."""
+    topic, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
+    (check,) = (c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")
+    assert check["level"] == level
+    assert ("give each cleanup.policy=compact" in check["what"] and topic in check["what"]) == (level == "warn")
 
 
 def test_a_delete_has_a_key_and_no_value() -> None:
