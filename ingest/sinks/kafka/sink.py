@@ -52,7 +52,7 @@ from ingest.sinks.kafka.control import (
     receipt_records,
     split_record,
 )
-from ingest.sinks.kafka.fast import usable
+from ingest.sinks.kafka.fast import reportable, usable
 from ingest.sinks.kafka.form import MessageForm, of_columns
 from ingest.sinks.kafka.function import PartitionFunction
 from ingest.sinks.kafka.ids import TransactionalIds
@@ -158,11 +158,8 @@ class KafkaSink:
         self.form.refuse_unregistrable(self._columns, self.reach.registry)
 
     def warnings(self) -> list[str]:
-        """See `ports.sink.Warns.warnings`: of a changelog Kafka is to keep the last message of each key, for ever."""
-        named = ", ".join(self._topics.uncompacted()) if self.options.primary_key else ""
-        if not named:
-            return []
-        return [f"Kafka will delete messages of {named} by their age or size, not by their key: give each cleanup.policy=compact"]
+        """See `ports.sink.Warns.warnings`."""
+        return self._topics.changelog_warnings() if self.options.primary_key else []
 
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
@@ -230,7 +227,7 @@ class KafkaSink:
                 sent = True
                 raise
             except UnreachableError:
-                if self._one_by_one or self.options.delivery != "exactly-once":
+                if self._one_by_one or self.options.delivery == "none":
                     raise
                 self._one_by_one = True  # which tells what was not taken
                 return self._publish(work)
@@ -355,7 +352,7 @@ class KafkaSink:
         return [split_record(split) for split in self._sent(work, target, transaction, numbers)]
 
     def _sent(self, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]) -> list[PublishedSplit]:
-        api = None if self._one_by_one or self.options.delivery == "at-least-once" else usable()  # only reports tell what arrived
+        api = None if self._one_by_one or not reportable(target) else usable()
         if api is None:
             return sent_one_by_one(self._files, work, target, transaction, numbers)
         return sent(api, self._topics.ends, self._files, work, target, transaction, numbers)

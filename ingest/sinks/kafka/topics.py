@@ -164,10 +164,13 @@ class SinkTopics:
             what = f"The sink on {self._servers} can't be written {_SAID[delivery]}: {'; '.join(wrong)}"
             raise SpecError(what, "setup", "Mend that, then run again.")
 
-    def uncompacted(self) -> list[str]:
-        """Those of the target topics that Kafka doesn't compact; none where their settings may not be seen."""
+    def changelog_warnings(self) -> list[str]:
+        """What is wrong with the target topics where messages replace each other: Kafka is to keep the last one of each key, for ever."""
         config = self._configured(self._questions(), self._names)
-        return [name for name in self._names if "compact" not in _policy(config[name])]
+        named = ", ".join(name for name in self._names if "compact" not in _policy(config[name]))
+        if not named:
+            return []
+        return [f"Kafka will delete messages of {named} by their age or size, not by their key: give each cleanup.policy=compact"]
 
     def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
         """What one broker's settings say; nothing where they may not be asked for."""
