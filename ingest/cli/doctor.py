@@ -22,7 +22,7 @@ from ingest.operate.retention_margin import retention_margin
 from ingest.plan.topics import discover
 from ingest.ports.broker import Logs, TopicInfo
 from ingest.ports.dead_topic import DeadTopic
-from ingest.ports.sink import Delivered
+from ingest.ports.sink import Delivered, Warns
 from ingest.registry.client import Registry
 from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
@@ -187,6 +187,8 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     if ledger is not None:
         refuse_other_table(pipeline)
     found = weaker(found, pipeline.sink.promises.delivery)
+    if isinstance(pipeline.sink, Warns):
+        found = warned(found, pipeline.sink.warnings())
     new = pipeline.sink.columns_to_come()
     return msgspec.structs.replace(found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}") if new else found
 
@@ -212,6 +214,11 @@ def weaker(sink: Check, delivery: Delivered) -> Check:
     missing = "" if delivery == "at-least-once" else ", or be missing"
     what = f"{sink.what}; its rows may be there twice{missing}: delivery_guarantee is {delivery}"
     return msgspec.structs.replace(sink, what=what, level=sink.level if delivery == "at-least-once" else "warn")
+
+
+def warned(sink: Check, warnings: Sequence[str]) -> Check:
+    """The check of a sink, with what it warns of."""
+    return msgspec.structs.replace(sink, what="; ".join([sink.what, *warnings]), level="warn") if warnings else sink
 
 
 def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:

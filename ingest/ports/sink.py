@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 import pyarrow as pa
@@ -164,6 +164,18 @@ class Audit(Protocol):
 
         Raises:
             RefusedError: the window isn't committed, or its commit named another text.
+        """
+
+
+@runtime_checkable
+class Warns(Protocol):
+    """A sink whose place may be one that can be written, and is wrong for its table all the same."""
+
+    def warnings(self) -> list[str]:
+        """What will go wrong later as things are now, and what to do, one sentence each.
+
+        Raises:
+            UnreachableError: it can't be seen.
         """
 
 

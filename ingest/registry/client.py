@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from ingest.config.secrets import Secret, read
-from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
 
 T = TypeVar("T")
@@ -31,6 +31,7 @@ _NO_SUBJECT, _NO_SCHEMA = 40401, 40403
 """What a registry says with 404 if it has no such subject, or no such schema; else there is something else at the address."""
 _NOT_TAKEN = {409, 422}
 """What a registry answers to a schema that isn't compatible with the subject's, or that may not be registered; no question leads to it."""
+_DO_COMPATIBLE = "Change the table's columns so that it is compatible, or the subject's compatibility; or write to another topic."
 _SAID_MAX = 200
 _NAME_MAX = 300
 _ID_MAX = (1 << 32) - 1
@@ -39,8 +40,14 @@ _BETWEEN_SECONDS = 2.0
 """At most, between two tries."""
 _PATIENCE = 10
 """All the questions that one schema, or subject, leads to take at most so many times as long as one of them may."""
-_KINDS = ("AVRO", "PROTOBUF", "JSON")
-_DO = "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed; run the window again."
+SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
+"""As a registry calls them."""
+_KINDS = get_args(SchemaKind)
+_DO = {
+    "source": "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed; run the window again.",
+    "sink": "Is sink.registry, or the registry of the sink's cluster, right, and is it up? Nothing was published; run the window again.",
+}
+"""By the section that it is for."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,8 @@ class Registry:
     """A registry and the way to it. Settings alone, so it travels; each process makes its own client of them, and reads secrets for itself.
 
     `ca`: a file of certificates to trust, besides none; `certificate`, `key`, `key_password`: who windrow is. `timeout`: of one try, in
-    seconds; `retries`: how often a question is repeated that the registry, or the network, may answer the next time.
+    seconds; `retries`: how often a question is repeated that the registry, or the network, may answer the next time; `section`: of a spec,
+    for which it is asked: what is read goes by its schemas, or what is written.
     """
 
     url: str
@@ -60,6 +68,7 @@ class Registry:
     key_password: str | Secret | None = field(default=None, repr=False)
     timeout: float = 10.0
     retries: int = 3
+    section: Literal["source", "sink"] = "source"
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
         """See `ports.schemas.SchemaRegistry`."""
@@ -69,19 +78,31 @@ class Registry:
         """See `ports.schemas.SchemaRegistry`."""
         return _Questions(self).schema(id_)
 
-    def id_of(self, subject: str, schema: str, *, register: bool) -> int:
-        """The number by which messages name an Avro schema, which the registry has under a subject.
+    def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
+        """The number by which messages name a schema, which the registry has under a subject.
 
         Args:
             subject: the subject.
             schema: the schema's text.
+            kind: what it is.
             register: whether it is registered if it isn't there; it has the same number however often that is asked.
 
         Raises:
             SpecError: the registry doesn't have it, doesn't take it (it isn't compatible with earlier ones), or doesn't let windrow in.
             UnreachableError: as the questions.
         """
-        return _Questions(self).id_of(subject, schema, register=register)
+        return _Questions(self).id_of(subject, schema, kind, register=register)
+
+    def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
+        """See that a schema could be registered under a subject, beside those that it has; nothing is registered.
+
+        The arguments are those of `id_of`.
+
+        Raises:
+            SpecError: it isn't compatible with them by the subject's rules, or the registry doesn't let windrow in.
+            UnreachableError: as the questions.
+        """
+        _Questions(self).refuse_incompatible(subject, schema, kind)
 
     @property
     def seconds(self) -> float:
@@ -211,10 +232,10 @@ class _Questions:
         found = self._asked(lambda: ask(int(id_) if id_.isdecimal() else id_), what, _NO_SCHEMA)
         return None if found is None else self._whole(id_, found, what)
 
-    def id_of(self, subject: str, schema: str, *, register: bool) -> int:
+    def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  # as above
 
-        what, told = f"the id of the schema to write by, under subject {_shown(subject)}", Schema(schema, "AVRO")
+        what, told = f"the id of the schema to write by, under subject {_shown(subject)}", Schema(schema, kind)
         if register:
             id_ = self._asked(lambda: self._client.register_schema(subject, told), what)
         else:
@@ -226,6 +247,17 @@ class _Questions:
         if type(id_) is not int or not 0 <= id_ <= _ID_MAX:
             raise self._no_answer(what, "an answer without an id")
         return id_
+
+    def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  # as above
+
+        what = f"whether the schema to write by is compatible with subject {_shown(subject)}"
+        fits = self._asked(lambda: self._client.test_compatibility_all_versions(subject, Schema(schema, kind)), what, _NO_SUBJECT)
+        if fits is False:
+            said = f"The schema registry {self._registry.url} was asked {what}, and says no"
+            raise SpecError(said, "setup", f"{_DO_COMPATIBLE} It is {schema}")
+        if fits is not True and fits is not None:
+            raise self._no_answer(what, "an answer that is neither yes nor no")
 
     def _version(self, subject: str, version: int) -> WriterSchema | None:
         """None if it was deleted since."""
@@ -301,18 +333,18 @@ class _Questions:
         for secret in self._registry.secrets:
             said = said.replace(secret, "***")
         if status in _NOT_TAKEN:
-            do = "Change the table's columns so that it is compatible, or the subject's compatibility; or write to another topic."
             return SpecError(
                 f"The schema registry {self._registry.url} was asked for {what}, and doesn't take it: {status}: {said[:_SAID_MAX]}",
                 "setup",
-                do,
+                _DO_COMPATIBLE,
             )
         moved = " and points elsewhere, which windrow doesn't follow" if 300 <= status < 400 else ""
         return self._no_answer(what, f"{status}{moved}" + (f": {said[:_SAID_MAX]}" if said else ""))
 
     def _no_answer(self, what: str, why: str) -> UnreachableError:
         self._client.clear_caches()  # it keeps whatever it could read, however little of a schema that was
-        return UnreachableError(f"The schema registry {self._registry.url} was asked for {what}: {why}", "decode", _DO)
+        stage: Stage = "decode" if self._registry.section == "source" else "setup"
+        return UnreachableError(f"The schema registry {self._registry.url} was asked for {what}: {why}", stage, _DO[self._registry.section])
 
     def _too_large(self, what: str) -> RefusedError:
         self._client.clear_caches()  # as above

@@ -5,8 +5,8 @@
         registry.url                            # what a spec's source.registry.url says
         registry.ill["/schemas/ids/1"] = Fault(status=503)
 
-It has what producers and consumers need: subjects, versions, references, ids and GUIDs, deletion. It judges no compatibility, and parses no
-schema. What has a fault answers with that instead, so that tests see what a sick registry does.
+It has what producers and consumers need: subjects, versions, references, ids and GUIDs, deletion. It finds every schema compatible, and
+parses none. What has a fault answers with that instead, so that tests see what a sick registry does.
 """
 
 from __future__ import annotations
@@ -136,6 +136,9 @@ class RegistryServer:
             case ("POST", ["subjects", subject, "versions"]) if isinstance(body, dict) and isinstance(body.get("schema"), str):
                 made = self.register(subject, body["schema"], body.get("schemaType") or "AVRO", body.get("references"))
                 return 200, {"id": made, "guid": self.guid(made)}
+            case ("POST", ["compatibility", "subjects", subject, "versions"]):
+                known = any(not version.deleted for version in self._subjects.get(subject, ()))
+                return (200, {"is_compatible": True}) if known else _no_subject(subject)
             case ("POST", ["subjects", subject]) if isinstance(body, dict):
                 return self._registered(subject, body)
             case ("DELETE", ["subjects", subject]):

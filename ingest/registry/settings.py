@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -77,13 +77,13 @@ class RegistrySpec(Section):
                 yield (name,), "would be ignored: url must be https"
 
 
-def registry_of(registry: RegistrySpec, folder: Path) -> Registry:
-    """What asks a registry. `folder`: what files are relative to."""
+def registry_of(registry: RegistrySpec, folder: Path, section: Literal["source", "sink"] = "source") -> Registry:
+    """What asks a registry. `folder`: what files are relative to; `section`: of a spec, for which it is asked."""
     files = (registry.ca, registry.certificate, registry.key)
     ca, certificate, key = (None if file is None else absolute(file, folder) for file in files)
     seconds = registry.timeout.total_seconds()
     password, key_password = _at(registry.password, folder), _at(registry.key_password, folder)
-    return Registry(registry.url, registry.username, password, ca, certificate, key, key_password, seconds, registry.retries)
+    return Registry(registry.url, registry.username, password, ca, certificate, key, key_password, seconds, registry.retries, section)
 
 
 def _at(secret: str | Secret | None, folder: Path) -> str | Secret | None:

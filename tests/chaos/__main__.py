@@ -20,7 +20,7 @@ import msgspec
 
 from tests.chaos.harness import Asked, Found, chaos
 from tests.chaos.record import record
-from tests.chaos.sinks import SINKS
+from tests.chaos.sinks import KINDS
 from tests.soak import seeds
 
 
@@ -62,7 +62,7 @@ def command(asked: Asked) -> str:
 def main() -> int:
     """0 if nothing is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--sink", choices=SINKS, default="delta")
+    parser.add_argument("--sink", choices=KINDS, default="delta")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--windows", type=int, default=25)
@@ -70,8 +70,8 @@ def main() -> int:
     parser.add_argument("--twin")
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
-    if asked.twin is not None and asked.twin not in SINKS[asked.sink].twins:
-        parser.error(f"--twin of {asked.sink} is one of: {', '.join(SINKS[asked.sink].twins) or 'none'}")
+    if asked.twin is not None and asked.twin not in KINDS[asked.sink].twins:
+        parser.error(f"--twin of {asked.sink} is one of: {', '.join(KINDS[asked.sink].twins) or 'none'}")
     if asked.rows % 2 or asked.rows < 8 or asked.windows < 1:
         parser.error("--rows is an even number from 8 on, and --windows is one from 1 on")
     seed = random.SystemRandom().randrange(2**32) if asked.seed is None else asked.seed

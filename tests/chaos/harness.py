@@ -27,10 +27,10 @@ import msgspec
 
 from ingest.crashpoints import CrashPoint
 from ingest.errors import WindrowError
-from ingest.ports.sink import Promises
+from ingest.ports.sink import Delivered, Promises
 from tests.chaos import reader, worker
 from tests.chaos.judge import judged, unmerged
-from tests.chaos.sinks import SINKS
+from tests.chaos.sinks import KINDS
 from tests.chaos.worker import COMMITTED, FAILED, UNKNOWN, WAKE, Job, signalled
 from tests.warm import stops
 
@@ -55,7 +55,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """What came of a round. `foreign`: rows that are of no message. `wrong`: all else that may not be, in words."""
+    """What came of a round. `foreign`: rows that are of no message. `wrong`: all else that may not be, in words.
+
+    `delivery`: what the sink promises; rows that may be lost, or there twice, are counted, and aren't wrong.
+    """
 
     asked: Asked
     faults: dict[str, int] = {}
@@ -68,11 +71,14 @@ class Found(msgspec.Struct):
     looks: int = 0
     missed: int = 0
     seconds: float = 0.0
+    delivery: Delivered = "exactly-once"
 
     @property
     def ok(self) -> bool:
         """Nothing is wrong."""
-        return not (self.lost or self.doubled or self.foreign or self.wrong)
+        promised = Promises(delivery=self.delivery)
+        lost, doubled = self.lost and not promised.allows(lost=True), self.doubled and not promised.allows(lost=False)
+        return not (lost or doubled or self.foreign or self.wrong)
 
     @property
     def hit(self) -> int:
@@ -82,7 +88,7 @@ class Found(msgspec.Struct):
 
 def chaos(asked: Asked, folder: Path) -> Found:
     """One round, in an empty folder."""
-    began, kind = time.monotonic(), SINKS[asked.kind]
+    began, kind = time.monotonic(), KINDS[asked.kind]
     with kind.placed(folder) as place:
         sink = kind.world.sink_at(place)
         sink.prepare()
@@ -102,7 +108,7 @@ def chaos(asked: Asked, folder: Path) -> Found:
 def _found(done: _Round, looks: reader.Looks) -> Found:
     return Found(
         done.asked, dict(sorted(done.faults.items())), dict(sorted(done.outcomes.items())), done.asked.windows * done.asked.rows,
-        wrong=[*done.wrong, *looks.wrong], looks=looks.looks, missed=looks.missed,
+        wrong=[*done.wrong, *looks.wrong], looks=looks.looks, missed=looks.missed, delivery=done.promises.delivery,
     )  # fmt: skip
 
 
@@ -185,7 +191,7 @@ class Ordeal:
     def __init__(self, among: _Round, number: int) -> None:
         self.round, self.number = among, number
         self.chance = random.Random(f"{among.asked.seed} {number}")
-        self.kind = SINKS[among.asked.kind]
+        self.kind = KINDS[among.asked.kind]
         self.attempts = 0
 
     def run(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tests.chaos.judge import seen, unwhole
-from tests.chaos.sinks import SINKS
+from tests.chaos.sinks import KINDS
 from tests.warm import SERVER
 
 
@@ -38,7 +38,7 @@ def told(process: BaseProcess, folder: Path) -> Looks:
 
 
 def _look_on(name: str, place: str, rows: int, folder: str) -> None:
-    kind, said, before = SINKS[name], Looks(), set[tuple[str, int]]()
+    kind, said, before = KINDS[name], Looks(), set[tuple[str, int]]()
     ends = False
     while not ends:
         ends = (Path(folder) / "quiet").exists()
@@ -52,7 +52,7 @@ def _look_on(name: str, place: str, rows: int, folder: str) -> None:
             (Path(folder) / "missed").write_text(repr(error))
         else:
             said.looks += 1
-            said.wrong += [line for line in unwhole(found, before, rows, received) if len(said.wrong) < 100]
+            said.wrong += [line for line in unwhole(found, before, rows, received, sink.promises) if len(said.wrong) < 100]
             before |= found.keys()
         if not ends:
             time.sleep(min(2.0, 0.05 + 3 * (time.monotonic() - began)))  # so that most of the machine is the writers'

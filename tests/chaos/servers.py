@@ -96,13 +96,13 @@ _BROKERS: dict[str, EmbeddedBroker] = {}
 
 
 @contextmanager
-def kafka(folder: Path) -> Iterator[str]:
-    """A place on a broker of its own, in the folder."""
+def kafka(folder: Path, **more: Any) -> Iterator[str]:
+    """A place on a broker of its own, in the folder. `more`: options of the table."""
     from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
     from tests.sinks.kafka.world import new_place
 
     with EmbeddedBroker(folder / "broker", find_jars()) as broker:
-        place = new_place(broker.bootstrap, str(folder / "staging"))
+        place = new_place(broker.bootstrap, str(folder / "staging"), **more)
         _BROKERS[place] = broker
         try:
             yield place

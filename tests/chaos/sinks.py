@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ class Kind:
 
 
 _BROKER = {"broker killed": servers.kill_broker, "broker stopped": servers.stop_broker}
+_KAFKA = "tests.sinks.kafka.world"
 _BACKENDS = {"postmaster killed": servers.kill_postmaster, "backends ended": servers.end_backends}
 
 SINKS: dict[str, Kind] = {
@@ -102,7 +104,17 @@ SINKS: dict[str, Kind] = {
     "files": Kind("tests.sinks.files.world"),
     "postgres": Kind("tests.sinks.postgres.world", servers.postgres, _BACKENDS, {"look-then-write": twins.look_then_write}),
     "postgres-keyed": Kind("tests.sinks.postgres.keyed_world", servers.postgres, _BACKENDS),
-    "kafka": Kind("tests.sinks.kafka.world", servers.kafka, _BROKER, {"random-id": twins.random_id}),
+    "kafka": Kind(_KAFKA, servers.kafka, _BROKER, {"random-id": twins.random_id}),
     "routes": Kind("tests.sinks.routes.world", own={"window-first": twins.window_first}),
     "sqlite": Kind("tests.sinks.sqlite_world", own={"receipt-first": twins.receipt_first}),
 }
+
+WEAKER: dict[str, Kind] = {
+    "kafka-at-least-once": Kind(
+        _KAFKA, partial(servers.kafka, delivery="at-least-once"), _BROKER, {"record-first": twins.record_first}
+    ),
+    "kafka-none": Kind(_KAFKA, partial(servers.kafka, delivery="none"), _BROKER),
+}  # fmt: skip
+"""Those that promise less than exactly once: what they don't promise is counted, and isn't wrong (`Promises.allows`)."""
+
+KINDS = {**SINKS, **WEAKER}

@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ingest.ports.sink import Promises
 from tests.chaos.harness import Asked, Found, chaos
 from tests.chaos.judge import unwhole
 from tests.chaos.record import SUMS, record
 from tests.chaos.recovery import TITLE, Recovery
 from tests.chaos.recovery import record as record_recovery
-from tests.chaos.sinks import SINKS
+from tests.chaos.sinks import KINDS, SINKS, WEAKER
 
-TWINS = [(kind, twin) for kind, what in SINKS.items() for twin in what.twins]
+TWINS = [(kind, twin) for kind, what in KINDS.items() for twin in what.twins]
 WINDOWS = 25
 
 
@@ -28,6 +29,17 @@ def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> Non
     assert found.ok, msgspec.json.encode(found).decode()
     assert found.hit >= WINDOWS // 2, f"too few faults struck: {found.faults}"
     assert found.looks > 2, f"the reader hardly looked: {found}"
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1, of=10)
+@pytest.mark.parametrize("kind", WEAKER)
+def test_what_promises_less_does_nothing_worse(part: int, dice: random.Random, kind: str, tmp_path: Path) -> None:
+    """Rows may be there twice where that is said, and be missing where that is said, too; nothing else may be wrong."""
+    found = chaos(Asked(kind, dice.randrange(2**32), 9), tmp_path)
+    assert found.ok, msgspec.json.encode(found).decode()
+    assert found.delivery in kind
+    assert found.looks > 0, f"the reader didn't look: {found}"
 
 
 @pytest.mark.slow
@@ -76,6 +88,34 @@ def test_what_a_reader_may_not_see(
 ) -> None:
     """Whole windows are fine, mended or not; half of one, a row twice, what has gone again, and a receipt before its rows are told."""
     assert len(unwhole(found, before, 20, received)) == wrong
+
+
+ONCE, NONE = Promises(delivery="at-least-once"), Promises(delivery="none")
+
+
+@pytest.mark.parametrize(
+    ("found", "before", "received", "promises", "wrong"),
+    [
+        ({("w1", 0): (18, 9), ("w1", 1): (9, 9)}, [], ["w1"], ONCE, 0),
+        ({("w1", 0): (18, 4), ("w1", 1): (9, 9)}, [], ["w1"], ONCE, 1),
+        ({("w1", 0): (18, 4), ("w1", 1): (9, 9)}, [], ["w1"], NONE, 0),
+        ({("w1", 0): (18, 18), ("w1", 1): (9, 9)}, [], ["w1"], NONE, 1),
+        ({}, [], ["w1"], ONCE, 1),
+        ({}, [("w1", 0)], ["w1"], NONE, 1),
+    ],
+)
+def test_what_a_reader_may_see_of_what_promises_less(
+    found: dict[tuple[str, int], tuple[int, int]], before: list[tuple[str, int]], received: list[str], promises: Promises, wrong: int
+) -> None:
+    """A message twice where that is said, and a part of a window only where messages may be missing; never what there is not."""
+    assert len(unwhole(found, before, 20, received, promises)) == wrong
+
+
+def test_what_is_counted_and_what_is_wrong() -> None:
+    """Lost and doubled rows are told of every sink, and wrong where it promises that there are none."""
+    counts = [{"lost": 1}, {"doubled": 1}, {"foreign": 1}, {"wrong": ["x"]}]
+    for delivery, ok in (("exactly-once", [0, 0, 0, 0]), ("at-least-once", [0, 1, 0, 0]), ("none", [1, 1, 0, 0])):
+        assert [Found(Asked("kafka", 1), delivery=delivery, **count).ok for count in counts] == [bool(n) for n in ok]  # type: ignore[arg-type]
 
 
 def test_results_are_added_and_summed_up(tmp_path: Path) -> None:

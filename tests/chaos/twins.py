@@ -61,6 +61,14 @@ def random_id(place: str) -> Any:
     return at(place, Stopping, timeout=timedelta(seconds=10))
 
 
+def record_first(place: str) -> Any:
+    """Kafka, at least once: what is published is recorded before it is sent, so that a run that dies in between has lost it."""
+    from tests.sinks.kafka.twins import RecordFirst
+    from tests.sinks.kafka.world import at
+
+    return at(place, RecordFirst)
+
+
 def window_first(place: str) -> Any:
     """Several tables: the one with the receipts is first."""
     from tests.sinks.routes.world import WindowFirst, at

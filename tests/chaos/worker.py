@@ -19,7 +19,7 @@ import psutil
 from ingest.crashpoints import CrashError, crash_point
 from ingest.errors import WindrowError
 from ingest.ports.sink import AlreadyDone, Done
-from tests.chaos.sinks import SINKS
+from tests.chaos.sinks import KINDS
 from tests.clock import clock_ahead
 from tests.full_disk import files_end_at
 from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_mending, window
@@ -97,7 +97,7 @@ def _failed(job: Job, code: int, why: str) -> int:
 
 def attempt(job: Job) -> int:
     """Do it, here; the exit code."""
-    kind = SINKS[job.kind]
+    kind = KINDS[job.kind]
     sink = kind.sink_at(job.place, job.twin)
     if job.what == "sweep":
         with clock_ahead(timedelta(hours=2)):

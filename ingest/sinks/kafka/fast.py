@@ -1,8 +1,9 @@
 """Sends a split's messages without a Python object for each: a compiled pass hands them to the producer's own librdkafka.
 
-Nothing is reported for each message here. That all were written is known all the same: librdkafka ends the transaction if one was not, so
-its commit fails; and then the split is sent again one by one (`send.sent_one_by_one`), which names the message. Without
-a transaction nothing tells what was not written: so this is for who asks for no delivery guarantee, too, and for nobody between.
+Nothing is reported for each message in a transaction. That all were written is known all the same: librdkafka ends the transaction if one
+was not, so its commit fails. Without a transaction that isn't so: where messages are to be written at least once, the reports are taken
+from librdkafka's queue, thousands at a time, and a compiled pass looks whether each says that its message was written. Either way, a split
+with one that was not written is sent again one by one (`send.sent_one_by_one`), which names it. Who asks for no guarantee isn't told.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ _FULL = KafkaError._QUEUE_FULL  # noqa: SLF001  # public
 _POLL_SECONDS = 0.005
 _TOO_LARGE = 2**31
 """Bytes of a message that librdkafka takes under no settings; it looks at the size before it looks at what is there."""
+_REPORTS = 4096
+"""Messages whose reports are looked at in one pass."""
 _NOTHING = ctypes.create_string_buffer(1)
 
 _BEHIND_HEAD = 2 * ctypes.sizeof(ctypes.c_void_p)
@@ -61,6 +64,16 @@ def usable() -> Api | None:
         _LOG.warning("messages are sent one by one: %s", why)
         return None
     return api
+
+
+def reportable(target: PublishTarget) -> bool:
+    """Whether what is to be known of a target's messages can be known without a report to Python for each.
+
+    What else librdkafka has for the client lies in the queue that reports are taken from, and gets lost: logs, and errors that each step
+    says by itself; but of OAUTHBEARER's it would be the question for a new token.
+    """
+    mechanisms = {str(target.properties.get(name)).upper() for name in ("sasl.mechanism", "sasl.mechanisms")}
+    return target.delivery != "at-least-once" or "OAUTHBEARER" not in mechanisms
 
 
 def _refuse_unlike(api: Api) -> None:
@@ -80,7 +93,7 @@ def _client(producer: ck.Producer) -> int:
 
 
 class CompiledPump:
-    """Sends messages in an open transaction. Used by one thread.
+    """Sends messages in an open transaction, or without one. Used by one thread.
 
     Args:
         api: the library.
@@ -94,13 +107,14 @@ class CompiledPump:
         self._api, self._ends, self._target, self._transaction = api, ends, target, transaction
         self._client, self._window = _client(transaction.producer), window.encode()
         self._calls = np.array([api.address(name) for name in ("produceva", "error_code", "error_destroy")], np.int64)
+        self._reports = np.zeros(_REPORTS, np.int64)
         self._before = ends()
 
     def send(self, number: int, split: Split, batches: Iterable[pa.RecordBatch]) -> None:
         """All messages of a split, in their order.
 
         Raises:
-            TransactionError: the transaction can't go on.
+            TransactionError: the transaction can't go on, or a message is reported that was not written.
         """
         sent = 0
         with self._topics() as topics:
@@ -124,11 +138,35 @@ class CompiledPump:
         return tuple(OffsetSpan(*at, first, after[at] - 1) for at, first in sorted(self._before.items()) if after[at] > first)
 
     def _poll(self) -> None:
+        if self._target.delivery == "at-least-once":
+            self._take_reports()
+            return
         try:
             self._transaction.producer.poll(_POLL_SECONDS)
         except (KafkaException, SystemError) as why:
             error = self._transaction.reason(why)
             raise TransactionError(kind_of(error), self._transaction.scrub(error)) from None
+
+    def _take_reports(self) -> None:
+        """Wait a moment for reports, and take all that are there: librdkafka counts a message as waiting until its report is taken."""
+        queue, wait_ms = self._api.queue_get_main(self._client), int(_POLL_SECONDS * 1000)
+        try:
+            while (event := self._api.queue_poll(queue, wait_ms)) is not None:
+                wait_ms = 0
+                try:
+                    self._refuse_unwritten(event)
+                finally:
+                    self._api.event_destroy(event)
+        finally:
+            self._api.queue_destroy(queue)
+
+    def _refuse_unwritten(self, event: int) -> None:
+        """Look at what an event reports; one that reports no messages has none."""
+        while count := self._api.event_message_array(event, self._reports.ctypes.data, len(self._reports)):
+            code = passes.first_error(self._reports, count)
+            if code:
+                error = KafkaError(code, f"a message was not written ({self._api.err2str(code).decode(errors='replace')})")
+                raise TransactionError(kind_of(error), self._transaction.scrub(error))
 
     def _refuse_broken(self) -> None:
         """Ask whether the transaction still takes messages, by one that is too large for any: it is told so, or that nothing is taken.

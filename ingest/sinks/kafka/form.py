@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +14,7 @@ from ingest.errors import SpecError
 from ingest.registry.client import Registry
 from ingest.schema.changes import DELETED
 from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.kafka.registered import AvroPart
+from ingest.sinks.kafka.registered import Misfit, RegisteredPart
 from ingest.sinks.kafka.texts import header_texts, objects
 
 Format = Literal["json", "string", "raw"]
@@ -47,7 +48,7 @@ class MessagePart(msgspec.Struct, frozen=True):
         return header_texts(batch[self.columns[0]])
 
 
-AnyPart = MessagePart | AvroPart
+AnyPart = MessagePart | RegisteredPart
 """A message's key, or its value, in any of the formats."""
 
 
@@ -97,15 +98,34 @@ class MessageForm(msgspec.Struct, frozen=True):
         if self.primary_key:
             PrimaryKey(self.primary_key).refuse_unfit(rows)
         for part in (self.key, self.value):
-            if isinstance(part, AvroPart):
+            if isinstance(part, RegisteredPart):
                 part.schema_of(rows)
 
+    def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
+        """The first row whose key, or else whose value, its format has no message for; a delete has no value."""
+        for part in (self.key, self.value):
+            if not isinstance(part, RegisteredPart):
+                continue
+            written = np.arange(len(batch))
+            if part is self.value and self.primary_key:
+                written = np.flatnonzero(~batch[DELETED].to_numpy(zero_copy_only=False))
+            found = part.misfit(batch if len(written) == len(batch) else batch.take(pa.array(written)))
+            if found is not None:
+                return int(written[found[0]]), found[1]
+        return None
+
     def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageForm:
-        """The same with the ids of its schemas, where a registry has them; see `AvroPart.registered`. `rows`: with the metadata's."""
+        """The same with the ids of its schemas, where a registry has them; see `RegisteredPart.registered`. `rows`: with the metadata's."""
         key, value = (
-            part.registered(rows, self.topics, registry) if isinstance(part, AvroPart) else part for part in (self.key, self.value)
+            part.registered(rows, self.topics, registry) if isinstance(part, RegisteredPart) else part for part in (self.key, self.value)
         )
         return msgspec.structs.replace(self, key=key, value=value)
+
+    def refuse_unregistrable(self, rows: pa.Schema, registry: Registry | None) -> None:
+        """See that `registered` would work; see `RegisteredPart.refuse_unregistrable`."""
+        for part in (self.key, self.value):
+            if isinstance(part, RegisteredPart):
+                part.refuse_unregistrable(rows, self.topics, registry)
 
     @property
     def schema(self) -> pa.Schema:

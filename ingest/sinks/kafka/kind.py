@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from ingest.ports.dead_letters import DeadLetters
     from ingest.ports.sink import Sink
     from ingest.registry.subjects import Strategy
-    from ingest.sinks.kafka.form import AnyPart, MessagePart
-    from ingest.sinks.kafka.registered import AvroPart
+    from ingest.sinks.kafka.form import AnyPart, Format
+    from ingest.sinks.kafka.registered import RegisteredFormat
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
 _FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_REGISTERED = ("avro-confluent", "protobuf-confluent")
+"""The formats whose schemas are a registry's."""
 _TIMEOUT_MAX = timedelta(minutes=15)
 """What Kafka's brokers allow unless they are told otherwise."""
 
@@ -72,23 +74,26 @@ def _timeout(value: timedelta) -> timedelta:
 class _PartSection(Section):
     """A message's key, or its value."""
 
-    format: Literal["json", "avro-confluent", "string", "raw"] = Field(
+    format: Literal["json", "avro-confluent", "protobuf-confluent", "string", "raw"] = Field(
         default="json",
-        description="How it is written: an object with a member for each column (`json`), a record with a field for each, behind the "
-        "id of its schema in a registry (`avro-confluent`), one column's text (`string`), or one column's bytes (`raw`).",
+        description="How it is written: an object with a member for each column (`json`), a record or a message with a field for each, "
+        "behind the id of its schema in a registry (`avro-confluent`, `protobuf-confluent`), one column's text (`string`), or one column's "
+        "bytes (`raw`).",
     )
     record_name: Annotated[
         Annotated[Text, AfterValidator(_full_name)] | None, Values("a full name"), LeftOut("`windrow.Value`, of a key `windrow.Key`")
-    ] = Field(default=None, description="Of `avro-confluent`: what the record is called in its schema, as in `shop.Order`.")
+    ] = Field(
+        default=None, description="With a registry: what the record, or Protobuf's message, is called in its schema, as in `shop.Order`."
+    )
     subject_name_strategy: Annotated[
         Literal["topic", "record", "topic_record"] | None, Values("`topic`, `record`, `topic_record`"), LeftOut("`topic`")
     ] = Field(
         default=None,
-        description="Of `avro-confluent`: under which subject the schema is: TOPIC-value (of a key TOPIC-key), RECORD, or TOPIC-RECORD.",
+        description="With a registry: under which subject the schema is: TOPIC-value (of a key TOPIC-key), RECORD, or TOPIC-RECORD.",
     )
     auto_register: Annotated[bool | None, Values("`true`, `false`"), LeftOut("`true`")] = Field(
         default=None,
-        description="Of `avro-confluent`: whether the schema is registered where the registry doesn't have it. If not, a window is refused "
+        description="With a registry: whether the schema is registered where the registry doesn't have it. If not, a window is refused "
         "as long as somebody else hasn't.",
     )
 
@@ -100,10 +105,10 @@ class _PartSection(Section):
             yield ("columns",), f"must name one column: {written['format']} writes one"
         if len(set(columns)) < len(columns):
             yield ("columns",), "names a column twice"
-        of_registry = written.get("format") == "avro-confluent"
+        of_registry = written.get("format") in _REGISTERED
         for name in ("record_name", "subject_name_strategy", "auto_register"):
             if written.get(name) is not None and not of_registry:
-                yield (name,), "goes with format: avro-confluent"
+                yield (name,), f"goes with format: {' or '.join(_REGISTERED)}"
         if of_registry and written.get("subject_name_strategy") in {"record", "topic_record"} and written.get("record_name") is None:
             yield ("record_name",), "is missing: the strategy's subjects are named after records"
 
@@ -281,7 +286,11 @@ class _Kafka:
             staging=normal(absolute(section.staging, folder)),
             topic_column=section.topic_column,
             value=_value(section.value),
-            key=_key(section.key_) if section.key_ is not None else _plain("json", section.primary_key) if section.primary_key else None,
+            key=_key(section.key_)
+            if section.key_ is not None
+            else _part("key", "json", section.primary_key)
+            if section.primary_key
+            else None,
             headers=dict(section.headers),
             time=section.timestamp,
             partitioner=section.partitioner,
@@ -294,7 +303,7 @@ class _Kafka:
             timeout=section.transaction_timeout,
             primary_key=section.primary_key or (),
         )
-        registry = None if section.registry is None else registry_of(section.registry, folder)
+        registry = None if section.registry is None else registry_of(section.registry, folder, "sink")
         return KafkaSink(Reach(section.bootstrap_servers, dict(section.client), registry), options, rows, metadata)
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
@@ -321,31 +330,28 @@ def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
 
 
 def _value(value: MessageValueSection) -> AnyPart:
-    if value.format == "avro-confluent":
-        return _record("value", value.columns or (), value.record_name, value.subject_name_strategy, value.auto_register)
-    return _plain(value.format, value.columns or ())
+    columns = value.columns or ()
+    return _part("value", value.format, columns, value.record_name, value.subject_name_strategy, value.auto_register)
 
 
 def _key(key_: MessageKeySection) -> AnyPart:
-    if key_.format == "avro-confluent":
-        return _record("key", key_.columns, key_.record_name, key_.subject_name_strategy, key_.auto_register)
-    return _plain(key_.format, key_.columns)
+    return _part("key", key_.format, key_.columns, key_.record_name, key_.subject_name_strategy, key_.auto_register)
 
 
-def _plain(written: Literal["json", "string", "raw"], columns: tuple[str, ...]) -> MessagePart:
-    from ingest.sinks.kafka.form import MessagePart
-
-    return MessagePart(written, columns)
-
-
-def _record(
-    part: Literal["key", "value"], columns: tuple[str, ...], name: str | None, strategy: Strategy | None, register: bool | None
-) -> AvroPart:  # fmt: skip
+def _part(
+    part: Literal["key", "value"], written: Format | RegisteredFormat, columns: tuple[str, ...], name: str | None = None,
+    strategy: Strategy | None = None, register: bool | None = None,
+) -> AnyPart:  # fmt: skip
     from ingest.registry.subjects import Subjects
-    from ingest.sinks.kafka.registered import AvroPart
+    from ingest.sinks.kafka.form import MessagePart
+    from ingest.sinks.kafka.registered import RegisteredPart
 
-    record = name or f"windrow.{part.capitalize()}"
-    return AvroPart(columns, record, Subjects(strategy or "topic", (record,), part), register=register is not False)
+    match written:
+        case "json" | "string" | "raw":
+            return MessagePart(written, columns)
+        case "avro-confluent" | "protobuf-confluent":
+            record = name or f"windrow.{part.capitalize()}"
+            return RegisteredPart(written, columns, record, Subjects(strategy or "topic", (record,), part), register=register is not False)
 
 
 KAFKA: SinkKind[KafkaSection] = _Kafka()

@@ -1,4 +1,4 @@
-"""The pass over a batch of encoded messages that hands each to librdkafka. Compiled, because it looks at every message."""
+"""The passes over messages that are sent: one hands each to librdkafka, one looks at reports. Compiled, because they see every message."""
 
 from __future__ import annotations
 
@@ -75,3 +75,18 @@ def produce(
             call_at(calls[2], (error,))
             return row
     return count
+
+
+@compiled(_INT(_INTS, _INT))
+def first_error(messages: Ints, count: int) -> int:
+    """Why the first of some messages was not written that was not, by librdkafka's number; 0 if all were.
+
+    Args:
+        messages: the addresses of the rd_kafka_message_t of their reports, which begin with it.
+        count: how many.
+    """
+    for row in range(count):
+        error: Any = int32_at(messages[row])
+        if error != 0:
+            return error
+    return 0

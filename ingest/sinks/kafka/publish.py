@@ -30,6 +30,8 @@ _AGAIN_SECONDS = 0.1
 _BATCH = 512 * 1024
 _QUEUE = 64 * 1024
 """Kibibytes that wait to be sent, of each producer."""
+_MOST = 50_000
+"""Messages that do."""
 
 
 class Overtaken(Exception):  # noqa: N818  # no error: somebody else is at it, or was
@@ -62,7 +64,7 @@ class PublishTarget(msgspec.Struct, frozen=True):
             **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
             "batch.size": max(1024, min(_BATCH, least // 2)),
             "queue.buffering.max.kbytes": _QUEUE,
-            "queue.buffering.max.messages": 50_000,
+            "queue.buffering.max.messages": _MOST,
         }
         if self.delivery != "exactly-once":
             return Delivery(own, self.acks if self.delivery == "none" else None, self.patience)

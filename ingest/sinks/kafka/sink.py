@@ -52,7 +52,7 @@ from ingest.sinks.kafka.control import (
     receipt_records,
     split_record,
 )
-from ingest.sinks.kafka.fast import usable
+from ingest.sinks.kafka.fast import reportable, usable
 from ingest.sinks.kafka.form import MessageForm, of_columns
 from ingest.sinks.kafka.function import PartitionFunction
 from ingest.sinks.kafka.ids import TransactionalIds
@@ -127,14 +127,19 @@ class KafkaSink:
         Raises:
             SpecError: a column that the spec names isn't there, or can't be written so.
         """
-        options, layout = self.options, RowLayout(self.schema, self.metadata, "")
+        options = self.options
         metadata = {column: column for name, column in self.metadata.items() if name != "window"}
         form = MessageForm(
             of_columns(options.value, self.schema.names), options.key, {**metadata, **options.headers}, self.metadata["window"],
             self.metadata.get("attempt"), options.time, options.topic_column, options.topics, options.primary_key,
         )  # fmt: skip
-        form.refuse_unfit(layout.schema)
+        form.refuse_unfit(self._columns)
         return form
+
+    @property
+    def _columns(self) -> pa.Schema:
+        """The columns of a row that messages are made of, with the metadata's."""
+        return RowLayout(self.schema, self.metadata, "").schema
 
     @property
     def identity(self) -> str:
@@ -150,6 +155,11 @@ class KafkaSink:
         """See `ports.sink.Sink.refuse_unwritable`."""
         refuse_unwritable(self.options.staging)
         self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
+        self.form.refuse_unregistrable(self._columns, self.reach.registry)
+
+    def warnings(self) -> list[str]:
+        """See `ports.sink.Warns.warnings`."""
+        return self._topics.changelog_warnings() if self.options.primary_key else []
 
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
@@ -197,7 +207,7 @@ class KafkaSink:
         """See `ports.sink.Sink.stager`."""
         del generation
         layout = RowLayout(self.options.staged(self.schema), self.metadata, attempt)
-        form = self.form.registered(RowLayout(self.schema, self.metadata, attempt).schema, self.reach.registry)
+        form = self.form.registered(self._columns, self.reach.registry)
         return KafkaStagerFactory(self.options.staging, layout, form, plan.window.key, self._function())
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
@@ -217,7 +227,7 @@ class KafkaSink:
                 sent = True
                 raise
             except UnreachableError:
-                if self._one_by_one or self.options.delivery != "exactly-once":
+                if self._one_by_one or self.options.delivery == "none":
                     raise
                 self._one_by_one = True  # which tells what was not taken
                 return self._publish(work)
@@ -342,7 +352,7 @@ class KafkaSink:
         return [split_record(split) for split in self._sent(work, target, transaction, numbers)]
 
     def _sent(self, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]) -> list[PublishedSplit]:
-        api = None if self._one_by_one or self.options.delivery == "at-least-once" else usable()  # only reports tell what arrived
+        api = None if self._one_by_one or not reportable(target) else usable()
         if api is None:
             return sent_one_by_one(self._files, work, target, transaction, numbers)
         return sent(api, self._topics.ends, self._files, work, target, transaction, numbers)

@@ -83,6 +83,11 @@ class KafkaStager(FileStager[StagedMessages]):
         self._form, self._function = made_by.form, made_by.function
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        misfit = self._form.misfit(batch)
+        if misfit is not None:
+            row, what = misfit
+            do = "Nothing was published. Have a transform change it, or leave the column out; then run the window again."
+            raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, messages["offset"][row].as_py())
         encoded = self._form.encoded(batch, messages)
         if self._form.strange(encoded) is not None:  # what it is may be secret
             what = f"a row's {self._form.topic} is none of sink.topics"

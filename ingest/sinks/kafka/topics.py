@@ -164,6 +164,14 @@ class SinkTopics:
             what = f"The sink on {self._servers} can't be written {_SAID[delivery]}: {'; '.join(wrong)}"
             raise SpecError(what, "setup", "Mend that, then run again.")
 
+    def changelog_warnings(self) -> list[str]:
+        """What is wrong with the target topics where messages replace each other: Kafka is to keep the last one of each key, for ever."""
+        config = self._configured(self._questions(), self._names)
+        named = ", ".join(name for name in self._names if "compact" not in _policy(config[name]))
+        if not named:
+            return []
+        return [f"Kafka will delete messages of {named} by their age or size, not by their key: give each cleanup.policy=compact"]
+
     def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
         """What one broker's settings say; nothing where they may not be asked for."""
         try:
@@ -276,6 +284,11 @@ def _copies(there: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str
 def _control_mistakes(name: str, found: Any, config: Any) -> Iterator[str]:
     if len(found.partitions) != 1:
         yield f"the control topic {name} has {len(found.partitions)} partitions: it must have one"
-    policy = "compact" if isinstance(config, KafkaException) else str(config["cleanup.policy"].value)
+    policy = _policy(config)
     if policy != "compact":
         yield f"the control topic {name} has cleanup.policy={policy}: it must be compact, or receipts are lost"
+
+
+def _policy(config: Any) -> str:
+    """A topic's cleanup policies; where they may not be seen they are taken for right."""
+    return "compact" if isinstance(config, KafkaException) else str(config["cleanup.policy"].value)

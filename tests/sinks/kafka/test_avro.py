@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from ingest.decode.avro.machine import avro_machine
 from ingest.decode.avro.schema import parse_schema
 from ingest.schema.columns import Columns
-from ingest.sinks.kafka.avro import NotAvroError, records, schema_text
+from ingest.sinks.kafka.avro import records, schema_text
+from ingest.sinks.kafka.wire import NoCounterpartError
 from tests.decode.avro.wire import text as octets
 from tests.decode.avro.wire import varint
 from tests.profiles import examples
@@ -145,7 +146,7 @@ def test_the_schema_says_what_columns_are() -> None:
 ])  # fmt: skip
 def test_what_avro_has_no_words_for(field: pa.Field, says: str) -> None:
     """Refused by its name, before anything is written."""
-    with pytest.raises(NotAvroError, match=says):
+    with pytest.raises(NoCounterpartError, match=says):
         schema_text(pa.schema([field]), "R")
 
 

@@ -17,10 +17,12 @@ from ingest.kafka import delivery, transaction
 from ingest.kafka.delivery import Acks, Delivery
 from ingest.model.codec import to_json
 from ingest.operate.verify import compare_rows
-from ingest.ports.sink import AlreadyDone, Done, Promises
-from ingest.sinks.kafka import control
+from ingest.ports.sink import AlreadyDone, Delivered, Done, Promises
+from ingest.sinks.kafka import control, publish
+from ingest.sinks.kafka import sink as sinks
 from ingest.sinks.kafka.control import Held, parts_of, receipt_records
-from ingest.sinks.kafka.publish import put_records
+from ingest.sinks.kafka.fast import CompiledPump, reportable
+from ingest.sinks.kafka.publish import PublishTarget, put_records
 from ingest.testing.checker import Report, check
 from tests.kafka.produce import create_topic, high_watermark
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
@@ -224,6 +226,40 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(kafka: str
     assert refused.value.offset == 1
     assert "may be in the topic already" in refused.value.do
     assert sink.look(window(0)) is None
+
+
+def test_reports_are_taken_where_nothing_else_lies_beside_them() -> None:
+    """With OAUTHBEARER the client is asked for new tokens in the same queue, so there messages are sent one by one."""
+
+    def target(delivery: Delivered, **more: str) -> PublishTarget:
+        return PublishTarget({}, None, "c", {"bootstrap.servers": "b", **more}, 1, "default", "_window", 1.0, delivery)
+
+    assert reportable(target("at-least-once", **{"sasl.mechanism": "PLAIN"}))
+    assert not reportable(target("at-least-once", **{"sasl.mechanism": "oauthbearer"}))
+    assert not reportable(target("at-least-once", **{"sasl.mechanisms": "OAUTHBEARER"}))
+    assert reportable(target("exactly-once", **{"sasl.mechanisms": "OAUTHBEARER"}))
+
+
+@broker
+@pytest.mark.slow
+def test_at_least_once_goes_without_an_object_for_each_message(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a window is sent the compiled way, also where more wait than the client's queue takes; none is missing."""
+    monkeypatch.setattr(sinks, "sent_one_by_one", None)
+    monkeypatch.setattr(publish, "_MOST", 5)
+    sink = sink_at(place)
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
+    assert report(place, range(1)).ok
+    assert complaints(place, 0) == []
+
+
+@broker
+@pytest.mark.slow
+def test_the_twin_that_looks_at_no_report_loses_rows(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a transaction nothing but a report tells that a message was not written: who doesn't look writes a receipt over it."""
+    monkeypatch.setattr(CompiledPump, "_refuse_unwritten", lambda _pump, _event: None)
+    sink, topic, made = noisy(kafka, tmp_path, "at-least-once")
+    assert isinstance(sink.commit(*made), Done)
+    assert len(list(committed(kafka, topic))) < 3
 
 
 @broker

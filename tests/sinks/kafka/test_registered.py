@@ -9,16 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 
 from ingest.errors import BugError, SpecError, UnreachableError
 from ingest.registry.client import Registry
 from ingest.registry.embedded import Fault, RegistryServer
 from ingest.registry.subjects import Strategy, Subjects
-from ingest.sinks.kafka.registered import AvroPart
+from ingest.sinks.kafka.registered import RegisteredFormat, RegisteredPart
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
+from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
 
 __all__ = ["stage"]
@@ -27,9 +26,9 @@ ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 BATCH = pa.RecordBatch.from_pylist([{"id": 1}, {"id": -1}], schema=ROWS)
 
 
-def part(strategy: Strategy = "topic", *, register: bool = True) -> AvroPart:
+def part(strategy: Strategy = "topic", *, register: bool = True, written: RegisteredFormat = "avro-confluent") -> RegisteredPart:
     """A value of one column."""
-    return AvroPart(("id",), "shop.Thing", Subjects(strategy, ("shop.Thing",)), register=register)
+    return RegisteredPart(written, ("id",), "shop.Thing", Subjects(strategy, ("shop.Thing",)), register=register)
 
 
 @pytest.mark.parametrize(("strategy", "subjects"), [
@@ -83,6 +82,37 @@ def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> Non
         part().registered(ROWS, ["a"], Registry(schema_registry.url, retries=0))
 
 
+def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
+    """The doctor's question: it is put for each topic's subject, and nothing is registered; who may not register needs the schema there."""
+    registry, told = Registry(schema_registry.url, section="sink"), part(register=False)
+    part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+    schema_registry.register("b-value", "{}")
+    part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+    assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["b-value"]
+    schema_registry.ill = {"/compatibility/subjects/b-value/versions": Fault(200, b'{"is_compatible": false}')}
+    with pytest.raises(SpecError, match="whether the schema to write by is compatible with subject b-value, and says no"):
+        part().refuse_unregistrable(ROWS, ["a", "b"], registry)
+    with pytest.raises(SpecError, match="doesn't have the sink's schema under subject a-value"):
+        told.refuse_unregistrable(ROWS, ["a"], registry)
+    schema_registry.register("a-value", told.schema_of(ROWS))
+    told.refuse_unregistrable(ROWS, ["a"], registry)
+    schema_registry.ill = {"/compatibility/subjects/a-value/versions": Fault(200, b'{"is_compatible": "maybe"}')}
+    with pytest.raises(UnreachableError, match="neither yes nor no"):
+        part().refuse_unregistrable(ROWS, ["a"], registry)
+
+
+def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) -> None:
+    """One that is asked for what is written is the sink's, and nothing was decoded."""
+    registry = Registry(schema_registry.url, retries=0, section="sink")
+    schema_registry.stop()
+    with pytest.raises(UnreachableError) as refused:
+        part().registered(ROWS, ["a"], registry)
+    assert (refused.value.stage, "Is sink.registry" in refused.value.do) == ("setup", True)
+    with pytest.raises(UnreachableError) as reading:
+        Registry(schema_registry.url, retries=0).of_subject("a", 1)
+    assert (reading.value.stage, "Is source.registry" in reading.value.do) == ("decode", True)
+
+
 def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
     """A registry that has two ids for one schema can't be gone by where one message form goes to two topics."""
     schema_registry.ill = {"/subjects/b-value/versions": Fault(200, b'{"id": 7}')}
@@ -98,46 +128,67 @@ def test_nothing_is_encoded_without_an_id() -> None:
         part().registered(ROWS, ["a"], None)
 
 
-def test_a_column_that_can_not_be_avro() -> None:
+@pytest.mark.parametrize(("written", "name"), [("avro-confluent", "Avro"), ("protobuf-confluent", "Protobuf")])
+def test_a_column_that_has_no_counterpart(written: RegisteredFormat, name: str) -> None:
     """It is told with the part of the message that has it."""
-    with pytest.raises(SpecError, match="The sink's value can't be Avro: id is uint64"):
-        part().schema_of(pa.schema([pa.field("id", pa.uint64())]))
+    with pytest.raises(SpecError, match=f"The sink's value can't be {name}: id is uint64"):
+        part(written=written).schema_of(pa.schema([pa.field("id", pa.uint64())]))
+
+
+def test_a_protobuf_message_says_which_it_is(schema_registry: RegistryServer) -> None:
+    """Behind the id stands a byte 0, for the first message of the file; the registry is told that the schema is Protobuf's."""
+    found = part(written="protobuf-confluent").registered(ROWS, ["a"], Registry(schema_registry.url))
+    assert found.encoded(BATCH).to_pylist() == [
+        b"\x00\x00\x00\x00\x01\x00\x08\x01",
+        b"\x00\x00\x00\x00\x01\x00\x08" + b"\xff" * 9 + b"\x01",
+    ]
+    assert schema_registry.answer("GET", "/schemas/ids/1", {}, None)[1]["schemaType"] == "PROTOBUF"
+    lookup = part(register=False, written="protobuf-confluent")
+    assert lookup.registered(ROWS, ["a"], Registry(schema_registry.url)).schema_id == 1
 
 
 SINK = "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging, {more}}}"
 
 
+@pytest.mark.parametrize("written", ["avro-confluent", "protobuf-confluent"])
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_pipeline_writes_avro(stage: Stage, kafka: str, schema_registry: RegistryServer) -> None:
+def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
+    stage: Stage, kafka: str, schema_registry: RegistryServer, written: str
+) -> None:  # fmt: skip
     """From its spec to a consumer with Confluent's own deserializer, keys and values; the window is not published twice."""
     topic, spec = create_topic(kafka, partitions=2), Path(stage.spec)
-    more = "key: {columns: [id], format: avro-confluent}, value: {format: avro-confluent, record_name: shop.Thing, "
+    more = f"key: {{columns: [id], format: {written}}}, value: {{format: {written}, record_name: shop.Thing, "
     more += f"columns: [id, _timestamp, _topic]}}, registry: {{url: '{schema_registry.url}'}}"
     stage.write()
     spec.write_text(spec.read_text().replace("sink: {path: lake/things}", SINK.format(servers=kafka, topic=topic, more=more)))
     for _ in range(2):
         stage.json("run", stage.spec, "--window", hour(0))
     with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as client:
-        read = AvroDeserializer(client)
-        found = [
-            (
-                read(message.key(), SerializationContext(topic, MessageField.KEY)),
-                read(message.value(), SerializationContext(topic, MessageField.VALUE)),
-            )
-            for message in committed(kafka, topic)
-        ]
+        read = deserializer(written, client, topic)
+        found = [(read(message.key(), KEY), read(message.value(), VALUE)) for message in committed(kafka, topic)]
         assert sorted(client.get_subjects()) == [f"{topic}-key", f"{topic}-value"]
-    assert sorted(value["id"] for _, value in found) == [0, 1, 2, 3]  # type: ignore[index]
-    assert all(key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in found)  # type: ignore[index]
+    assert sorted(value["id"] for _, value in found) == [0, 1, 2, 3]
+    assert all(key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in found)
     assert stage.json("verify", stage.spec)["findings"] == []
+    assert sink_check(stage, 0)["level"] == "ok"
+    schema_registry.ill = {f"/compatibility/subjects/{topic}-key/versions": Fault(200, b'{"is_compatible": false}')}
+    assert f"compatible with subject {topic}-key, and says no" in sink_check(stage, 2)["what"]
+    schema_registry.stop()
+    assert "Is sink.registry" in sink_check(stage, 3)["fix"]
+
+
+def sink_check(stage: Stage, code: int) -> Any:
+    """What the doctor says of the sink, where it ends with that code."""
+    return next(check for check in stage.json("doctor", stage.spec, code=code)["checks"] if check["name"] == "sink")
 
 
 @pytest.mark.parametrize(("more", "says"), [
     ("value: {format: avro-confluent}", "sink.value.format: asks a schema registry: say which one as sink.registry"),
     ("registry: {url: 'http://registry:8081'}", "sink.registry: would not be asked"),
-    ("value: {record_name: a.B}", "sink.value.record_name: goes with format: avro-confluent"),
+    ("value: {record_name: a.B}", "sink.value.record_name: goes with format: avro-confluent or protobuf-confluent"),
     ("value: {auto_register: false}", "sink.value.auto_register: goes with format: avro-confluent"),
+    ("value: {format: protobuf-confluent}", "sink.value.format: asks a schema registry: say which one as sink.registry"),
     ("key: {columns: [id], format: avro-confluent, record_name: a-b}", "sink.key.record_name: must be a name as in shop.Order"),
     ("value: {format: avro-confluent, subject_name_strategy: record}", "sink.value.record_name: is missing"),
 ])  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import DeltaTable
 
 from ingest.model.boundary import TopicPartition
@@ -20,6 +19,7 @@ from ingest.schema.changes import DELETED
 from ingest.sinks.kafka.form import MessageForm, MessagePart
 from tests.cli.conftest import START, Stage, hour, stage
 from tests.kafka.produce import create_topic
+from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
 
 __all__ = ["stage"]
@@ -44,9 +44,9 @@ LOG: list[list[tuple[int, int, int | None]]] = [
 """Per window and message: its partition, its key, and its size; None deletes. Key 9 is in both partitions."""
 
 
-def world(stage: Stage, kafka: str, more: str, partitions: int = 3) -> tuple[str, str, str]:
+def world(stage: Stage, kafka: str, more: str, config: Mapping[str, str] | None = None) -> tuple[str, str, str]:
     """The topic that is written, a pipeline into it, and one with the same messages into a Delta table with that primary key."""
-    topic, table = create_topic(kafka, partitions=partitions), stage.folder / "table.yaml"
+    topic, table = create_topic(kafka, partitions=3, config=config), stage.folder / "table.yaml"
     (stage.folder / "schema.py").write_text(SCHEMA)
     for number, messages in enumerate(LOG):
         for second, (partition, key, size) in enumerate(messages):
@@ -69,7 +69,7 @@ def rows(stage: Stage) -> dict[int, Any]:
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["json", "avro-confluent"])
+@pytest.mark.parametrize("form", ["json", "avro-confluent", "protobuf-confluent"])
 def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_registry: RegistryServer, form: str) -> None:
     """Who keeps the last message of each key, and none where that has no value, has the keyed Delta table of the same messages.
 
@@ -86,10 +86,9 @@ def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_regis
     places: dict[int, set[int | None]] = {}
     deletes = 0
     with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as client:
-        read = AvroDeserializer(client) if form != "json" else lambda octets, _: None if octets is None else json.loads(octets)
+        read = deserializer(form, client, topic)
         for message in committed(kafka, topic):
-            key: Any = read(message.key(), SerializationContext(topic, MessageField.KEY))
-            value = read(message.value(), SerializationContext(topic, MessageField.VALUE))
+            key, value = read(message.key(), KEY), read(message.value(), VALUE)
             places.setdefault(key["id"], set()).add(message.partition())
             deletes += message.value() is None
             folded[key["id"]] = value
@@ -100,6 +99,17 @@ def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_regis
     assert stage.json("verify", spec)["findings"] == []
     refused = stage.json("run", spec, "--window", hour(4), code=1)
     assert "can't be published behind window" in refused["error"]["message"]
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "level"), [("delete", "warn"), ("compact", "ok"), ("compact,delete", "ok")])
+def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, level: str) -> None:
+    """The doctor warns of a topic from which Kafka would delete rows that nothing has replaced."""
+    topic, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
+    (check,) = (c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")
+    assert check["level"] == level
+    assert ("give each cleanup.policy=compact" in check["what"] and topic in check["what"]) == (level == "warn")
 
 
 def test_a_delete_has_a_key_and_no_value() -> None:

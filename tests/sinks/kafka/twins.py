@@ -6,12 +6,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ingest.crashpoints import crash_point
 from ingest.kafka.transaction import Transaction
 from ingest.model.window import Window
-from ingest.sinks.kafka.control import PublishedSplit
+from ingest.sinks.kafka.control import PublishedSplit, split_record
 from ingest.sinks.kafka.ids import TransactionalIds
 from ingest.sinks.kafka.parts import Part
-from ingest.sinks.kafka.publish import PublishTarget
+from ingest.sinks.kafka.publish import PublishTarget, put_records, turn
 from ingest.sinks.kafka.work import WindowWork
 from tests.sinks.kafka.world import KafkaBoth, at
 
@@ -66,6 +67,20 @@ class NoRecord(KafkaBoth):
 
     def _close(self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]) -> Any:
         return super()._close(work, target, {n: work.published(n, ()) for n in work.files})
+
+
+class RecordFirst(KafkaBoth):
+    """Of a table without transactions: a split's record is written before its messages are."""
+
+    def _publish_part(self, work: WindowWork, target: PublishTarget, part: Part) -> None:
+        with turn(target, self._ids.part(work.receipt.window, part)) as sender:
+            committed, published = self._look(work)
+            todo = [n for n in part if n in work.files and n not in published]
+            if committed is None and todo:
+                put_records(target, sender, [split_record(work.published(n, ())) for n in todo])
+                crash_point("split.before")
+                self._sent(work, target, sender, todo)
+                crash_point("split.after")
 
 
 TWINS: Mapping[str, Callable[[str], Any]] = {

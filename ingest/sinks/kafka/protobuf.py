@@ -1,0 +1,317 @@
+"""Rows as Protobuf messages, whole columns at a time, and the .proto file that they are written by. By proto3 and Protobuf's encoding.
+
+The bytes are those of Protobuf's own serializers: fields in the order of their numbers, the numbers of a list in one field (packed), and
+nothing for a field without presence that has the zero of its type.
+
+What a message can't say though a column can, `misfit` finds before anything is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sinks.kafka.wire import (
+    NAME,
+    NoCounterpartError,
+    as_lists,
+    bodies,
+    constant,
+    counts,
+    flat,
+    is_bytes,
+    is_int,
+    is_list,
+    is_text,
+    joined,
+    lengths,
+    numbers,
+    plain,
+    varints,
+)
+
+_TIMESTAMP = "google.protobuf.Timestamp"
+_IMPORT = 'import "google/protobuf/timestamp.proto";'
+_VARINT, _I64, _LENGTH, _I32 = 0, 1, 2, 5
+"""How a field's bytes are cut out of a message, by Protobuf's numbers."""
+_KEY, _VALUE = 1, 2
+"""The fields of a map's entry."""
+_SECONDS, _NANOS = 1, 2
+"""The fields of a Timestamp."""
+_SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
+"""Of a Timestamp: the years 1 to 9999."""
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def schema_text(columns: pa.Schema, name: str) -> str:
+    """The .proto file whose first message has these columns, numbered from 1 in their order; the same columns always have the same text.
+
+    A column that may be null has presence (`optional`), and so has everything within structs. A list is a repeated field; what is in one
+    has no presence. A struct is a message within the one that has it, named after the column.
+
+    Args:
+        columns: the columns, in the order of the fields.
+        name: the message's full name: what stands before the last point is the package.
+
+    Raises:
+        NoCounterpartError: a name isn't Protobuf's, or a type has no counterpart there.
+    """
+    package, _, message = name.rpartition(".")
+    if "google" in package.split("."):
+        raise NoCounterpartError(f"the package {package} hides Google's own types, of which instants are")
+    body = _message(message, list(columns), (), "")
+    heads = [f"package {package};"] if package else []
+    heads += [_IMPORT] if any(_TIMESTAMP in line for line in body) else []
+    return "\n".join(['syntax = "proto3";', *heads, "", *body, ""])
+
+
+def _message(name: str, fields: Sequence[pa.Field], around: Sequence[str], path: str) -> list[str]:
+    """The lines that define a message. `around`: the names of those that it lies in; `path`: the way to it, for people."""
+    _refuse_names(fields, path)
+    entries = [f"{_camel(field.name)}Entry" for field in fields if pa.types.is_map(field.type)]
+    taken = {*(field.name for field in fields), *entries, *around, name}
+    inner, lines = list[str](), list[str]()
+    for number, field in enumerate(fields, 1):
+        told, nested = _told(field, taken, (*around, name), f"{path}{field.name}", presence=field.nullable or bool(around))
+        inner += nested
+        lines.append(f"{told} {field.name} = {number};")
+    return [f"message {name} {{", *(f"  {line}" for line in [*inner, *lines]), "}"]
+
+
+def _refuse_names(fields: Sequence[pa.Field], path: str) -> None:
+    seen: dict[str, str] = {}
+    names = {field.name for field in fields}
+    for field in fields:
+        if not NAME.fullmatch(field.name):
+            raise NoCounterpartError(f"{field.name!r} is no name for a field: Protobuf takes letters, digits and _, and no digit first")
+        first = seen.setdefault(_json_name(field.name), field.name)
+        if first != field.name:
+            raise NoCounterpartError(f"{path}{first} and {path}{field.name} have one name in Protobuf's JSON, which no two fields may have")
+        if pa.types.is_map(field.type) and f"{_camel(field.name)}Entry" in names:
+            raise NoCounterpartError(f"the map {path}{field.name} needs the name {_camel(field.name)}Entry, which another column has")
+
+
+def _json_name(name: str) -> str:
+    """A field's name in Protobuf's JSON, which must differ from another's."""
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def _camel(name: str) -> str:
+    """A name as messages have it: each word with a capital, none with _."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def _told(
+    field: pa.Field, taken: set[str], around: Sequence[str], path: str, *, presence: bool
+) -> tuple[str, list[str]]:  # fmt: skip
+    """A field's label and type, and the lines of the message that it needs, if it does. `taken`: names that it can't have."""
+    kind = _value_type(field.type)
+    if pa.types.is_map(kind):
+        if not is_text(kind.key_type):
+            raise NoCounterpartError(f"{path} is a map with keys that aren't texts")
+        words, nested = _type(kind.item_type, field.name, taken, around, f"{path}[...]")
+        return f"map<string, {words}>", nested
+    if is_list(kind):
+        words, nested = _type(kind.value_type, field.name, taken, around, f"{path}[...]")
+        return f"repeated {words}", nested
+    words, nested = _type(kind, field.name, taken, around, path)
+    return f"optional {words}" if presence and not _is_message(kind) else words, nested
+
+
+def _type(kind: pa.DataType, field: str, taken: set[str], around: Sequence[str], path: str) -> tuple[str, list[str]]:
+    """The type of one value, and the lines of the message that it needs."""
+    kind = _value_type(kind)
+    if pa.types.is_struct(kind):
+        name = _free(field, taken)
+        return name, _message(name, list(kind), around, f"{path}.")
+    if _is_many(kind):
+        raise NoCounterpartError(f"{path} is a list or a map in another one, which Protobuf has none of: put a Struct between them")
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return _TIMESTAMP, []
+    for fits, told in _SCALARS:
+        if fits(kind):
+            return told, []
+    raise NoCounterpartError(f"{path} is {kind}, for which Protobuf has no type")
+
+
+def _free(field: str, taken: set[str]) -> str:
+    """A name for the message of a field, which is taken from then on."""
+    base = _camel(field) if NAME.fullmatch(_camel(field)) else f"M{_camel(field)}"
+    number, name = 1, base
+    while name in taken:
+        number += 1
+        name = f"{base}{number}"
+    taken.add(name)
+    return name
+
+
+_SCALARS = (
+    (is_int, "int32"),
+    (pa.types.is_int64, "int64"),
+    (pa.types.is_float32, "float"),
+    (pa.types.is_float64, "double"),
+    (pa.types.is_boolean, "bool"),
+    (is_text, "string"),
+    (is_bytes, "bytes"),
+)
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_many(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_map(kind)) or is_list(kind)
+
+
+def _is_message(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind) or pa.types.is_timestamp(kind))
+
+
+# ---------------------------------------------------------------------------------------------------------- what can't be said
+
+
+def misfit(columns: Mapping[str, pa.Array]) -> tuple[int, str] | None:
+    """The first row with something that a message can't say, and what that is; None if there is none.
+
+    That is a null in the place of a list or a map, or within one, and an instant outside of the years 1 to 9999.
+    """
+    found = [one for name, column in columns.items() for one in _misfits(column, np.arange(len(column)), name, inside=False)]
+    return min(found, default=None)
+
+
+def _misfits(column: pa.Array, rows: npt.NDArray[np.intp], path: str, *, inside: bool) -> Iterator[tuple[int, str]]:
+    """Of each part of a column the first row that has one. `rows`: the row of each value; `inside`: whether they are in a list or a map."""
+    column = plain(column)
+    kind, many = column.type, _is_many(column.type)
+    if (many or inside) and column.null_count:
+        at = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        yield int(rows[at]), f"{path} is null, which {'what is in a list or a map' if inside else 'a list or a map'} never is there"
+    if column.null_count:
+        valid = column.is_valid()
+        rows, column = rows[valid.to_numpy(zero_copy_only=False)], column.filter(valid)
+    if pa.types.is_struct(kind):
+        for field, child in zip(kind, column.flatten(), strict=True):
+            yield from _misfits(child, rows, f"{path}.{field.name}", inside=False)
+    elif many:
+        lists = as_lists(column) if pa.types.is_map(kind) else column
+        items, of_each = lists.flatten(), np.repeat(rows, counts(lists))
+        values = items.field(1) if pa.types.is_map(kind) else items
+        yield from _misfits(values, of_each, f"{path}[...]", inside=True)
+    elif pa.types.is_timestamp(kind):
+        seconds = numbers(column) // _PER_SECOND[kind.unit]
+        strange = np.flatnonzero((seconds < _SECONDS_MIN) | (seconds > _SECONDS_MAX))
+        if len(strange):
+            yield int(rows[strange[0]]), f"{path} isn't in the years 1 to 9999"
+
+
+# -------------------------------------------------------------------------------------------------------------------- the bytes
+
+
+def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.BinaryArray:
+    """The message of each row.
+
+    Args:
+        columns: of each field its values, and whether it has presence. Rows that `misfit` names have no message that says what they are.
+        head: what each begins with.
+    """
+    return joined([constant(head), *_fields(columns)])
+
+
+def _fields(columns: Iterable[tuple[pa.Array, bool]]) -> Iterator[Any]:
+    """The parts of a message, to be joined row by row. None of them is null: what isn't there is of no bytes."""
+    for number, (column, presence) in enumerate(columns, 1):
+        yield from _field(plain(column), number, presence=presence)
+
+
+def _field(column: pa.Array, number: int, *, presence: bool) -> list[Any]:
+    kind = column.type
+    if pa.types.is_map(kind):
+        return _map(as_lists(column), number)
+    if is_list(kind):
+        return _repeated(column, number)
+    parts = [constant(_tag(number, _cut(kind))), *_value(column)]
+    if presence or _is_message(kind):
+        return parts if not column.null_count else [_unless(column.is_null(), parts)]
+    return [_unless(pa.array(_is_zero(column)), parts)]
+
+
+def _map(lists: pa.ListArray, number: int) -> list[Any]:
+    """Of each entry a message of its own, with key and value, whatever they are."""
+    items = lists.flatten()
+    keys, values = items.field(0), plain(items.field(1))
+    entry = joined([constant(_tag(_KEY, _LENGTH)), *_value(keys), constant(_tag(_VALUE, _cut(values.type))), *_value(values)])
+    return [bodies(counts(lists), joined([constant(_tag(number, _LENGTH)), *_sized(entry)]))]
+
+
+def _repeated(lists: pa.Array, number: int) -> list[Any]:
+    """Numbers are in one field, all else is in a field for each."""
+    items, of_each = plain(lists.flatten()), counts(lists)
+    if _cut(items.type) == _LENGTH:
+        return [bodies(of_each, joined([constant(_tag(number, _LENGTH)), *_value(items)]))]
+    packed = bodies(of_each, joined(_value(items)))
+    return [_unless(pa.array(of_each == 0), [constant(_tag(number, _LENGTH)), *_sized(packed)])]
+
+
+def _value(column: pa.Array) -> list[Any]:
+    """The parts of a value behind its tag; of any bytes, or null, where it is null."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return _sized(joined(list(_fields((child, True) for child in column.flatten()))))
+    if pa.types.is_timestamp(kind):
+        return _sized(_timestamps(numbers(column), _PER_SECOND[kind.unit]))
+    if is_text(kind) or is_bytes(kind):
+        return _sized(column.cast(pa.binary()))
+    return [flat(column)] if pa.types.is_floating(kind) else [varints(numbers(column).view(np.uint64), None)]
+
+
+def _timestamps(moments: npt.NDArray[np.int64], per_second: int) -> pa.BinaryArray:
+    seconds, rest = np.divmod(moments, per_second)
+    nanos = rest * (_PER_SECOND["ns"] // per_second)
+    return joined([
+        _unless(pa.array(of == 0), [constant(_tag(number, _VARINT)), varints(of.view(np.uint64), None)])
+        for number, of in ((_SECONDS, seconds), (_NANOS, nanos))
+    ])  # fmt: skip
+
+
+def _sized(content: pa.BinaryArray) -> list[Any]:
+    """A length, and so many bytes."""
+    return [varints(lengths(content).view(np.uint64), None), content]
+
+
+def _unless(gone: pa.BooleanArray, parts: Sequence[Any]) -> pa.BinaryArray:
+    """Parts, joined, and nothing where they are not there."""
+    return pc.if_else(gone, constant(b""), joined(parts))
+
+
+def _is_zero(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a value is its type's zero, or null: a float by its bits, for -0.0 is another one."""
+    kind = column.type
+    if is_text(kind) or is_bytes(kind):
+        return lengths(column) == 0  # type: ignore[no-any-return]
+    if pa.types.is_floating(kind):
+        values = np.ascontiguousarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False))
+        return values.view(np.uint32 if pa.types.is_float32(kind) else np.uint64) == 0  # type: ignore[no-any-return]
+    return numbers(column) == 0  # type: ignore[no-any-return]
+
+
+def _cut(kind: pa.DataType) -> int:
+    """How a value's bytes are cut out of a message."""
+    if pa.types.is_floating(kind):
+        return _I32 if pa.types.is_float32(kind) else _I64
+    return _VARINT if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else _LENGTH
+
+
+def _tag(number: int, cut: int) -> bytes:
+    """What a field begins with."""
+    word, octets = number << 3 | cut, bytearray()
+    while word > 0x7F:
+        octets.append(word & 0x7F | 0x80)
+        word >>= 7
+    return bytes([*octets, word])
