@@ -96,6 +96,31 @@ def postgres() -> Iterator[str]:
         server.cleanup()
 
 
+@pytest.fixture
+def database(postgres: str) -> Iterator[str]:
+    """The URL of a database of the test's own on the session's server, as the driver and most tools write it."""
+    import psycopg
+
+    url = postgres.replace("postgresql+psycopg://", "postgresql://", 1)
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+    base, _, query = url.partition("?")
+    yield f"{base.rpartition('/')[0]}/{name}?{query}"
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def postgres_url(database: str) -> Iterator[str]:
+    """The URL of a ledger in that database; the connection that this process keeps to it is closed at the end."""
+    from ingest.ledger import open_ledger
+
+    url = database.replace("postgresql://", "postgresql+psycopg://", 1)
+    yield url
+    open_ledger(url).database.engine.dispose()
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """One S3 server on loopback for the session."""

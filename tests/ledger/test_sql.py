@@ -5,8 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sqlite3
 import threading
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, NullPool, create_engine, insert, inspect, text
-from sqlalchemy.engine import make_url
 
 from ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
 from ingest.ledger import SqlLedger, open_ledger
@@ -28,19 +26,6 @@ from ingest.windows.tiling import clamped
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 from tests.contracts.ledger_table_contract import LedgerTableContract
 from tests.profiles import examples
-
-
-@pytest.fixture
-def postgres_url(postgres: str) -> Iterator[str]:
-    """A database of its own on the session's server; the connection that the process keeps to it is closed at the end."""
-    server = create_engine(postgres, isolation_level="AUTOCOMMIT")
-    name = f"ledger_{uuid.uuid4().hex}"
-    with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    server.dispose()
-    url = make_url(postgres).set(database=name).render_as_string(hide_password=False)
-    yield url
-    open_ledger(url).database.engine.dispose()
 
 
 class TestSqlite(LedgerContract, LedgerTableContract):
