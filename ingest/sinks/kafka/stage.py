@@ -13,7 +13,7 @@ import pyarrow as pa
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.plan import Split
 from ingest.schema.checksum import checksum, text
-from ingest.sinks.kafka.form import HEADER, MessageForm
+from ingest.sinks.kafka.form import MessageForm
 from ingest.sinks.kafka.function import PartitionFunction
 from ingest.sinks.kafka.places import PARTITION
 from ingest.sinks.place import Place
@@ -24,7 +24,7 @@ FOLDER = "staged"
 
 
 class StagedMessages(msgspec.Struct, frozen=True):
-    """A staged file, in the sink's own words. `same`: a checksum over the messages, which any attempt at the same rows has."""
+    """A staged file, in the sink's own words. `same`: a checksum over messages without times, which any attempt at the same rows has."""
 
     path: str
     size: int
@@ -69,9 +69,7 @@ class KafkaStager(FileStager[StagedMessages]):
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
         path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"
-        file = GrowingFile(
-            Place(made_by.staging), path, ArrowForm(made_by.schema, [PARTITION, f"{HEADER}{made_by.form.attempt}"]), grouped=False
-        )
+        file = GrowingFile(Place(made_by.staging), path, ArrowForm(made_by.schema, made_by.form.own), grouped=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
         self._form, self._function = made_by.form, made_by.function
 
