@@ -17,7 +17,7 @@ from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
 from ingest.operate.findings import Finding
 from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.sink import Audit, Promises
+from ingest.ports.sink import Audit, Promises, PublishedAudit, PublishedRows
 from ingest.schema.checksum import row_hashes, text
 from ingest.schema.metadata import DEFAULT
 
@@ -26,6 +26,8 @@ KINDS: tuple[Kind, ...] = ("rows", "dead letters")
 EXACTLY = Promises()
 ALLOWED = "The sink's delivery_guarantee allows it."
 """What to do about rows that are lost, or there twice, where that is what was asked for."""
+COMPACTED = "Kafka compacts the topic: of each key it keeps the last message."
+"""What to do about rows that are gone where later ones replace them."""
 
 
 class Summed(msgspec.Struct, frozen=True):
@@ -58,6 +60,8 @@ def _compared(receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLett
     key = receipt.window.key
     again = f"windrow replay SPEC --window {key} reads the window again from the same offsets."
     try:
+        if kind == "rows" and isinstance(audit, PublishedAudit) and (published := audit.published(receipt.window)) is not None:
+            return _compared_published(receipt, published, audit.replaced(), promises)
         if kind == "rows":
             back = summed(receipt.splits, audit.contents(receipt.window), audit.metadata)
         else:
@@ -92,6 +96,39 @@ def differences(receipt: Receipt, kind: Kind, read_back: Summed, promises: Promi
     return problems + ([f"{read_back.outside} {kind} lie in none of its splits"] if read_back.outside else []), allowed
 
 
+def _compared_published(receipt: Receipt, published: PublishedRows, replaced: bool, promises: Promises) -> list[Finding]:
+    sums = _Sums(receipt.splits)
+    for batch in published.rows:
+        sums.add(sums.places.of(batch["topic"], batch["partition"], batch["offset"]), batch["hash"].to_numpy())
+    wrong, allowed = published_differences(receipt, published.noted, sums.summed, promises, replaced=replaced)
+    key, do = receipt.window.key, COMPACTED if replaced else ALLOWED
+    return [
+        *(Finding("wrong", "table", what, "Something else wrote under the window's headers, or it is a bug.", key) for what in wrong),
+        *(Finding("info", "table", what, do, key) for what in allowed),
+    ]
+
+
+def published_differences(
+    receipt: Receipt, noted: Mapping[tuple[str, int, int], str], read_back: Summed, promises: Promises = EXACTLY, *, replaced: bool = False
+) -> tuple[list[str], list[str]]:
+    """Where messages are not those that were published, one sentence per split: what is wrong, and what may be.
+
+    Pure. Of a split with messages that are there twice, or gone, the rest isn't compared: the checksum is that of all. `replaced`: whether
+    those that later ones replaced may be gone.
+    """
+    problems, allowed = list[str](), list[str]()
+    for split, count, checksum in zip(receipt.splits, read_back.counts, read_back.checksums, strict=True):
+        where = f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop} (exclusive)"
+        wanted, known = split.rows + split.deletes, noted.get((split.topic, split.partition, split.start), text(0))
+        if count != wanted:
+            lost = count < wanted
+            told = allowed if promises.allows(lost=lost) or (lost and replaced) else problems
+            told.append(f"{where}: {count} messages were read back, {wanted} were published")
+        elif checksum != known:
+            problems.append(f"{where}: the messages are not those that were published (checksum {checksum}, published {known})")
+    return problems + ([f"{read_back.outside} messages are of none of its splits"] if read_back.outside else []), allowed
+
+
 def summed(
     splits: Sequence[SplitCounts], batches: Iterable[pa.RecordBatch], names: Mapping[str, str], attempt: str | None = None
 ) -> Summed:  # fmt: skip
@@ -100,11 +137,10 @@ def summed(
     Raises:
         RefusedError: a batch has no such columns, or holds types that no table of windrow has.
     """
-    places = Places(splits)
-    sums, counts = np.zeros(len(splits) + 1, np.uint64), np.zeros(len(splits) + 1, np.int64)
+    sums = _Sums(splits)
     for batch in batches:
         try:
-            where = places.of(*(batch.column(names[name]) for name in ("topic", "partition", "offset")))
+            where = sums.places.of(*(batch.column(names[name]) for name in ("topic", "partition", "offset")))
             hashes = row_hashes(batch, leave_out=(names["window"],))
             if attempt is not None:
                 mine = pc.equal(batch.column("attempt").cast(pa.string()), attempt).fill_null(False)
@@ -112,9 +148,26 @@ def summed(
         except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             what = f"a file has other columns than windrow wrote ({type(error).__name__})"
             raise RefusedError(what, "commit", "Restore the file from a backup.") from error
-        np.add.at(sums, where, hashes)
-        np.add.at(counts, where, 1)
-    return Summed(tuple(counts[:-1].tolist()), tuple(text(int(s)) for s in sums[:-1]), int(counts[-1]))
+        sums.add(where, hashes)
+    return sums.summed
+
+
+class _Sums:
+    """Counts and checksums of rows by their splits."""
+
+    def __init__(self, splits: Sequence[SplitCounts]) -> None:
+        self.places = Places(splits)
+        self._sums, self._counts = np.zeros(len(splits) + 1, np.uint64), np.zeros(len(splits) + 1, np.int64)
+
+    def add(self, where: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
+        """Rows more: of each the number of its split, and its hash."""
+        np.add.at(self._sums, where, hashes)
+        np.add.at(self._counts, where, 1)
+
+    @property
+    def summed(self) -> Summed:
+        """What was added up."""
+        return Summed(tuple(self._counts[:-1].tolist()), tuple(text(int(s)) for s in self._sums[:-1]), int(self._counts[-1]))
 
 
 class Places:

@@ -20,14 +20,14 @@ from ingest.model.plan import Plan, Split, covered
 from ingest.model.receipt import Committed, Merged, Receipt
 from ingest.model.source import OnRemoved
 from ingest.operate.copies import against_ledger
-from ingest.operate.deep import ALLOWED, EXACTLY, compare_contents
+from ingest.operate.deep import ALLOWED, COMPACTED, EXACTLY, compare_contents
 from ingest.operate.findings import About, Finding
 from ingest.operate.merged import compare_merged
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.ledger import Ledger
-from ingest.ports.sink import Promises, RowsHeld, Sink, Unreadable
+from ingest.ports.sink import Audit, Promises, PublishedAudit, RowsHeld, Sink, Unreadable
 from ingest.run.letters import is_unpublished
 from ingest.windows.seams import same_source, torn
 from ingest.windows.tiling import between
@@ -77,7 +77,7 @@ def verify(
     findings += _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
     if audit.keyed is None:
         findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()))
-        findings += _each("table", receipts, lambda r: compare_rows(r, audit.rows_held(r.window), sink.promises))
+        findings += _each("table", receipts, lambda r: _compare_held(r, audit, sink.promises))
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
     findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt)))
@@ -219,8 +219,17 @@ def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
     return [Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key) for key in strange]
 
 
-def compare_rows(receipt: Receipt, rows: Iterable[RowsHeld], promises: Promises = EXACTLY) -> list[Finding]:
-    """The rows of one window against its receipt, per topic-partition. Pure."""
+def _compare_held(receipt: Receipt, audit: Audit, promises: Promises) -> list[Finding]:
+    found = compare_rows(receipt, audit.rows_held(receipt.window), promises)
+    if not found or not isinstance(audit, PublishedAudit) or not audit.replaced():
+        return found
+    return compare_rows(receipt, audit.rows_held(receipt.window), promises, replaced=True)
+
+
+def compare_rows(
+    receipt: Receipt, rows: Iterable[RowsHeld], promises: Promises = EXACTLY, *, replaced: bool = False
+) -> list[Finding]:  # fmt: skip
+    """The rows of one window against its receipt, per topic-partition. Pure. `replaced`: whether those may be gone that were replaced."""
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
@@ -231,13 +240,14 @@ def compare_rows(receipt: Receipt, rows: Iterable[RowsHeld], promises: Promises 
         has = by_tp.get(tp, RowsHeld(tp.topic, tp.partition, 0, 0, 0, 0))
         unlike = _unlike(tp, has, wanted[tp], messages[tp])
         lost = has.rows < wanted[tp] or has.offsets < messages[tp]
-        (allowed if promises.allows(lost=lost) else problems).extend(unlike)
+        gone = replaced and has.rows < wanted[tp]
+        (allowed if promises.allows(lost=lost) or gone else problems).extend(unlike)
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if has.rows and splits and not min(s.start for s in splits) <= has.lowest <= has.highest < max(s.stop for s in splits):
             problems.append(f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range")
     do = "The table was changed by something else. windrow replay reads the window again from the same offsets."
-    key = receipt.window.key
-    return [*(Finding("wrong", "table", p, do, key) for p in problems), *(Finding("info", "table", p, ALLOWED, key) for p in allowed)]
+    key, may = receipt.window.key, COMPACTED if replaced else ALLOWED
+    return [*(Finding("wrong", "table", p, do, key) for p in problems), *(Finding("info", "table", p, may, key) for p in allowed)]
 
 
 def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iterator[str]:

@@ -102,6 +102,13 @@ class RowsHeld(msgspec.Struct, frozen=True, order=True):
     highest: int
 
 
+PUBLISHED = pa.schema([
+    pa.field("topic", pa.string(), nullable=False), pa.field("partition", pa.int32(), nullable=False),
+    pa.field("offset", pa.int64(), nullable=False), pa.field("hash", pa.uint64(), nullable=False),
+])  # fmt: skip
+"""A row as it was published: from which message it came, and a number for all that it says."""
+
+
 class KeyedAudit(Protocol):
     """What verification asks besides of a table whose rows replace each other."""
 
@@ -165,6 +172,32 @@ class Audit(Protocol):
         Raises:
             RefusedError: the window isn't committed, or its commit named another text.
         """
+
+
+class PublishedRows(msgspec.Struct, frozen=True):
+    """A window's rows in the form that they were published in, from which rows can't be made again, or not all of their columns.
+
+    `noted`: of each split, by its topic, partition and first offset, the checksum that was noted when it was published; `rows`: batches of
+    `PUBLISHED`, of bounded size. What was noted is the sum of a split's hashes.
+    """
+
+    noted: Mapping[tuple[str, int, int], str]
+    rows: Iterator[pa.RecordBatch]
+
+
+@runtime_checkable
+class PublishedAudit(Protocol):
+    """Asked besides `Audit` of a table whose rows are published."""
+
+    def published(self, window: Window) -> PublishedRows | None:
+        """One window's rows as they were published; None where `Audit.contents` has them.
+
+        Raises:
+            UnreachableError, RefusedError: as `Audit`, also while they are read.
+        """
+
+    def replaced(self) -> bool:
+        """Whether rows may be gone because later ones of the same keys have replaced them."""
 
 
 @runtime_checkable

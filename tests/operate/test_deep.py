@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
+from ingest.operate.deep import Summed, published_differences
 from ingest.operate.verify import Verified
+from ingest.ports.sink import Promises
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks import parquet_files
 from tests.contracts.sink_metadata_contract import RENAMED
@@ -212,3 +214,33 @@ def test_reading_back_is_bounded(tmp_path: Path) -> None:
         pa.set_memory_pool(default)
     assert (sum(held), max(held) <= parquet_files.BATCH_ROWS) == (n, True)
     assert pool.max_memory() < most
+
+
+ONCE, NONE = Promises(delivery="at-least-once"), Promises(delivery="none")
+
+
+@pytest.mark.parametrize(
+    ("count", "checksum", "promises", "replaced", "level"),
+    [
+        (9, "a", Promises(), False, ""),
+        (9, "b", Promises(), False, "wrong"),
+        (9, "b", Promises(), True, "wrong"),
+        (9, "b", NONE, False, "wrong"),
+        (8, "b", Promises(), False, "wrong"),
+        (8, "b", Promises(), True, "allowed"),
+        (8, "b", ONCE, False, "wrong"),
+        (8, "b", NONE, False, "allowed"),
+        (18, "b", Promises(), True, "wrong"),
+        (18, "b", ONCE, False, "allowed"),
+    ],
+)
+def test_what_was_published_and_what_is_there(
+    scene: Scene, count: int, checksum: str, promises: Promises, replaced: bool, level: str
+) -> None:  # fmt: skip
+    """By the checksum that was noted, where all messages are there; else by their number, and by what the sink may lose or double."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    noted = {(s.topic, s.partition, s.start): "a" for s in made.splits}
+    wrong, allowed = published_differences(made, noted, Summed((count, 9), (checksum, "a"), 0), promises, replaced=replaced)
+    assert (len(wrong), len(allowed)) == (level == "wrong", level == "allowed")
+    wrong, _ = published_differences(made, noted, Summed((9, 9), ("a", "a"), 1), promises, replaced=replaced)
+    assert wrong == ["1 messages are of none of its splits"]

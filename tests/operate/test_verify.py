@@ -334,6 +334,17 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
     ]
 
 
+def test_rows_that_later_ones_replaced_may_be_gone(scene: Scene) -> None:
+    """Where it is known that such rows go: fewer are told, and right; one that is there twice, or too many, are as wrong as ever."""
+    made = next(c.receipt for c in scene.sink.receipts())
+    other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
+    for held, level in ((RowsHeld(TOPIC.topic, 0, 5, 5, 1, 9), "info"), (RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), "wrong")):
+        assert {f.level for f in compare_rows(made, [held, other])} == {"wrong"}
+        assert {f.level for f in compare_rows(made, [held, other], replaced=True)} == {level}
+    assert {f.level for f in compare_rows(made, [other], replaced=True)} == {"info"}
+    assert {f.level for f in compare_rows(made, [RowsHeld(TOPIC.topic, 0, 10, 9, 0, 9), other], replaced=True)} == {"wrong"}
+
+
 def test_filtered_messages_add_up(scene: Scene) -> None:
     """They are among those that were read; a receipt that leaves them out of its sum is found."""
     made = next(c.receipt for c in scene.sink.receipts())

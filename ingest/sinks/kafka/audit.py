@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import confluent_kafka as ck
@@ -17,13 +18,19 @@ from ingest.kafka.clients import CLIENTS
 from ingest.kafka.codes import END, PASSING
 from ingest.model.receipt import Committed
 from ingest.model.window import Window
-from ingest.ports.sink import RowsHeld, Unreadable
+from ingest.ports.sink import PUBLISHED, PublishedRows, RowsHeld, Unreadable
+from ingest.schema.checksum import row_hashes, text
 from ingest.schema.metadata import TYPES
-from ingest.sinks.kafka.control import DO_DAMAGED, Held, OffsetSpan, arrived, headers_of
+from ingest.sinks.kafka.control import DO_DAMAGED, Held, OffsetSpan, PublishedSplit, arrived, headers_of
+from ingest.sinks.kafka.form import HEADER
 from ingest.sinks.kafka.texts import LOADS, back, back_from_header
+from ingest.sinks.kafka.topics import SinkTopics
 
 if TYPE_CHECKING:
     from ingest.sinks.kafka.sink import KafkaSink
+
+Seen = tuple[Mapping[str, bytes | None], ck.Message]
+"""A message, and its headers by their names."""
 
 _MOST = 1000
 _POLL_SECONDS = 0.1
@@ -57,8 +64,8 @@ class KafkaAudit:
         """See `ports.sink.Audit.rows_held`."""
         names = [self.metadata[name] for name in ("topic", "partition", "offset")]
         offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for message in self._messages(window):
-            topic, partition, offset = (message[name] or b"" for name in names)
+        for headers, _ in self._messages(window):
+            topic, partition, offset = (headers[name] or b"" for name in names)
             offsets[topic.decode(), int(partition)].append(int(offset))
         return sorted(RowsHeld(*tp, len(seen), len(set(seen)), min(seen), max(seen)) for tp, seen in offsets.items())
 
@@ -66,20 +73,34 @@ class KafkaAudit:
         """See `ports.sink.Audit.contents`.
 
         Raises:
-            RefusedError: besides, the messages' form doesn't hold all columns.
+            RefusedError: besides, the messages' form doesn't hold all columns: ask for `published` then.
         """
-        form, schema = self._sink.form, self._sink.schema
-        if form.primary_key or form.value.format != "json" or set(form.value.columns) != set(schema.names):
-            what = "the messages don't hold all columns of their rows, so rows can't be read back from them"
-            raise RefusedError(what, "check", "Leave --deep out: it compares tables, and JSON values that have all columns.")
-        batch: list[tuple[bytes, Mapping[str, bytes | None]]] = []
-        for message in self._messages(window):
-            batch.append((message[""] or b"", message))
-            if len(batch) == _MOST:
-                yield self._rows(batch, window)
-                batch = []
-        if batch:
-            yield self._rows(batch, window)
+        if not self._has_rows:
+            raise RefusedError("rows can't be read back from the messages", "check", "Ask for what was published.")
+        return (self._rows(batch, window) for batch in _batched(self._messages(window)))
+
+    def published(self, window: Window) -> PublishedRows | None:
+        """See `ports.sink.PublishedAudit.published`: of the messages, but for their times, which the topic may set."""
+        if self._has_rows:
+            return None
+        splits = self._sink.in_control(lambda held: _splits(held, window.key)) or ()
+        noted = {(s.topic, s.partition, s.start): text(sum(int(one, 16) for one in s.same.split("+"))) for s in splits}
+        return PublishedRows(noted, (self._hashed(batch, window) for batch in _batched(self._messages(window))))
+
+    def replaced(self) -> bool:
+        """See `ports.sink.PublishedAudit.replaced`."""
+        sink = self._sink
+        if not sink.options.primary_key:
+            return False
+        admin = admin_properties(sink.reach.servers, sink.reach.client)
+        topics = SinkTopics(sink.reach.servers, admin, sink.options.topics, sink.options.control, sink.patience)
+        return len(topics.uncompacted()) < len(sink.options.topics)
+
+    @property
+    def _has_rows(self) -> bool:
+        """Whether rows can be made of messages again."""
+        form, names = self._sink.form, self._sink.schema.names
+        return not form.primary_key and form.value.format == "json" and set(form.value.columns) == set(names)
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
         """See `ports.sink.Audit.restore`: the receipt is the commit, so there is only the comparison."""
@@ -88,24 +109,46 @@ class KafkaAudit:
         if committed is None or self._sink.receipt_text(committed.receipt) != text:
             raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
 
-    def _rows(self, batch: Sequence[tuple[bytes, Mapping[str, bytes | None]]], window: Window) -> pa.RecordBatch:
+    def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
+        """As staged messages are summed up: see `stage.ArrowForm`."""
+        form, names = self._sink.form, [self.metadata[name] for name in ("topic", "partition", "offset")]
+        try:
+            topics, partitions, offsets = ([(headers[name] or b"").decode() for headers, _ in batch] for name in names)
+            read = {name: [headers[name] for headers, _ in batch] for name in form.headers}
+        except (KeyError, ValueError) as error:
+            raise _altered(window, error) from None
+        columns: dict[str, Any] = {
+            "offset": [*map(int, offsets)], "topic": [None if form.topic is None else message.topic() for _, message in batch],
+            "key": [message.key() for _, message in batch], "value": [message.value() for _, message in batch],
+            **{f"{HEADER}{name}": values for name, values in read.items()},
+        }  # fmt: skip
+        schema = pa.schema([field for field in form.schema if field.name not in form.own])
+        hashes = row_hashes(pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(topics, pa.string()),
+                pa.array([*map(int, partitions)], pa.int32()),
+                pa.array(columns["offset"], pa.int64()),
+                pa.array(hashes),
+            ],
+            schema=PUBLISHED,
+        )
+
+    def _rows(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         schema = self._sink.schema
         try:
-            values = [LOADS(value) for value, _ in batch]
+            values = [LOADS(message.value() or b"") for _, message in batch]
             columns = {f.name: pa.array([back(value[f.name], f.type) for value in values], f.type) for f in schema}
             for name, column in self.metadata.items():
                 if name != "window":
-                    columns[column] = pa.array([back_from_header(headers[column], TYPES[name]) for _, headers in batch], TYPES[name])
+                    columns[column] = pa.array([back_from_header(headers[column], TYPES[name]) for headers, _ in batch], TYPES[name])
         except (ValueError, TypeError, KeyError, ArithmeticError, pa.ArrowException) as error:
-            what = f"a message of window {window.key} isn't what was published: {type(error).__name__}"
-            raise RefusedError(
-                what, "check", "Something else wrote it under the window's headers, or the schema has changed since."
-            ) from None
+            raise _altered(window, error) from None
         columns[self.metadata["window"]] = pa.repeat(window.key, len(batch))
         return pa.RecordBatch.from_pydict(columns)
 
-    def _messages(self, window: Window) -> Iterator[Mapping[str, bytes | None]]:
-        """The headers of a window's messages, and their values under an empty name."""
+    def _messages(self, window: Window) -> Iterator[Seen]:
+        """A window's messages."""
         places = self._sink.in_control(lambda held: _places(held, window.key)) or {}
         admin = admin_properties(self._sink.reach.servers, self._sink.reach.client)
         consumer = consumer_properties(self._sink.reach.servers, self._sink.reach.client)
@@ -115,7 +158,23 @@ class KafkaAudit:
                 for message in _read(one, place, self._sink.patience):
                     headers = dict(headers_of(message))
                     if headers.get(header) == key:
-                        yield {**headers, "": message.value()}
+                        yield headers, message
+
+
+def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
+    while batch := list(islice(messages, _MOST)):
+        yield batch
+
+
+def _altered(window: Window, error: Exception) -> RefusedError:
+    what = f"a message of window {window.key} isn't what was published: {type(error).__name__}"
+    return RefusedError(what, "check", "Something else wrote it under the window's headers, or the schema has changed since.")
+
+
+def _splits(held: Held, window: str) -> Collection[PublishedSplit]:
+    """What was published of a window."""
+    kept = held.windows.get(window)
+    return held.splits.get(window, {}).values() if kept is None else kept.splits
 
 
 def _filled(held: Held) -> set[str]:
@@ -138,10 +197,8 @@ def _every(held: Held) -> list[Committed | Unreadable]:
 
 def _places(held: Held, window: str) -> dict[tuple[str, int], OffsetSpan]:
     """Per target topic-partition from where to where a window's messages lie."""
-    kept = held.windows.get(window)
-    splits = held.splits.get(window, {}).values() if kept is None else kept.splits
     found: dict[tuple[str, int], OffsetSpan] = {}
-    for place in (place for split in splits for place in split.places):
+    for place in (place for split in _splits(held, window) for place in split.places):
         at = (place.topic, place.partition)
         seen = found.get(at, place)
         found[at] = OffsetSpan(*at, min(seen.first, place.first), max(seen.last, place.last))

@@ -14,6 +14,7 @@ from ingest.errors import SpecError
 from ingest.registry.client import Registry
 from ingest.schema.changes import DELETED
 from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.kafka.places import PARTITION
 from ingest.sinks.kafka.registered import Misfit, RegisteredPart
 from ingest.sinks.kafka.texts import header_texts, objects
 
@@ -131,6 +132,14 @@ class MessageForm(msgspec.Struct, frozen=True):
     def schema(self) -> pa.Schema:
         """The columns of an encoded batch."""
         return pa.schema([*ENCODED, *(pa.field(f"{HEADER}{name}", pa.binary()) for name in self.headers)])
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The columns of an encoded batch, and of one with partitions beside it, that two attempts at one row need not have in common.
+
+        A message's time is one of them: the topic may set it, so nobody could hold it against what was published.
+        """
+        return PARTITION, "time", *(() if self.attempt is None else (f"{HEADER}{self.attempt}",))
 
     def encoded(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         """The messages of rows (`batch`: all columns of the table, the metadata's among them) that came from messages."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.plan import Split
 from ingest.schema.checksum import checksum, text
-from ingest.sinks.kafka.form import HEADER, MessageForm
+from ingest.sinks.kafka.form import MessageForm
 from ingest.sinks.kafka.function import PartitionFunction
 from ingest.sinks.kafka.places import PARTITION
 from ingest.sinks.place import Place
@@ -26,7 +26,7 @@ FOLDER = "staged"
 class StagedMessages(msgspec.Struct, frozen=True):
     """A staged file, in the sink's own words.
 
-    `same`: a checksum over the messages, which any attempt at the same rows has; `whole`: over all that is in the file.
+    `same`: a checksum over messages without times, which any attempt at the same rows has; `whole`: over all that is in the file.
     """
 
     path: str
@@ -55,9 +55,8 @@ class ArrowForm:
         """See `ingest.sinks.staged_file.FileForm`."""
         for batch in rows.to_batches():
             self._writer.write_batch(batch)
-            whole = checksum(batch)
-            self._same += checksum(batch.drop_columns(self._own)) if self._own else whole
-            self._whole += whole
+            self._same += checksum(batch.drop_columns(self._own))
+            self._whole += checksum(batch)
 
     def end(self) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
@@ -75,10 +74,8 @@ class KafkaStager(FileStager[StagedMessages]):
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
         path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"
-        file = GrowingFile(
-            Place(made_by.staging), path, ArrowForm(made_by.schema, [PARTITION, f"{HEADER}{made_by.form.attempt}"]), grouped=False,
-            durable=False,
-        )  # fmt: skip
+        form = ArrowForm(made_by.schema, made_by.form.own)
+        file = GrowingFile(Place(made_by.staging), path, form, grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
         self._form, self._function = made_by.form, made_by.function
 

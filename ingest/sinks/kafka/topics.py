@@ -166,11 +166,15 @@ class SinkTopics:
 
     def changelog_warnings(self) -> list[str]:
         """What is wrong with the target topics where messages replace each other: Kafka is to keep the last one of each key, for ever."""
-        config = self._configured(self._questions(), self._names)
-        named = ", ".join(name for name in self._names if "compact" not in _policy(config[name]))
+        named = ", ".join(self.uncompacted())
         if not named:
             return []
         return [f"Kafka will delete messages of {named} by their age or size, not by their key: give each cleanup.policy=compact"]
+
+    def uncompacted(self) -> list[str]:
+        """Those of the target topics that Kafka doesn't compact; none where their settings may not be seen."""
+        config = self._configured(self._questions(), self._names)
+        return [name for name in self._names if "compact" not in _policy(config[name])]
 
     def _broker_mistakes(self, questions: Questions, timeout: timedelta) -> Iterator[str]:
         """What one broker's settings say; nothing where they may not be asked for."""

@@ -170,7 +170,7 @@ def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
         assert sorted(client.get_subjects()) == [f"{topic}-key", f"{topic}-value"]
     assert sorted(value["id"] for _, value in found) == [0, 1, 2, 3]
     assert all(key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in found)
-    assert stage.json("verify", stage.spec)["findings"] == []
+    assert stage.json("verify", stage.spec, "--deep")["findings"] == []
     assert sink_check(stage, 0)["level"] == "ok"
     schema_registry.ill = {f"/compatibility/subjects/{topic}-key/versions": Fault(200, b'{"is_compatible": false}')}
     assert f"compatible with subject {topic}-key, and says no" in sink_check(stage, 2)["what"]

@@ -16,7 +16,9 @@ from deltalake import DeltaTable
 from ingest.model.boundary import TopicPartition
 from ingest.registry.embedded import RegistryServer
 from ingest.schema.changes import DELETED
+from ingest.sinks.kafka.audit import KafkaAudit
 from ingest.sinks.kafka.form import MessageForm, MessagePart
+from ingest.sinks.kafka.stage import ArrowForm
 from tests.cli.conftest import START, Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
@@ -96,9 +98,52 @@ def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_regis
     assert sorted(rows(stage)) == [1, 3, 4, 9]
     assert deletes == 5
     assert all(len(found) == 1 for found in places.values())
-    assert stage.json("verify", spec)["findings"] == []
+    assert stage.json("verify", spec, "--deep")["findings"] == []
     refused = stage.json("run", spec, "--window", hour(4), code=1)
     assert "can't be published behind window" in refused["error"]["message"]
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_other_messages_than_were_published_are_found(stage: Stage, kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value, or a delete, that isn't what was noted beside it, in the split that has it; only where all is read back."""
+    _, spec, _ = world(stage, kafka, "lanes: 1")
+    monkeypatch.setattr(ArrowForm, "write", noting_another(ArrowForm.write))
+    stage.json("run", spec, "--window", hour(5))
+    assert stage.json("verify", spec)["findings"] == []
+    found = stage.json("verify", spec, "--deep", code=1)["findings"]
+    assert [f["level"] for f in found] == ["wrong", "wrong"]
+    assert all("the messages are not those that were published" in f["what"] for f in found)
+
+
+def noting_another(write: Any) -> Any:
+    """A broken twin: what is noted of a batch is another number."""
+
+    def twin(form: Any, rows: pa.Table) -> None:
+        write(form, rows)
+        form._same += 1
+
+    return twin
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "level"), [("delete", "wrong"), ("compact", "info")])
+def test_what_compaction_took_is_not_lost(stage: Stage, kafka: str, monkeypatch: pytest.MonkeyPatch, policy: str, level: str) -> None:
+    """Of a changelog whose topic Kafka compacts replaced messages may be gone; of any other one they may not."""
+    _, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
+    for number in (5, 6):
+        stage.json("run", spec, "--window", hour(number))
+    read = KafkaAudit._messages
+
+    def compacted(audit: KafkaAudit, window: Any) -> Any:
+        last = {message.key(): message.offset() for _, message in read(audit, window)}
+        return (seen for seen in read(audit, window) if last[seen[1].key()] == seen[1].offset())
+
+    monkeypatch.setattr(KafkaAudit, "_messages", compacted)
+    for asked in ((), ("--deep",)):
+        found = stage.json("verify", spec, *asked, code=int(level == "wrong"))["findings"]
+        assert {f["level"] for f in found} == {level}
 
 
 @pytest.mark.broker
