@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from packaging.requirements import Requirement
 from rich.text import Text
 
 from ingest.assemble import assemble
-from ingest.errors import RefusedError, WindrowError
+from ingest.errors import RefusedError, UnreachableError, WindrowError
 from ingest.kafka.embedded.server import java_problem
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.boundary import TopicPartition
@@ -28,6 +28,10 @@ from ingest.run.binding import refuse_other_table
 from ingest.run.context import Pipeline
 from ingest.run.frontier import frontier
 from ingest.spec.load import load_spec
+
+if TYPE_CHECKING:
+    from ingest.engine.spark import SparkEngine
+    from ingest.operate.executors import Surveyed
 
 PACKAGES = ("assets", "ingest", "resources")
 """What the distribution brings; the first and the last are names that others choose, too."""
@@ -61,8 +65,11 @@ def check_line(check: Check) -> Text:
     return text.append(f"{check.what}{f'. {check.fix}' if check.fix else ''}", style="default")
 
 
-def examine(spec: Path | None) -> Iterator[Check]:
-    """All checks, each as soon as it is done; those of a pipeline only if what they stand on is there."""
+def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Check]:
+    """All checks, each as soon as it is done; those of a pipeline only if what they stand on is there.
+
+    `engine`: where its tasks are to run, if that is to be looked at, too.
+    """
     yield java(java_problem())
     yield attempt("packages", lambda: pins(metadata.requires("windrow") or [], _installed))
     yield clashes(metadata.packages_distributions(), {name: _place(name) for name in PACKAGES})
@@ -74,7 +81,42 @@ def examine(spec: Path | None) -> Iterator[Check]:
         yield failed("spec", error)
         return
     yield Check("spec", "ok", f"{spec} is pipeline {pipeline.spec.id}")
-    yield from _pipeline(pipeline)
+    found = list[Check]()
+    for check in _pipeline(pipeline):
+        found.append(check)
+        yield check
+    if engine is not None and not exit_code(found):
+        yield from _executors(pipeline, engine)
+
+
+def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
+    from ingest.operate.executors import look_around
+
+    source = pipeline.spec.source
+    try:
+        topics = discover(pipeline.broker, source.selection(), frontier(pipeline.ledger, pipeline.spec.id), source.on_removed)
+        surveyed = look_around(pipeline, engine, engine.slots, topics)
+    except WindrowError as error:
+        yield failed("executors", error)
+        return
+    yield from executors(surveyed)
+
+
+def executors(surveyed: Surveyed) -> Iterator[Check]:
+    """What was found out where tasks run: one line of what is well, one of each trouble, with the machines that have it."""
+    count, machines = len(surveyed.executors), surveyed.machines
+    pythons = sorted({seen.python for seen in surveyed.executors})
+    who = f"{count} executor{'s' if count > 1 else ''} on {_some(machines)} answered, with {', '.join(pythons)}"
+    well = "code, packages, brokers, sink and clock are well there" if not surveyed.troubles else "code and packages are as here"
+    yield Check("executors", "ok", f"{who}; {well}")
+    for trouble, where in surveyed.troubles.items():
+        yield Check("executors", "fail", f"on {_some(where)}: {trouble.what}", trouble.do, UnreachableError.exit_code)
+
+
+def _some(machines: Sequence[str], most: int = 3) -> str:
+    """The names of the first few, and how many more there are."""
+    rest = len(machines) - most
+    return ", ".join(machines[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _pipeline(pipeline: Pipeline) -> Iterator[Check]:

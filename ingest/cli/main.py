@@ -302,17 +302,32 @@ def sweep(
 def doctor(
     spec: Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="The pipeline's YAML file.", show_default=False)] = None,
     rebuild_ledger: Annotated[bool, typer.Option("--rebuild-ledger", help="Restore a lost ledger from the table's receipts.")] = False,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Look on every executor, too: where tasks of `run` would run.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+    connect: Connect = None,
+    token_file: TokenFile = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Check the machine, and with SPEC everything that the pipeline stands on."""
-    if rebuild_ledger and spec is None:
-        raise typer.BadParameter("--rebuild-ledger needs SPEC")
+    if rebuild_ledger and (spec is None or cluster):
+        raise typer.BadParameter("--rebuild-ledger needs SPEC, and excludes --cluster")
+    if cluster and (spec is None or (master is None and connect is None)):
+        raise typer.BadParameter("--cluster needs SPEC, and --master or --connect")
+    if not cluster and (master or conf or connect or token_file):
+        raise typer.BadParameter("--master, --conf, --connect and --token-file go with --cluster")
+    settings = _place(master, conf, connect, token_file)
     with telling(json=json, debug=debug) as output:
         from ingest.cli import showing
 
         if rebuild_ledger and spec is not None:
             showing.rebuild_ledger(output, spec)
+        elif cluster:
+            from ingest.cli.running import place
+
+            with place(master, settings, connect, token_file) as engine:
+                showing.run_doctor(output, spec, engine)
         else:
             showing.run_doctor(output, spec)
 

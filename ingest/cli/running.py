@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from rich.text import Text
@@ -32,6 +32,9 @@ from ingest.run.pipeline import run_windows as run_each
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import MicroBatches
+
+if TYPE_CHECKING:
+    from ingest.engine.spark import SparkEngine
 
 
 class PlanDocument(msgspec.Struct):
@@ -89,7 +92,7 @@ class Runs(msgspec.Struct):
 
 
 @contextmanager
-def place(master: str | None, settings: Mapping[str, str], connect: str | None, token_file: Path | None) -> Iterator[Engine | None]:
+def place(master: str | None, settings: Mapping[str, str], connect: str | None, token_file: Path | None) -> Iterator[SparkEngine | None]:
     """Where tasks run: on a server that is up, or at a master; None where neither is named.
 
     Args:

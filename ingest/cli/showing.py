@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.text import Text
@@ -14,6 +15,9 @@ from ingest.model.receipt import Committed
 from ingest.run.binding import refuse_other_table
 from ingest.spec.load import load_spec
 from ingest.spec.windows import windows_named
+
+if TYPE_CHECKING:
+    from ingest.engine.spark import SparkEngine
 
 
 class ShownWindows(msgspec.Struct):
@@ -76,12 +80,12 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     output.exit_code = found.exit_code
 
 
-def run_doctor(output: Output, path: Path | None) -> None:
-    """One line per check."""
+def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = None) -> None:
+    """One line per check. `engine`: where the pipeline's tasks are to run, if that is looked at, too."""
     from ingest.cli import doctor as checks
 
     found = []
-    for check in checks.examine(path):
+    for check in checks.examine(path, engine):
         found.append(check)
         output.show(checks.Examined(found), checks.check_line(check))
     output.exit_code = checks.exit_code(found)

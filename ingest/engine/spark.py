@@ -68,6 +68,10 @@ class SparkEngine:
         self._parallelism = parallelism
         self._shipped = shipped
 
+    def slots(self) -> int:
+        """How many tasks run at once, as far as Spark knows by now: executors may still be coming up."""
+        return self._parallelism(self._session())
+
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         """See `ports.engine.Engine.run`. A plan without splits never reaches Spark."""
         outcomes = self._collect(task, splits) if splits else {}

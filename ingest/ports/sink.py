@@ -237,6 +237,9 @@ class Sink(Protocol):
             SpecError: it can't; says why, and what to do.
         """
 
+    def places(self) -> Sequence[str]:
+        """The folders and buckets that tasks write to, as URIs; none where tasks write nothing, or where a catalog says how to."""
+
     def binding(self) -> Binding | None:
         """What `prepare` bound the table to, read now; None if the table isn't there.
 

@@ -105,6 +105,10 @@ class InlineSink(ABC):
     def refuse_unwritable(self) -> None:  # noqa: B027 - not every sink has something to try
         """See `ports.sink.Sink.refuse_unwritable`: nothing is tried."""
 
+    def places(self) -> Sequence[str]:
+        """See `ports.sink.Sink.places`: rows travel with what tasks bring back."""
+        return ()
+
     def columns_to_come(self) -> Sequence[str]:
         """See `ports.sink.Sink.columns_to_come`: rows are kept with whatever columns they have."""
         return ()

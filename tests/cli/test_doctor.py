@@ -224,3 +224,10 @@ def test_exit_code_is_the_first_failure() -> None:
     """The checks stand in the order in which they are to be mended."""
     assert exit_code([Check("a", "ok", ""), Check("b", "fail", "", "", 3), Check("c", "fail", "", "", 1)]) == 3
     assert exit_code([Check("a", "warn", "")]) == 0
+
+
+@pytest.mark.parametrize("words", [["--cluster"], ["--master", "local[1]"], ["--cluster", "--rebuild-ledger", "--master", "local[1]"]])
+def test_where_to_look_is_said_or_not(stage: Stage, words: list[str]) -> None:
+    """`--cluster` needs a place, a place needs `--cluster`, and a ledger is restored without either: what has no effect is refused."""
+    assert stage.call("doctor", stage.spec, *words).exit_code == 2
+    assert stage.call("doctor", *words).exit_code == 2

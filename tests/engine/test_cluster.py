@@ -62,6 +62,20 @@ def test_workers_that_differ_are_told_before_anything_is_read(
     assert user.types("show")["windows"] == []
 
 
+@pytest.mark.broker
+@pytest.mark.slow
+def test_doctor_looks_around_on_every_worker(two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
+    """Both workers answer before a window is run, and nothing that was tried leaves anything behind."""
+    user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
+    words = ["--cluster", "--master", two_workers.master, *ON_IT]
+    before = sorted(tmp_path.iterdir())
+    *_, last = user.starts_and_ends("doctor", *words)["checks"]
+    assert (last["name"], last["level"]) == ("executors", "ok")
+    assert re.match(r"2 executors on \S+ answered, with .*; code, packages, brokers, sink and clock are well there", last["what"])
+    assert not [path for path in tmp_path.rglob("*") if "doctor" in path.name]
+    assert [path for path in sorted(tmp_path.iterdir()) if path.suffix != ".db"] == before
+
+
 @pytest.mark.slow
 def test_the_contract_holds(two_workers: Cluster) -> None:
     """Everything that is promised of engines holds where workers have none of windrow's code, and none of the driver's files."""

@@ -115,6 +115,10 @@ class DeltaSink:
         """See `ports.sink.Sink.refuse_unwritable`."""
         refuse_unwritable(self.uri)
 
+    def places(self) -> Sequence[str]:
+        """See `ports.sink.Sink.places`."""
+        return [self.uri]
+
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
         state = self._newest.look()

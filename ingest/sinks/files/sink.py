@@ -108,6 +108,10 @@ class FilesSink:
         """See `ports.sink.Sink.refuse_unwritable`."""
         refuse_unwritable(self.uri)
 
+    def places(self) -> Sequence[str]:
+        """See `ports.sink.Sink.places`."""
+        return [self.uri]
+
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
         state = self._log.look()

@@ -103,6 +103,10 @@ class IcebergSink:
         else:
             load(self.at)
 
+    def places(self) -> Sequence[str]:
+        """See `ports.sink.Sink.places`: of a table in a folder. Any other one's catalog says where files go, and what opens that."""
+        return [self.at.warehouse] if self.at.warehouse else []
+
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
         state = self._lake.look()

@@ -161,6 +161,10 @@ class KafkaSink:
         """See `ports.sink.Warns.warnings`."""
         return self._topics.changelog_warnings() if self.options.primary_key else []
 
+    def places(self) -> Sequence[str]:
+        """See `ports.sink.Sink.places`."""
+        return [self.options.staging]
+
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
         return self._control.read(lambda held: held.binding)
@@ -264,8 +268,6 @@ class KafkaSink:
     def in_control(self, view: Callable[[Held], T]) -> T | None:
         """What the control topic says now, for the audit."""
         return self._control.read(view)
-
-    # ----------------------------------------------------------------------------------------------------------------- the protocol
 
     def _again(self, attempt: Callable[[], T]) -> T:
         """A step, begun again when another run took its id: it waits a while first, for that run to get done."""

@@ -105,6 +105,10 @@ class PostgresSink:
         refuse_unwritable_folder(self._staged.staging, "sink.staging")
         refuse_unwritable(self.place, merged=self.promises.mode == "upsert")
 
+    def places(self) -> Sequence[str]:
+        """See `ports.sink.Sink.places`."""
+        return [self._staged.staging]
+
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`; None also of a table without rows that is still to be bound."""
         with reading(self.place.url) as connection:

@@ -96,6 +96,10 @@ class RoutedSink:
         for sink in self._every:
             sink.refuse_unwritable()
 
+    def places(self) -> Sequence[str]:
+        """See `ports.sink.Sink.places`."""
+        return [place for sink in self._every for place in sink.places()]
+
     def binding(self) -> Binding | None:
         """See `ports.sink.Sink.binding`."""
         return self._other.binding()
