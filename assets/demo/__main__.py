@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from assets.demo.place import PROJECT, DemoHome
+from assets.demo.place import PROJECT, DemoHome, SparkPlace
 from ingest import WindrowError, load_spec
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders and customers, the checks.")
@@ -25,11 +25,14 @@ def run(
     messages: Annotated[int, typer.Option(min=480, help="How many orders to produce, at the first run.")] = 240_000,
     home: Home = PROJECT,
     sink: Annotated[Kind | None, typer.Option(help="Only the orders, into another kind of sink.")] = None,
+    spark: Annotated[SparkPlace | None, typer.Option(help="Tasks on a cluster of two workers, or on a Spark Connect server.")] = None,
 ) -> None:
     """Produce once, run the 24 windows and what waits of customers, show and check them."""
+    if sink is not None and spark is not None:
+        raise typer.BadParameter("--sink and --spark exclude each other")
     from assets.demo.run import demo  # noqa: PLC0415  # half a second that the other commands don't need
 
-    if not demo(DemoHome(home.resolve()), messages, console, sink):
+    if not demo(DemoHome(home.resolve()), messages, console, sink, spark):
         raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@
     ROOT/.windrow/demo/manifest.parquet   which orders were produced
     ROOT/.windrow/demo/customers.parquet  which changes of customers
     ROOT/.windrow/demo/run.log     what Spark and Dagster said
+    ROOT/.windrow/demo/spark       the cluster, or the server, if tasks run on one
     ROOT/.windrow/demo/ui.json     which process the UI is
     ROOT/.windrow/demo/tmp         the UI's temporary files, while it runs
 
@@ -21,6 +22,7 @@ import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from dotenv import dotenv_values
 
@@ -29,6 +31,9 @@ from ingest.model.label import instant
 PROJECT = Path(__file__).resolve().parents[2]
 OURS = {"DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "ORDERS_START"}
 """The demo's variables in .env."""
+
+SparkPlace = Literal["cluster", "connect"]
+"""Where the demo's tasks run, if not in a Spark of its own."""
 
 SETTLE = timedelta(minutes=2)
 """The last window ends at least this long ago, so that it is closed (its delay is a minute)."""
@@ -49,6 +54,11 @@ class DemoHome:
     def kafka(self) -> Path:
         """The broker's folder."""
         return self.demo / "kafka"
+
+    @property
+    def spark(self) -> Path:
+        """The Spark that isn't the demo's own: what it writes, and its logs."""
+        return self.demo / "spark"
 
     @property
     def manifest(self) -> Path:

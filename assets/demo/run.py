@@ -12,9 +12,12 @@ from assets.demo.backfill import aside, backfill, drain, failure
 from assets.demo.check import Verdict, check, dead_of
 from assets.demo.fold import COLUMNS, Folded, check_customers
 from assets.demo.orders import HOURS
-from assets.demo.place import PROJECT, DemoHome, last_full_day
+from assets.demo.place import PROJECT, DemoHome, SparkPlace, last_full_day
 from assets.demo.produce import produce_customers, produce_day
 from assets.demo.report import say, say_customers, windows_table
+from assets.demo.spark import spark_at
+from assets.factory import standing_on
+from assets.names import SPARK_KEY
 from assets.partitions import key_of
 from ingest.assemble import open_table
 from ingest.errors import SpecError
@@ -28,25 +31,29 @@ SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 CUSTOMERS = PROJECT / "assets" / "defs" / "customers" / "defs.yaml"
 
 
-def demo(place: DemoHome, orders: int, console: Console, sink: str | None = None) -> bool:
-    """The whole demo; whether everything was as it should be. Stops the broker that it started. `sink`: only the orders, into this kind."""
+def demo(place: DemoHome, orders: int, console: Console, sink: str | None = None, spark: SparkPlace | None = None) -> bool:
+    """The whole demo; whether everything was as it should be. Stops what it started.
+
+    `sink`: only the orders, into this kind. `spark`: where tasks run, if not in a Spark of the demo's own; then it begins anew, for windows
+    that are committed have no tasks.
+    """
     broker = EmbeddedBroker(place.kafka, find_jars())
     was_running = broker.running()
     try:
-        _set_up(place, broker, orders, console)
+        _set_up(place, broker, orders, console, anew=spark is not None)
         if sink is not None:
             from assets.demo.sinks import sink_demo  # noqa: PLC0415  # brings every kind's library
 
             return sink_demo(place, sink, broker.bootstrap, console)
-        return _ingest(place, console) and _report(place, console)
+        return _ingest(place, console, spark) and _report(place, console)
     finally:
         if not was_running:
             broker.stop()
 
 
-def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Console) -> None:
-    """Broker up; the topic filled if it isn't yet; the environment entered."""
-    fresh = not place.is_set_up()
+def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Console, *, anew: bool) -> None:
+    """Broker up; the topic filled if it isn't yet; the environment entered. `anew`: as if nothing were there."""
+    fresh = anew or not place.is_set_up()
     if fresh:
         broker.stop()
         place.clear()
@@ -65,16 +72,18 @@ def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Conso
     place.enter()
 
 
-def _ingest(place: DemoHome, console: Console) -> bool:
+def _ingest(place: DemoHome, console: Console, kind: SparkPlace | None) -> bool:
     """Run the 24 windows through Dagster; a second time, too: that is how one sees that nothing is written."""
     from assets.definitions import defs  # noqa: PLC0415  # reads the environment that was entered just now
 
     spec, customers = load_spec(SPEC), load_spec(CUSTOMERS)
     before = _version(spec), _version(customers)
     keys = [key_of(in_time(spec.window), place.start() + timedelta(hours=n)) for n in range(HOURS)]
-    with aside(place.log):
-        results = [backfill(defs(), spec, keys, console)]
-        results += [drain(defs(), customers)] if results[0].success else []
+    with aside(place.log), spark_at(kind, place.spark) as spark:
+        if kind is not None:
+            console.print(f"Tasks run on {spark.connect or spark.master}", soft_wrap=True)
+        results = [backfill(standing_on(defs(), {SPARK_KEY: spark}), spec, keys, console)]
+        results += [drain(standing_on(defs(), {SPARK_KEY: spark}), customers)] if results[0].success else []
     for result in results:
         if not result.success:
             console.print(f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True)
