@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ingest.assemble import assemble as open_pipeline
     from ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
+    from ingest.frames.source import WindrowSource
     from ingest.model.plan import Plan
     from ingest.model.receipt import Committed, Receipt
     from ingest.model.window import Window
@@ -48,6 +49,7 @@ _HOMES = {
     "UnreachableError": "ingest.errors:UnreachableError",
     "Window": "ingest.model.window:Window",
     "WindrowError": "ingest.errors:WindrowError",
+    "WindrowSource": "ingest.frames.source:WindrowSource",
     "load_spec": "ingest.spec.load:load_spec",
     "mend_window": "ingest.operate.mend:mend",
     "open_pipeline": "ingest.assemble:assemble",
@@ -78,6 +80,7 @@ __all__ = [
     "UnreachableError",
     "Window",
     "WindrowError",
+    "WindrowSource",
     "load_spec",
     "mend_window",
     "open_pipeline",

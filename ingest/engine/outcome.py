@@ -54,19 +54,23 @@ def tried(task: Callable[[Split], Staged], split: Split) -> str:
     """One try: what came of it, as text. What ends the process itself (an interrupt, a kill) isn't caught: it is the engine's to answer."""
     try:
         return to_json(_Outcome(staged=task(split)))
-    except WindrowError as error:
-        failed = error
-    except MemoryError:
+    except BaseException as failed:
+        if not isinstance(failed, Exception) and not _is_panic(failed):
+            raise
+        return to_json(_Outcome(failure=ErrorData.of(as_error(failed, split))))
+
+
+def as_error(failed: BaseException, split: Split) -> WindrowError:
+    """What a try at a split ended with, as an error of windrow's own: one that nobody foresaw is a bug, and its text is never told."""
+    if isinstance(failed, WindrowError):
+        return failed
+    if isinstance(failed, MemoryError):
         what, do = (
             "A task ran out of memory",
             "Nothing was committed. Run the window again where there is more, or with fewer tasks at once.",
         )
-        failed = UnreachableError(what, "stage", do, split.topic, split.partition, split.start)
-    except BaseException as error:
-        if not isinstance(error, Exception) and not _is_panic(error):
-            raise
-        failed = BugError.of(error, "stage", split.topic, split.partition, split.start)
-    return to_json(_Outcome(failure=ErrorData.of(failed)))
+        return UnreachableError(what, "stage", do, split.topic, split.partition, split.start)
+    return BugError.of(failed, "stage", split.topic, split.partition, split.start)
 
 
 def brought_back(outcome: str) -> Staged:

@@ -40,7 +40,7 @@ def informed(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
     for attempt in attempts:
         if attempt.found is not None:
             _refuse_others(by_id.values(), attempt.found.receipt.splits)
-    ready = decoder.with_schemas(list(_fitting(by_id.values())))
+    ready = decoder.with_schemas(list(fitting(by_id.values())))
     return replace(pipeline, decoder=lambda: ready)
 
 
@@ -70,7 +70,7 @@ def _refuse_others(known: Iterable[WriterSchema], splits: Sequence[SplitCounts])
                 raise _other(id_)
 
 
-def _fitting(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
+def fitting(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
     """As many as travel with each task without weight; tasks ask for the others."""
     left = MOST_CHARACTERS
     for schema in schemas:

@@ -96,21 +96,22 @@ class SplitTask:
 
 def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
     """Stage what a batch of messages became, each row beside its message; `keyed` as in `SplitTask`."""
-    if keyed:
-        _stage_changes(rows, messages, decoded)
-    elif decoded.rows.num_rows:
+    staged, beside = rows_beside(messages, decoded, keyed=keyed)
+    if staged.num_rows:
+        rows.add(staged, beside)
+
+
+def rows_beside(messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """What a batch of messages became, rows or (`keyed`, as in `SplitTask`) changes, and for each of them its message."""
+    if not keyed:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
-        rows.add(decoded.rows, messages if one_each else for_rows(messages, decoded.row_index))
-
-
-def _stage_changes(stager: Stager, messages: pa.RecordBatch, decoded: Decoded) -> None:
+        return decoded.rows, messages if one_each else for_rows(messages, decoded.row_index)
     deletes = decoded.deletes
     if deletes is None or not len(deletes.index):
         changed, index = only_rows(decoded.rows), decoded.row_index
     else:
         changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
-    if changed.num_rows:
-        stager.add(changed, for_rows(messages, index))
+    return changed, for_rows(messages, index)
 
 
 @dataclass

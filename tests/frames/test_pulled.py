@@ -1,0 +1,56 @@
+"""A read that gives away becomes an iterator."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ingest.frames.pulled import pulled
+from ingest.ports.reader import Take
+
+
+def batch(n: int) -> pa.RecordBatch:
+    """One row."""
+    return pa.record_batch({"n": [n]})
+
+
+def test_all_in_order() -> None:
+    """Each batch once, in the order of the read."""
+
+    def read(take: Take) -> None:
+        for n in range(100):
+            take(batch(n))
+
+    assert [b["n"][0].as_py() for b in pulled(read)] == list(range(100))
+
+
+def test_an_error_comes_behind_the_batches_before_it() -> None:
+    """What ends the read ends the iterator, and as it was raised."""
+
+    def read(take: Take) -> None:
+        take(batch(1))
+        raise ValueError("expired")
+
+    batches = pulled(read)
+    assert next(batches)["n"][0].as_py() == 1
+    with pytest.raises(ValueError, match="expired"):
+        next(batches)
+
+
+def test_who_stops_asking_ends_the_read() -> None:
+    """The read's own clean-up has run when the iterator is closed: no client is left open by a `limit()`."""
+    given, closed = [], []
+
+    def read(take: Take) -> None:
+        try:
+            for n in range(100):
+                given.append(n)
+                take(batch(n))
+        finally:
+            closed.append(True)
+
+    batches = pulled(read)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]  # a generator
+    assert closed == [True]
+    assert len(given) <= 3
