@@ -104,13 +104,19 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
 def executors(surveyed: Surveyed) -> Iterator[Check]:
     """What was found out where tasks run: one line of what is well, one of each trouble, with the machines that have it."""
-    count, machines = len(surveyed.executors), surveyed.machines
-    pythons = sorted({seen.python for seen in surveyed.executors})
-    who = f"{count} executor{'s' if count > 1 else ''} on {_some(machines)} answered, with {', '.join(pythons)}"
-    well = "code, packages, brokers, sink and clock are well there" if not surveyed.troubles else "code and packages are as here"
-    yield Check("executors", "ok", f"{who}; {well}")
+    pythons = ", ".join(sorted({seen.python for seen in surveyed.executors}))
+    who = f"{_many(len(surveyed.executors), 'executor')} on {_some(surveyed.machines)} answered, with {pythons}"
+    more = "" if surveyed.complete else ", and others may be there"
+    read = f"{_many(surveyed.read, 'topic-partition')} tried" if surveyed.read else "no broker tried, for there is no message yet"
+    written = f"{_many(surveyed.written, 'place')} of the sink" if surveyed.written else "no place of the sink"
+    what = f"{who}{more}; code and packages are as here; {read}, {written}, the clock"
+    yield Check("executors", "ok" if surveyed.complete else "warn", what)
     for trouble, where in surveyed.troubles.items():
         yield Check("executors", "fail", f"on {_some(where)}: {trouble.what}", trouble.do, UnreachableError.exit_code)
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _some(machines: Sequence[str], most: int = 3) -> str:

@@ -16,7 +16,10 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 
@@ -37,7 +40,10 @@ _ALONE = 20_000
 _STAY_SECONDS = 0.5
 """So long a task stays, that no executor takes two while another one has none."""
 
-_ROUNDS = 10
+_ROUNDS = 20
+_LIMIT_SECONDS = 180.0
+"""Of a round: an executor has to begin, and to give up a broker that doesn't answer."""
+
 _READ_OF = 8
 """At so many topic-partitions, spread over all, each executor tries to read: their leaders are different brokers."""
 
@@ -103,7 +109,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def _written(marker: Marker) -> Trouble | None:
-    """Whether the driver's file is seen, and another one can be put beside it, which the driver removes."""
+    """Whether the driver's file is seen, and another one can be put beside it, and removed."""
     place, other = Place(marker.place), f"{marker.name}-{socket.gethostname()}-{os.getpid()}"
     do = "Put the table on a folder that all machines share under one name, or into an object store."
     try:
@@ -119,10 +125,17 @@ def _written(marker: Marker) -> Trouble | None:
 
 
 class Surveyed(msgspec.Struct, frozen=True):
-    """All executors that answered, and of each trouble the machines that have it, in the order of their names."""
+    """All executors that answered, and of each trouble the machines that have it, in the order of their names.
+
+    `read`: from how many topic-partitions each of them was to read; `written`: to how many places it was to write. `complete`: whether the
+    last round met nobody new.
+    """
 
     executors: Sequence[Answer]
     troubles: Mapping[Trouble, Sequence[str]]
+    read: int
+    written: int
+    complete: bool = True
 
     @property
     def machines(self) -> list[str]:
@@ -140,7 +153,7 @@ def look_around(pipeline: Pipeline, engine: Engine, slots: Callable[[], int], to
         topics: the pipeline's.
 
     Raises:
-        UnreachableError: tasks can't be run, or a worker is not as the driver is; says which, and how they differ.
+        UnreachableError: tasks can't be run, or don't come back within three minutes; or a worker is not as the driver is: says which.
         WindrowError: besides, the driver itself can't read or write.
     """
     reader = pipeline.reader(ReadPlan(pipeline.broker.cluster_id(), {name: t.topic_id for name, t in topics.topics.items()}, "fail"))
@@ -161,22 +174,46 @@ def _surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveye
     tasks = 1
     for _ in range(_ROUNDS):
         before, known = time.time(), len(met)
-        answers = list(_answers(engine, task, tasks))
+        answers = _within(_LIMIT_SECONDS, partial(_answers, engine, task, tasks))
         after = time.time()
         for seen in answers:
             met[seen.executor] = seen
             for trouble in (*seen.troubles, *clock_trouble(seen.clock, before, after)):
                 troubles[trouble].add(seen.machine)
-        if tasks > 1 and len(met) == known:
+        if complete := tasks > 1 and len(met) == known:
             break
         tasks = max(2, slots())
-    return Surveyed(list(met.values()), {trouble: sorted(machines) for trouble, machines in troubles.items()})
+    told = {trouble: sorted(machines) for trouble, machines in troubles.items()}
+    return Surveyed(list(met.values()), told, len(task.splits), len(task.markers), complete)
 
 
-def _answers(engine: Engine, task: Survey, tasks: int) -> Iterator[Answer]:
+def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
+    """What a call gives, which Spark lets wait for as long as a cluster has no worker to spare.
+
+    Raises:
+        UnreachableError: it takes longer. It is left to itself then, and goes with the process.
+        WindrowError: its own.
+    """
+    answer: Future[list[Answer]] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as failed:  # noqa: BLE001  # handed over, not swallowed
+            answer.set_exception(failed)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        what = f"No task has come back within {seconds:.0f} s"
+        do = "Has the cluster workers with cores and memory to spare, and do they reach the driver (spark.driver.host)?"
+        raise UnreachableError(what, "setup", do) from None
+
+
+def _answers(engine: Engine, task: Survey, tasks: int) -> list[Answer]:
     nothing = [Split("windrow-doctor", number, 0, _ALONE) for number in range(tasks)]
-    for staged in engine.run(task, nothing):
-        yield msgspec.json.decode(staged.rows[0], type=Answer)
+    return [msgspec.json.decode(staged.rows[0], type=Answer) for staged in engine.run(task, nothing)]
 
 
 def clock_trouble(clock: float, before: float, after: float) -> list[Trouble]:

@@ -235,7 +235,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
     max_leaves=12,
 )
-KEYS = st.sampled_from(["id", "class", "_offset", "ID", "a b", "validate", "pa"]) | TEXTS
+KEYS = st.sampled_from(["id", "class", "_offset", "ID", "a b", "validate", "pa", "^id$", "^$", "^", "*"]) | TEXTS
 
 
 @settings(max_examples=examples(40))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from ingest.ports.reader import ReadSummary, Take
 from ingest.sinks.place import Place
 
 SPLIT = Split("orders", 0, 5, 6)
+UNTRIED = "; code and packages are as here; no broker tried, for there is no message yet, no place of the sink, the clock"
 
 
 class Reads:
@@ -116,7 +118,7 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
     found = _surveyed(cluster, Survey(Reads(), (), ()), lambda: 8)
     assert (cluster.rounds, len(found.executors), found.machines) == (5, 4, ["one", "three", "two"])
     first, *others = executors(found)
-    assert first.what == "4 executors on one, three, two answered, with python3; code and packages are as here"
+    assert first.what == "4 executors on one, three, two answered, with python3" + UNTRIED
     assert [(c.level, c.what, c.exit_code) for c in others] == [
         ("fail", "on three, two: orders/0 can't be read there: nothing arrives", 3),
         ("fail", "on three: the clock there is ahead of this machine's by 3600 s at least", 3),
@@ -126,6 +128,30 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
 def test_many_machines_are_counted() -> None:
     """A line names the first few of them."""
     machines = [Answer(f"m{n}", "/", "python3", 0.0, ()) for n in range(9)]
-    (line,) = executors(Surveyed(machines, {}))
+    (line,) = executors(Surveyed(machines, {}, 8, 1))
     assert line.what.startswith("9 executors on m0, m1, m2 and 6 more answered")
-    assert line.what.endswith("code, packages, brokers, sink and clock are well there")
+    assert line.what.endswith("; code and packages are as here; 8 topic-partitions tried, 1 place of the sink, the clock")
+
+
+def test_what_was_not_tried_is_not_called_well() -> None:
+    """A topic without messages and a table whose place a catalog knows are told as not tried, and so is it if executors go on coming up."""
+    one = Answer("one", "/", "python3", 0.0, ())
+    (line,) = executors(Surveyed([one], {}, 0, 0, complete=False))
+    assert line.level == "warn"
+    assert line.what.startswith("1 executor on one answered, with python3, and others may be there; ")
+    assert line.what.endswith(UNTRIED)
+
+
+def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that nobody takes are waited for no longer than a limit, and what to look at is said."""
+    monkeypatch.setattr("ingest.operate.executors._LIMIT_SECONDS", 0.01)
+    forever = Event()
+
+    class Waits:
+        def run(self, task: Any, splits: Sequence[Split]) -> Any:
+            forever.wait(60)
+            yield from ()
+
+    with pytest.raises(UnreachableError, match="No task has come back within 0 s"):
+        _surveyed(Waits(), Survey(Reads(), (), ()), lambda: 2)
+    forever.set()

@@ -107,6 +107,8 @@ def unusable(name: str, seen: dict[str, str]) -> str:
     """Why a field of this name can't stand beside those that were seen; empty if it can."""
     if not name or not name.isprintable():
         return "a column's name holds neither nothing nor control characters"
+    if name.startswith("^") and name.endswith("$"):
+        return "pandera takes a name that begins with ^ and ends with $ for a pattern of names"
     other = seen.setdefault(name.casefold(), "")
     if not other:
         seen[name.casefold()] = name
