@@ -34,9 +34,6 @@ from ingest.ports.reader import Reader, ReadPlan, read_until
 from ingest.run.context import Pipeline
 from ingest.sinks.place import Place
 
-_ALONE = 20_000
-"""Offsets of a split that is a Spark task by itself, as the engine has it; more would do no harm."""
-
 _STAY_SECONDS = 0.5
 """So long a task stays, that no executor takes two while another one has none."""
 
@@ -212,7 +209,7 @@ def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
 
 
 def _answers(engine: Engine, task: Survey, tasks: int) -> list[Answer]:
-    nothing = [Split("windrow-doctor", number, 0, _ALONE) for number in range(tasks)]
+    nothing = [Split("windrow-doctor", number, 0, 1) for number in range(tasks)]  # no more than run at once, so each is a Spark task
     return [msgspec.json.decode(staged.rows[0], type=Answer) for staged in engine.run(task, nothing)]
 
 

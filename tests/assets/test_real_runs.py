@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
 import pytest
 
 from tests.assets.processes import dagster_run, five_hours, make_dagsters_tables, receipts_shown
-from tests.integration.harness import Place, judge, version, visible, wait_until_stopped
+from tests.integration.harness import Place, judge, version, visible, wait_until_stopped, wake_to_the_end
 
 pytestmark = pytest.mark.broker
 
@@ -26,12 +25,7 @@ def test_two_dagster_runs_of_one_window(place: Place) -> None:
     runs = [dagster_run(place, place.folder, 1, 1, "commit.before:stop") for _ in range(2)]
     for run in runs:
         wait_until_stopped(run)
-    for run in runs:
-        assert run.pid is not None
-        os.kill(run.pid, signal.SIGCONT)
-    for run in runs:
-        run.join(120)
-        assert run.exitcode == 0
+    wake_to_the_end(runs, 120)
     shown = receipts_shown(place, place.folder, 1)
     assert len({attempt for attempt, _ in shown}) == 1
     assert sorted(recovered for _, recovered in shown) == [False, True]

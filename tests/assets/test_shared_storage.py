@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import pytest
 import yaml
 
 from tests.assets.processes import dagster_run, five_hours, make_dagsters_tables, receipts_shown
-from tests.integration.harness import Place, judge, visible, wait_until_stopped
+from tests.integration.harness import Place, judge, visible, wait_until_stopped, wake_to_the_end
 
 pytestmark = pytest.mark.broker
 
@@ -119,12 +118,7 @@ def test_two_machines_on_one_history(kafka: str, tmp_path: Path, env: Mapping[st
     with dg.DagsterInstance.from_config(str(here)) as instance:
         started = instance.get_runs(dg.RunsFilter(tags=BACKFILL))
         assert [run.status for run in started] == [dg.DagsterRunStatus.STARTED] * 2
-    for run in runs:
-        assert run.pid is not None
-        os.kill(run.pid, signal.SIGCONT)
-    for run in runs:
-        run.join(240)
-        assert run.exitcode == 0
+    wake_to_the_end(runs, 240)
     report = judge(place, visible(kafka, place.topic))
     assert report.ok, report
     receipts = [c.receipt for c in place.pipeline().sink.receipts()]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from multiprocessing.process import BaseProcess
@@ -108,6 +109,21 @@ def result_of(answer: Path) -> Result:
 def wait_until_stopped(process: BaseProcess) -> None:
     """Return once the child has stopped itself at its crash point; fail if it ended instead."""
     assert stops(process), f"the run ended with {process.exitcode} before it reached its crash point"
+
+
+def wake(runs: Iterable[BaseProcess]) -> None:
+    """Let children run on that have stopped themselves."""
+    for each in runs:
+        assert each.pid is not None
+        os.kill(each.pid, signal.SIGCONT)
+
+
+def wake_to_the_end(runs: Sequence[BaseProcess], seconds: float) -> None:
+    """The same, and wait until they have ended, so many seconds for each; all of them well."""
+    wake(runs)
+    for each in runs:
+        each.join(seconds)
+    assert [each.exitcode for each in runs] == [0] * len(runs)
 
 
 def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 
 from ingest.crashpoints import LETTER_POINTS
 from ingest.run.context import Request
-from tests.integration.harness import Place, millis, result_of, start_run, wait_until_stopped
+from tests.integration.harness import Place, millis, result_of, start_run, wait_until_stopped, wake_to_the_end
 from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
 
@@ -92,10 +91,7 @@ def test_a_sleeper_changes_nothing(place: Place, point: str) -> None:
     wait_until_stopped(sleeper)
     place.run(1)
     assert counted(place) == once()
-    assert sleeper.pid is not None
-    os.kill(sleeper.pid, signal.SIGCONT)
-    sleeper.join(120)
-    assert sleeper.exitcode == 0
+    wake_to_the_end([sleeper], 120)
     if point == "letters.before":
         assert "another run, which began later, publishes them" in answer.read_text()
     else:
@@ -112,12 +108,7 @@ def test_two_at_once(place: Place) -> None:
     runs = [start_run(place, 1, answer, "letters.begun:stop") for answer in answers]
     for each in runs:
         wait_until_stopped(each)
-    for each in runs:
-        assert each.pid is not None
-        os.kill(each.pid, signal.SIGCONT)
-    for each in runs:
-        each.join(120)
-    assert [each.exitcode for each in runs] == [0, 0]
+    wake_to_the_end(runs, 120)
     place.run(1)
     assert counted(place) == once()
 

@@ -15,7 +15,7 @@ import pytest
 
 from ingest.crashpoints import CRASH_POINTS, CrashPoint
 from ingest.run.pipeline import Request
-from tests.integration.harness import Place, judge, millis, result_of, start_run, version, visible, wait_until_stopped
+from tests.integration.harness import Place, judge, millis, result_of, start_run, version, visible, wait_until_stopped, wake
 from tests.kafka.produce import Put, create_topic, produce, transaction
 
 pytestmark = pytest.mark.broker
@@ -184,9 +184,7 @@ def test_two_stale_replaces_of_different_windows_both_arrive(kafka: str, tmp_pat
     runs = {n: start_run(place, n, answers / str(n), "commit.before:stop", Request(f"replace {n}", replace=True)) for n in (1, 2)}
     for run in runs.values():
         wait_until_stopped(run)
-    for run in runs.values():
-        assert run.pid is not None
-        os.kill(run.pid, signal.SIGCONT)
+    wake(runs.values())
     for n, run in runs.items():
         run.join(120)
         result = result_of(answers / str(n))

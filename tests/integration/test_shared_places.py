@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from ingest.model.codec import from_json, to_json
 from ingest.run.pipeline import Result
-from tests.integration.harness import Place, judge, millis, visible, wait_until_stopped
+from tests.integration.harness import Place, judge, millis, visible, wait_until_stopped, wake_to_the_end
 from tests.kafka.produce import Put, create_topic, produce
 from tests.warm import SERVER
 
@@ -55,12 +54,7 @@ def test_two_machines_on_one_backfill(where: str, kafka: str, tmp_path: Path, po
     runs = [drive(place, HOURS, machine, env, "commit.before:stop") for machine in machines]
     for run in runs:
         wait_until_stopped(run)
-    for run in runs:
-        assert run.pid is not None
-        os.kill(run.pid, signal.SIGCONT)
-    for run in runs:
-        run.join(240)
-        assert run.exitcode == 0
+    wake_to_the_end(runs, 240)
     results = [[from_json(text, Result) for text in json.loads((machine / "told.json").read_text())] for machine in machines]
     for mine, theirs in zip(*results, strict=True):
         assert sorted((mine.recovered, theirs.recovered)) == [False, True]

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.sinks.joining import ends_of
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """What Avro and Protobuf take as a field's name."""
 
@@ -72,10 +74,7 @@ def bodies(of_each: npt.NDArray[np.int64], items: pa.BinaryArray) -> pa.BinaryAr
     The items of a list lie one behind the other already, so their bytes needn't be moved: only the ends of items become the ends of lists.
     """
     ends = np.concatenate(([0], np.cumsum(of_each)))
-    bounds = (
-        np.frombuffer(items.buffers()[1], np.int32)[items.offset : items.offset + len(items) + 1] if len(items) else np.zeros(1, np.int32)
-    )
-    return binary(items.buffers()[2] or b"", bounds[ends], None)
+    return binary(items.buffers()[2] or b"", ends_of(items)[ends], None)
 
 
 def flat(column: pa.Array) -> pa.BinaryArray:

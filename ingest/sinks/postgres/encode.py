@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.compiled.calling import Compiled
+from ingest.sinks.joining import ends_of
 from ingest.sinks.postgres.columns import JSON, column_type
 from ingest.sinks.postgres.json_text import json_texts
 
@@ -155,13 +156,8 @@ def _texts(array: pa.Array, present: Octets, first: int = -1) -> _Column:
 
 def _ends(array: pa.Array) -> tuple[Octets, Places]:
     """The bytes of a column of texts, and where each begins and ends in them."""
-    if not len(array):
-        return _NONE, np.zeros(1, np.int64)
-    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    dtype = np.dtype(np.int64 if wide else np.int32)
-    _, places, data = array.buffers()
-    ends = np.frombuffer(places, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(np.int64)
-    return _NONE if data is None else np.frombuffer(data, np.uint8), ends
+    data = array.buffers()[2]
+    return _NONE if data is None or not len(array) else np.frombuffer(data, np.uint8), ends_of(array).astype(np.int64)
 
 
 def _numerics(array: pa.Array) -> _Column:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.compiled.calling import Compiled
-from ingest.sinks.joining import KIND, joined
+from ingest.sinks.joining import KIND, ends_of, joined
 from ingest.sinks.json_columns import JsonForm, entries_of
 
 _PASSES = Compiled("ingest.sinks.postgres.passes")
@@ -74,9 +74,7 @@ def json_texts(array: pa.Array) -> pa.Array:
 
 def _written(array: pa.Array, write: Callable[..., int], each: int, more: int) -> pa.Array:
     """A column of texts, written anew. Room for so many times its bytes, and so many more for each."""
-    _, places, data = array.buffers()
-    n = len(array)
-    ends = np.zeros(1, np.int64) if not n else np.frombuffer(places, np.int32, n + 1, array.offset * 4).astype(np.int64)
+    n, ends, data = len(array), ends_of(array).astype(np.int64), array.buffers()[2]
     octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     out, starts = np.empty(int(ends[-1] - ends[0]) * each + more * n, np.uint8), np.empty(n + 1, np.int64)
     size = write(octets, ends, out, starts)
