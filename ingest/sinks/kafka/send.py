@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from threading import BoundedSemaphore
 
 from ingest.kafka.capi import Api
 from ingest.kafka.transaction import Sender
@@ -11,6 +13,10 @@ from ingest.sinks.kafka.fast import CompiledPump, Ends
 from ingest.sinks.kafka.publish import PublishTarget, Pump
 from ingest.sinks.kafka.stage import StagedFiles
 from ingest.sinks.kafka.work import WindowWork
+
+_sending = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
+"""Who sends keeps two processors busy, its own thread one and its client's thread another. More at once would only be in each other's way;
+transactions that begin or end meanwhile aren't."""
 
 
 def sent(
@@ -23,11 +29,12 @@ def sent(
         TransactionError: the transaction can't go on; why may be told by sending them one by one.
         RefusedError: a staged file is gone.
     """
-    pump = CompiledPump(api, ends, target, transaction, work.receipt.window.key)
-    for number in numbers:
-        for file in work.files[number]:
-            pump.send(number, work.receipt.plan.splits[number], files.batches(file))
-    spans = pump.wait()
+    with _sending:
+        pump = CompiledPump(api, ends, target, transaction, work.receipt.window.key)
+        for number in numbers:
+            for file in work.files[number]:
+                pump.send(number, work.receipt.plan.splits[number], files.batches(file))
+        spans = pump.wait()
     return [work.published(number, spans) for number in numbers]
 
 

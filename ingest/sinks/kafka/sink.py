@@ -330,8 +330,7 @@ class KafkaSink:
         """Each part in a transaction of its own."""
         todo = [[part for part in chain if any(n in work.files for n in part)] for chain in chains(work.receipt.plan)]
         with ThreadPoolExecutor(max_workers=_BESIDE) as pool:
-            for done in [pool.submit(self._publish_chain, work, target, chain) for chain in todo if chain]:
-                done.result()
+            list(pool.map(lambda chain: self._publish_chain(work, target, chain), filter(None, todo)))  # a failure lets none begin after it
 
     def _publish_chain(self, work: WindowWork, target: PublishTarget, chain: Sequence[Part]) -> None:
         for part in chain:

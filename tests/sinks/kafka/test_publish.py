@@ -17,12 +17,13 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
 from ingest.model.staged import Staged
 from ingest.ports.sink import Done
-from ingest.sinks.kafka import control, topics
+from ingest.sinks.kafka import control, parts, topics
 from ingest.sinks.kafka import sink as sinks
 from ingest.sinks.kafka.control import ControlTopic
 from ingest.sinks.kafka.fast import usable
 from ingest.sinks.kafka.form import MessagePart
 from ingest.sinks.kafka.options import Options, Reach
+from ingest.sinks.kafka.parts import chains
 from ingest.sinks.kafka.topics import SinkTopics
 from tests.kafka.produce import OpenTransaction, Put, create_topic
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
@@ -125,6 +126,27 @@ def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: P
     file.write_bytes(content)
     assert isinstance(sink.commit(*made), Done)
     assert [m.value() for m in committed(kafka, topic)] == [b"a" * 50, b"b" * 50]
+
+
+def test_a_split_that_fails_lets_no_other_begin(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that is gone is waited for once, not once for each split; what was staged is published by the next attempt."""
+    monkeypatch.setattr(parts, "SMALL", 1)
+    sink = sink_at(new_place(kafka, str(tmp_path / "staging")))
+    sink.prepare()
+    made, begun = staged_receipt(sink, 0, dead=False), list[object]()
+    assert len(chains(made[0].plan)) == 2
+
+    def unreachable(*what: object) -> None:
+        begun.append(what)
+        raise UnreachableError("gone", "commit", "")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(sinks, "_BESIDE", 1)
+        broken.setattr(KafkaBoth, "_publish_part", unreachable)
+        with pytest.raises(UnreachableError, match="gone"):
+            sink.commit(*made)
+    assert len(begun) == 2, "each of the two ways of sending was tried with one split"
+    assert isinstance(sink.commit(*made), Done)
 
 
 def test_a_topic_that_is_not_in_the_list_refuses_the_window(kafka: str, tmp_path: Path) -> None:
