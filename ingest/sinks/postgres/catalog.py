@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 import msgspec
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import class_row
@@ -32,7 +34,7 @@ from ingest.sinks.decision import Seen, adjacent
 from ingest.sinks.postgres.columns import CatalogColumn
 from ingest.sinks.postgres.lock import lock_row
 from ingest.sinks.postgres.names import MARK, TableName
-from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, identifier
+from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, identifier, set_lock_timeout
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS {targets} (
@@ -86,6 +88,9 @@ FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_am a ON a.oid = 
 WHERE a.amname = 'brin' AND i.relkind = 'i'
     AND x.indrelid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)) WHERE isleaf)
 """
+
+_GLANCE = "50ms"
+"""So long is waited for what need not be done now."""
 
 _LOST = "Restore it from the ledger's copy: windrow verify SPEC says how. Else replay the window while the topic holds its messages."
 
@@ -258,9 +263,21 @@ def restore(connection: Connection, place: TablePlace, window: Window, text: str
 
 
 def delete_rows(connection: Connection, place: TablePlace, target: Target, key: str) -> None:
-    """Take all rows of a window out of the table."""
+    """Take all rows of a window out of the table.
+
+    Raises:
+        RefusedError: some stay, and would be there beside the new ones.
+    """
     window = identifier(target.window_column)
     connection.execute(place.query("DELETE FROM {table} WHERE {window} = %s", window=window), [key])
+    if has_rows(connection, place, target, key):
+        raise rows_stay(place)
+
+
+def rows_stay(place: TablePlace) -> RefusedError:
+    """What to say where rows that are to go are still in the table."""
+    what = f"{place} keeps rows that were deleted: a trigger or a rule of the table holds them"
+    return RefusedError(what, "commit", "Nothing was committed. Take it off, then run the window again.")
 
 
 def windows(connection: Connection, place: TablePlace, target: Target) -> set[str]:
@@ -270,8 +287,15 @@ def windows(connection: Connection, place: TablePlace, target: Target) -> set[st
 
 
 def summarize(connection: Connection, place: TablePlace) -> None:
-    """Tell the index which windows the newest rows are of: until then, whoever asks for a window looks into all of them."""
-    connection.execute(_SUMMARIZE, [place.name.quoted, place.name.quoted])
+    """Tell the index which windows the newest rows are of: until then, whoever asks for a window looks into all of them.
+
+    Not where that would have to wait: who vacuums the table, or makes an index of it beside its writers, may take hours, and would keep all
+    windows out. Then a later commit does it, or the server by itself.
+    """
+    with suppress(psycopg.errors.LockNotAvailable), connection.transaction():  # a savepoint: the rows stay
+        set_lock_timeout(connection, _GLANCE)
+        connection.execute(_SUMMARIZE, [place.name.quoted, place.name.quoted])
+    set_lock_timeout(connection)
 
 
 def has_rows(connection: Connection, place: TablePlace, target: Target | None = None, key: str | None = None) -> bool:

@@ -25,7 +25,7 @@ from ingest.errors import DamagedError, RefusedError
 from ingest.model.receipt import Receipt
 from ingest.schema.changes import DELETED
 from ingest.sinks.merging import Tally, refuse_unknown
-from ingest.sinks.postgres.catalog import Target
+from ingest.sinks.postgres.catalog import Target, rows_stay
 from ingest.sinks.postgres.columns import HASH, column_type
 from ingest.sinks.postgres.form import KeyedForm
 from ingest.sinks.postgres.names import TableName
@@ -154,6 +154,8 @@ class _Merge:
         tally.rows_added, tally.added = self._counted("{words} w WHERE {stays}", of="w")
         if self._form.buries:
             self._run("DELETE FROM {table} t USING {words} w WHERE {same} AND w.{deleted}")
+            if self._one("SELECT count(*) FROM {table} t JOIN {words} w ON {same} WHERE w.{deleted}")[0]:
+                raise rows_stay(self._place)
             self._bury()
         others = [identifier(name) for name in self._columns.names if name not in self._form.key.columns]
         taken = self._run(

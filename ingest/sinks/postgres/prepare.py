@@ -42,6 +42,13 @@ SELECT EXISTS (
 """
 """Whether an index keeps exactly these columns unique."""
 
+_UNKEPT = """
+SELECT c.oid::regclass::text, CASE c.relkind WHEN 'f' THEN 'a foreign table' ELSE 'unlogged' END FROM pg_class c
+WHERE c.oid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)))
+    AND (c.relpersistence = 'u' OR c.relkind = 'f')
+ORDER BY 1 LIMIT 1
+"""
+
 _ALLOWED: Mapping[Evolve, str] = {
     "none": "sink.evolve is none: no column of the table changes.",
     "add_columns": "Only new nullable columns are added.",
@@ -73,6 +80,7 @@ def ensure(place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
     """
     with connected(place.url) as connection:
         found = catalog.table_at(connection, place)
+        refuse_unkept(connection, place)
         if found is not None and found.target is not None and not _to_add(place, found.target, found.columns, wanted, mine):
             return
     done = transact(place.url, lambda connection: _ensure(connection, place, wanted, mine), "setup")
@@ -222,6 +230,18 @@ def _widen_graves(connection: Connection, place: TablePlace, target: Target, bec
             connection.execute(place.query("ALTER TABLE {graves} ALTER COLUMN {name} TYPE {type}", **names), ())
 
 
+def refuse_unkept(connection: Connection, place: TablePlace) -> None:
+    """Look whether the table, if it is there, and its partitions keep what is committed, with the receipts.
+
+    Raises:
+        SpecError: one is unlogged, so that a crash empties it and the receipts stay; or lies on a server with commits of its own.
+    """
+    row = connection.execute(_UNKEPT, [place.name.quoted, place.name.quoted]).fetchone()
+    if row is not None:
+        what = f"{row[0]}, where rows of {place} would lie, is {row[1]}: a crash could take them and leave their receipts"
+        raise SpecError(what, "setup", "ALTER TABLE ... SET LOGGED, or detach that partition; or name another table in sink.table.")
+
+
 def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
     """Look whether a table that isn't bound is empty.
 
@@ -245,15 +265,13 @@ def _ask(connection: Connection, question: str, *values: object) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------------- rights
 
 _RIGHTS = {
-    "CREATE in the schema {schema}": (
-        "SELECT to_regclass(%(table)s) IS NOT NULL OR has_schema_privilege(quote_ident(%(schema)s), 'CREATE')"
-    ),
+    "CREATE in the schema {schema}": ("SELECT to_regclass(%(table)s) IS NOT NULL OR has_schema_privilege(%(schema)s, 'CREATE')"),
     "SELECT, INSERT and DELETE of the table {table}, as its owner": (
         "SELECT to_regclass(%(table)s) IS NULL OR pg_has_role((SELECT relowner FROM pg_class WHERE oid = to_regclass(%(table)s)), 'USAGE')"
     ),
     "USAGE and CREATE in the schema {own}, or CREATE in the database": (
         "SELECT CASE WHEN to_regnamespace(quote_ident(%(own)s)) IS NULL THEN has_database_privilege(current_database(), 'CREATE') "
-        "ELSE has_schema_privilege(quote_ident(%(own)s), 'USAGE, CREATE') END"
+        "ELSE has_schema_privilege(%(own)s, 'USAGE') AND has_schema_privilege(%(own)s, 'CREATE') END"
     ),
 }
 _TEMPORARY = {"TEMPORARY in the database": "SELECT has_database_privilege(current_database(), 'TEMPORARY')"}

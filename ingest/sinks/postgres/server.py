@@ -35,6 +35,9 @@ IDLE = "10s"
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between tries at a transaction whose connection was lost: a server that crashed is back within them, as a rule."""
 
+_WITH_TRANSACTION_TIMEOUT = 170_000
+"""The first version of a server that has this setting."""
+
 _LOCK_WAIT = "10min"
 """For readers of the table, where its columns change."""
 
@@ -49,9 +52,13 @@ _DEFAULTS = {
 _PLANNING = {"enable_seqscan": "off", "jit": "off"}
 """A window's rows are asked for by the index. The planner would expect a row of any window soon, and read all of a table that has none."""
 
+_WHOLE = {"row_security": "off", "statement_timeout": "0"}
+"""All rows or an error, never some of them without a word; and as long as it takes."""
+
 _RETRIED = {"40001", "40P01"}  # serialization failure, deadlock
 _ENDED = {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}  # by an administrator, a crash, a start, or for idling
 _CHECK = "Check that the server is up and reachable, and the user's password and rights, then run this again."
+_OF_THE_TABLE = {"54", "55"}  # a limit, as of what an index takes; a state, as a publication without a replica identity: no try mends these
 _ROOM = {"53100": "its disk is full", "53200": "it is out of memory, or of room for locks", "53300": "it takes no more connections"}
 
 
@@ -134,7 +141,7 @@ def reading(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
     """A connection in a transaction that sees one state of everything, and writes nothing. Raises as `connected`."""
     with connected(url, stage) as connection:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        _set(connection, {**_PLANNING, "statement_timeout": "0"})
+        _set(connection, {**_PLANNING, **_WHOLE, "lock_timeout": _LOCK_WAIT, "idle_in_transaction_session_timeout": "0"})
         yield connection
 
 
@@ -142,7 +149,7 @@ def begin(connection: Connection) -> None:
     """Begin a transaction that writes, whatever the server's defaults are. Each statement of it sees what is committed before it."""
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
     waits = {"lock_timeout": _LOCK_WAIT, "idle_in_transaction_session_timeout": IDLE}
-    _set(connection, {**_PLANNING, **waits, "statement_timeout": "0", "synchronous_commit": "on"})
+    _set(connection, {**_PLANNING, **_WHOLE, **waits, "synchronous_commit": "on"})
 
 
 def set_lock_timeout(connection: Connection, wait: str = _LOCK_WAIT) -> None:
@@ -151,6 +158,8 @@ def set_lock_timeout(connection: Connection, wait: str = _LOCK_WAIT) -> None:
 
 
 def _set(connection: Connection, settings: Mapping[str, str]) -> None:
+    if connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT and "statement_timeout" in settings:
+        settings = {**settings, "transaction_timeout": "0"}
     asked = sql.SQL(", ").join(sql.SQL("set_config({}, {}, true)").format(*pair) for pair in settings.items())
     connection.execute(sql.SQL("SELECT {}").format(asked))
 
@@ -260,11 +269,13 @@ def as_error(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError
         return SpecError(f"the server {url.place}: {why}", stage, "Create that schema, or name another one in sink.table.")
     if state == "42501":
         return SpecError(f"the server {url.place} refuses it: {why}", stage, "Grant it: docs/sinks/postgres.md says which rights it takes.")
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) or is_lost(error) or state in {"25006", "57014"}:
+    unable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and state[:2] not in _OF_THE_TABLE
+    if unable or is_lost(error) or state in {"25006", "57014"}:
         return UnreachableError(f"the server {url.place} can't be used: {why}", stage, _CHECK)
     return RefusedError(
         f"the server {url.place} refused it: {why}", stage,
-        "Nothing was committed. A constraint or a trigger of the table, or somebody's change of it? Mend that, then run the window again.",
+        "Nothing was committed. A constraint, an index or a trigger of the table, or somebody's change of it? Mend that, or refuse such rows "
+        "by a rule of the schema; then run the window again.",
     )  # fmt: skip
 
 

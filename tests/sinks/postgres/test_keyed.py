@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ingest.errors import DamagedError, SchemaChangedError, SpecError
+from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
 from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.postgres import merge as merging
 from tests.sinks.beside import BINDING
@@ -152,6 +153,29 @@ def test_what_else_writes_is_found(database: str, table: PostgresKeyed, change: 
     table.commit(log_of([[Change(A, 1)]]), 0)
     run(database, change)
     assert {f.level for f in table.findings()} == {"wrong"}
+
+
+def test_a_row_that_a_trigger_keeps_refuses_its_delete(database: str, table: PostgresKeyed) -> None:
+    """Where the table only marks what is deleted, a key would have a row and a grave: nothing is committed."""
+    log = log_of([[Change(A, 1)]], [[Change(A, None)]])
+    table.commit(log, 0)
+    run(database, "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    run(database, "CREATE TRIGGER keep BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION keep()")
+    made, staged = table.staged(log, 1, 0)
+    with pytest.raises(RefusedError, match="keeps rows that were deleted"):
+        table.sink.commit(made, staged)
+    assert not table.wrong()
+
+
+def test_a_key_that_no_index_takes_refuses_its_window(table: PostgresKeyed) -> None:
+    """It is the window's data, not the server: nobody is told to try again. The key isn't told."""
+    dice = random.Random(1)  # what can be packed may fit
+    long = "".join(map(chr, dice.choices(range(0x4E00, 0x9000), k=4000)))
+    made, staged = table.staged(log_of([[Change((long, 1), 1)]]), 0, 0)
+    with pytest.raises(RefusedError, match="index row") as refused:
+        table.sink.commit(made, staged)
+    assert long[:10] not in str(refused.value)
+    assert table.sink.look(window(0)) is None
 
 
 # -------------------------------------------------------------------------------------------------------------------- broken twins

@@ -16,12 +16,13 @@ import msgspec
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg import sql
 
 from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from ingest.ports.sink import AlreadyDone, Done, Unreadable
-from ingest.sinks.postgres import catalog, lock
+from ingest.sinks.postgres import catalog, lock, server
 from ingest.sinks.postgres.encode import HEAD
-from ingest.sinks.postgres.server import begin, connected
+from ingest.sinks.postgres.server import begin, connected, reading
 from ingest.sinks.postgres.stage import CopyFile
 from ingest.testing.checker import check
 from tests.sinks.beside import BINDING
@@ -141,6 +142,85 @@ def test_a_restored_table_is_known_by_its_mark(sink: Any, owner: Any) -> None:
     owner("ALTER SCHEMA windrow RENAME TO elsewhere")
     with pytest.raises(SpecError, match="knows nothing of it"):
         sink.look(window(0))
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_an_unlogged_table_is_refused(sink: Any, owner: Any, partitioned: bool) -> None:
+    """A crash would empty it, or a partition, and its receipts would stay: it is told before anything is read, also of a bound one."""
+    if partitioned:
+        owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (_partition)")
+        owner("CREATE UNLOGGED TABLE orders_0 PARTITION OF orders FOR VALUES IN (0)")
+    else:
+        sink.prepare()
+        owner("ALTER TABLE orders SET UNLOGGED")
+    with pytest.raises(SpecError, match=r"orders(_0)?, where rows of .* would lie, is unlogged"):
+        sink.prepare()
+
+
+KEEPS = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+
+
+def test_rows_that_a_trigger_keeps_are_not_doubled(sink: Any, owner: Any) -> None:
+    """Where a table only marks what is deleted, a replay would leave both generations in it: it is refused, and the rows stay."""
+    sink.prepare()
+    commit(sink, 0)
+    owner(KEEPS)
+    owner("CREATE TRIGGER keep BEFORE DELETE ON orders FOR EACH ROW EXECUTE FUNCTION keep()")
+    with pytest.raises(RefusedError, match="keeps rows that were deleted"):
+        commit(sink, 0, 1, "a2")
+    assert owner("SELECT count(*) FROM orders").fetchone() == (18,)
+    owner("DROP TRIGGER keep ON orders")
+    assert isinstance(commit(sink, 0, 1, "a3"), Done)
+    assert owner("SELECT count(*) FROM orders").fetchone() == (18,)
+
+
+def test_a_limit_of_the_table_is_no_outage(sink: Any, owner: Any) -> None:
+    """A table that is published without an identity takes no deletes: the window is refused, and nobody is told to wait for the server."""
+    sink.prepare()
+    commit(sink, 0)
+    owner("CREATE PUBLICATION everything FOR TABLE orders")
+    with pytest.raises(RefusedError, match="replica identity"):
+        commit(sink, 0, 1, "a2")
+
+
+@pytest.mark.timeout(60)
+def test_who_vacuums_the_table_keeps_no_window_out(sink: Any, owner: Any, database: str) -> None:
+    """A vacuum, or an index that is made beside the writers, may take hours: windows are committed meanwhile."""
+    sink.prepare()
+    with psycopg.connect(database) as other:
+        other.execute("LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
+        assert isinstance(commit(sink, 0), Done)
+    assert owner("SELECT count(*) FROM orders").fetchone() == (18,)
+
+
+@pytest.mark.timeout(60)
+def test_who_reads_a_locked_table_waits_within_a_limit(sink: Any, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's lock on the table holds verification up for so long and no longer; what was committed is told without it."""
+    monkeypatch.setattr(server, "_LOCK_WAIT", "100ms")
+    sink.prepare()
+    commit(sink, 0)
+    with psycopg.connect(database) as other:
+        other.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        assert sink.look(window(0)) is not None
+        with pytest.raises(UnreachableError, match="another session held a lock"):
+            sink.audit().rows_held(window(0))
+
+
+def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) -> None:
+    """Limits on transactions, isolation, and what is written by default are other sessions': no commit and no reading ends by them."""
+    settings = ["transaction_timeout", "idle_in_transaction_session_timeout", "statement_timeout"]
+    asked = sql.SQL("SELECT {}").format(sql.SQL(", ").join(sql.SQL("current_setting({}, true)").format(s) for s in settings))
+    try:
+        for name in settings:
+            if owner("SELECT count(*) FROM pg_settings WHERE name = %s", [name]).fetchone() == (1,):
+                owner(f"ALTER ROLE CURRENT_USER SET {name} = '1h'")
+        with reading(sink.place.url) as connection:
+            assert {value or "0" for value in connection.execute(asked).fetchone() or ()} == {"0"}
+        with connected(sink.place.url) as connection:
+            begin(connection)
+            assert [value or "0" for value in connection.execute(asked).fetchone() or ()] == ["0", "10s", "0"]
+    finally:
+        owner("ALTER ROLE CURRENT_USER RESET ALL")
 
 
 # -------------------------------------------------------------------------------------------------------------------- columns change
@@ -321,6 +401,35 @@ def test_missing_rights_are_told_before_anything_is_made(sink: Any, owner: Any, 
         assert isinstance(commit(mine, 0), Done)
         with pytest.raises(SpecError, match="no schema nowhere"):
             sink_at(f"{database}#nowhere.orders").refuse_unwritable()
+        owner(f'CREATE SCHEMA "Sales-EU" AUTHORIZATION {user}')
+        elsewhere = msgspec.structs.replace(place_of(f"{mine.place.url.text}#Sales-EU.orders"), own="Its Own")
+        owner('CREATE SCHEMA "Its Own"')
+        owner(f'GRANT USAGE ON SCHEMA "Its Own" TO {user}')
+        with pytest.raises(SpecError, match="lacks: USAGE and CREATE in the schema Its Own"):
+            PostgresBoth(elsewhere, ROWS).refuse_unwritable()
+        owner(f'GRANT CREATE ON SCHEMA "Its Own" TO {user}')
+        PostgresBoth(elsewhere, ROWS).refuse_unwritable()
+    finally:
+        owner(f"DROP OWNED BY {user}")
+        owner(f"DROP ROLE {user}")
+
+
+def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, database: str) -> None:
+    """Whoever may not see all rows of the table is refused: to take some for all would find rows missing, or bring them twice."""
+    user = f"hidden_{os.getpid()}"
+    owner(f"CREATE ROLE {user} LOGIN")
+    try:
+        owner(f"CREATE SCHEMA windrow AUTHORIZATION {user}")
+        owner(f"GRANT CREATE ON SCHEMA public TO {user}")
+        mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
+        mine.prepare()
+        commit(mine, 0)
+        owner("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
+        assert isinstance(commit(mine, 1), Done)  # it isn't for the owner
+        owner("ALTER TABLE orders FORCE ROW LEVEL SECURITY")
+        for ask in (mine.audit().windows, lambda: mine.audit().rows_held(window(0)), lambda: commit(mine, 0, 1, "a2")):
+            with pytest.raises(SpecError, match="row-level security"):
+                ask()
     finally:
         owner(f"DROP OWNED BY {user}")
         owner(f"DROP ROLE {user}")
