@@ -20,6 +20,7 @@ from ingest.sinks.delta.names import safe
 from ingest.sinks.files.columns import Format, whole_schema
 from ingest.sinks.files.entry import RowFile
 from ingest.sinks.files.text import ValueTexts
+from ingest.sinks.iso_times import WHAT, first_without_text
 from ingest.sinks.parquet_files import batches_of, explained
 from ingest.sinks.place import Place
 from ingest.sinks.staged_file import FileStager, GrowingFile
@@ -133,6 +134,19 @@ class FilesForm:
         return RowFile(path, size, rows)
 
 
+class TextStager(FileStager[RowFile]):
+    """Stages rows as texts, and refuses what has none."""
+
+    def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
+        found = first_without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        if found is not None:
+            do = "Nothing was committed. Refuse such values by a rule of the schema, have a transform change them, or take format: parquet."
+            row, name = found
+            at = self._split.topic, self._split.partition, messages["offset"][row].as_py()
+            raise RefusedError(f"column {name} {WHAT}", "stage", do, *at)
+        return batch
+
+
 class FilesStagerFactory(msgspec.Struct, frozen=True):
     """Picklable; all that a stager needs to know. `uri`: the table under which the files go; `window`: the window's key."""
 
@@ -145,7 +159,8 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
         """A stager whose file name is unique to this call."""
         form = FilesForm(whole_schema(self.layout.rows, self.layout.metadata), self.written, self.window)
         file = GrowingFile(Place(self.uri), self.written.path(self.window, self.layout.attempt), form)
-        return FileStager(self.uri, self.layout, split, file)
+        stager = FileStager if self.written.format == "parquet" else TextStager
+        return stager(self.uri, self.layout, split, file)
 
 
 def row_files(committables: Iterable[str]) -> list[RowFile]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,6 +14,7 @@ from ingest.errors import SpecError
 from ingest.registry.client import Registry
 from ingest.schema.changes import DELETED
 from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.iso_times import WHAT, first_without_text
 from ingest.sinks.kafka.places import PARTITION
 from ingest.sinks.kafka.registered import Misfit, RegisteredPart
 from ingest.sinks.kafka.texts import header_texts, objects
@@ -47,6 +48,17 @@ class MessagePart(msgspec.Struct, frozen=True):
         if self.format == "json":
             return objects({name: batch[name] for name in self.columns}).cast(pa.binary())
         return header_texts(batch[self.columns[0]])
+
+    def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
+        """The first row with a date or time that has no text."""
+        return _untold(batch, self.columns, numbers=self.format != "json")
+
+
+def _untold(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:
+    """`numbers`: whether an instant that is the whole of a column is written as one, as in a header."""
+    texts = {name: batch[name] for name in columns if not (numbers and pa.types.is_timestamp(batch[name].type))}
+    found = first_without_text(texts)
+    return None if found is None else (found[0], f"column {found[1]} {WHAT}")
 
 
 AnyPart = MessagePart | RegisteredPart
@@ -103,9 +115,9 @@ class MessageForm(msgspec.Struct, frozen=True):
                 part.schema_of(rows)
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """The first row whose key, or else whose value, its format has no message for; a delete has no value."""
+        """The first row whose key, or else whose value or a header, its format has no message for; a delete has no value."""
         for part in (self.key, self.value):
-            if not isinstance(part, RegisteredPart):
+            if part is None:
                 continue
             written = np.arange(len(batch))
             if part is self.value and self.primary_key:
@@ -113,7 +125,7 @@ class MessageForm(msgspec.Struct, frozen=True):
             found = part.misfit(batch if len(written) == len(batch) else batch.take(pa.array(written)))
             if found is not None:
                 return int(written[found[0]]), found[1]
-        return None
+        return _untold(batch, self.headers.values(), numbers=True)
 
     def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageForm:
         """The same with the ids of its schemas, where a registry has them; see `RegisteredPart.registered`. `rows`: with the metadata's."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.compiled.calling import Compiled
+from ingest.sinks.iso_times import WHAT, first_without_text
 from ingest.sinks.joining import ends_of
 from ingest.sinks.postgres.columns import JSON, column_type
 from ingest.sinks.postgres.json_text import json_texts
@@ -93,6 +94,9 @@ def _assembled(columns: list[_Column], rows: int) -> Octets:
 def _column(array: pa.Array) -> _Column:
     kind = array.type
     if column_type(kind) == JSON:
+        untold = first_without_text({"": array})
+        if untold is not None:
+            raise UnfitValueError(untold[0], WHAT)
         return _texts(json_texts(array), _present(array), first=1)
     if pa.types.is_list(kind):
         return _arrays(array)

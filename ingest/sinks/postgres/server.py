@@ -274,8 +274,8 @@ def as_error(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError
         return UnreachableError(f"the server {url.place} can't be used: {why}", stage, _CHECK)
     return RefusedError(
         f"the server {url.place} refused it: {why}", stage,
-        "Nothing was committed. A constraint, an index or a trigger of the table, or somebody's change of it? Mend that, or refuse such rows "
-        "by a rule of the schema; then run the window again.",
+        "Nothing was committed. A constraint, an index or a trigger of the table, or somebody's change of it? Mend that, or refuse such "
+        "rows by a rule of the schema; then run the window again.",
     )  # fmt: skip
 
 

@@ -91,6 +91,15 @@ def test_csv_refuses_what_it_cannot_hold() -> None:
     check_rows(PLAIN.schema, DEFAULT | {"key": "_key"}, "csv")
 
 
+def test_json_refuses_names_that_differ_by_case_alone() -> None:
+    """What writes JSON takes two such fields of a struct for one: that is told by the column before anything is made, however deep."""
+    twice = pa.struct([pa.field("a", pa.int64()), pa.field("A", pa.int64())])
+    schema = pa.schema([pa.field("ok", pa.int64()), pa.field("deep", pa.map_(pa.string(), twice))])
+    with pytest.raises(SpecError, match=r"deep: map.*names that differ by more than case"):
+        check_rows(schema, DEFAULT, "jsonl")
+    check_rows(schema, DEFAULT, "parquet")
+
+
 @pytest.mark.parametrize(
     "written", [*FORMATS.values(), FileFormat("jsonl", "zstd"), FileFormat("csv", "gzip"), FileFormat("parquet", "snappy")]
 )

@@ -1,0 +1,70 @@
+"""Dates and times that ISO 8601 has a text for: those of the years 1 to 9999. A sink that writes texts refuses the others at their row.
+
+Messages hold such: Avro's and Debezium's are plain numbers, and PostgreSQL's `infinity` comes as the greatest of them. What libraries write
+for them is no date to any reader, and not even the same for two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Places = npt.NDArray[np.int64]
+
+WHAT = "holds a date or time outside the years 1 to 9999, which has no text"
+
+_FIRST_DAY, _END_DAY = -719_162, 2_932_897
+_DAY = 86_400
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
+"""So many in a second. Nanoseconds reach no other year."""
+
+
+def first_without_text(columns: Mapping[str, pa.Array]) -> tuple[int, str] | None:
+    """The first row that holds such a date or time, however deep, and which column; None if there is none."""
+    found = [(int(rows.min()), name) for name, column in columns.items() if len(rows := _rows(column))]
+    return min(found, default=None)
+
+
+def _rows(column: pa.Array) -> Places:
+    """In which rows of a column there is one; a row may come twice."""
+    kind = column.type
+    if not _may_hold(kind):
+        return np.empty(0, np.int64)
+    if pa.types.is_dictionary(kind):
+        return _rows(column.dictionary_decode())
+    if pa.types.is_struct(kind):
+        return np.concatenate([_rows(child) for child in column.flatten()])
+    if pa.types.is_nested(kind):
+        return _rows_of_lists(column)
+    first, end = _bounds(kind)
+    numbers = pc.fill_null(column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()), 0).to_numpy(zero_copy_only=False)
+    return np.flatnonzero((numbers < first) | (numbers >= end))
+
+
+def _rows_of_lists(column: pa.Array) -> Places:
+    present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    if pa.types.is_map(column.type):
+        entries = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
+        column = pa.ListArray.from_arrays(column.offsets, entries)
+    column = column.take(pa.array(present))
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    return np.repeat(present, lengths)[_rows(column.flatten())]
+
+
+@lru_cache(maxsize=1024)
+def _may_hold(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _may_hold(kind.value_type)
+    if pa.types.is_nested(kind):
+        return any(_may_hold(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.unit in _UNITS))
+
+
+def _bounds(kind: pa.DataType) -> tuple[int, int]:
+    each = 1 if pa.types.is_date32(kind) else _DAY * (1000 if pa.types.is_date(kind) else _UNITS[kind.unit])
+    return _FIRST_DAY * each, _END_DAY * each

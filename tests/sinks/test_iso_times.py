@@ -1,0 +1,110 @@
+"""Dates and times that have no text, found wherever they lie; and what the sinks that write texts say of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ingest.errors import RefusedError
+from ingest.model.plan import Split
+from ingest.schema.metadata import DEFAULT
+from ingest.sinks.files.stage import FileFormat, FilesStagerFactory
+from ingest.sinks.iso_times import first_without_text
+from ingest.sinks.kafka.form import MessageForm, MessagePart
+from ingest.sinks.kafka.stage import KafkaStagerFactory
+from ingest.sinks.postgres.encode import UnfitValueError, rows_of
+from ingest.sinks.staging import RowLayout
+from tests.sinks.things import messages
+
+DAY, ZONED, LOCAL = pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")
+EDGES: list[tuple[pa.DataType, type[Any], list[int], list[int]]] = [
+    (DAY, np.int32, [-719_162, 0, 2_932_896], [-719_163, 2_932_897, 2**31 - 1, -(2**31)]),
+    (ZONED, np.int64, [-62_135_596_800_000_000, 253_402_300_799_999_999], [253_402_300_800_000_000, 2**63 - 1, -(2**63)]),
+    (LOCAL, np.int64, [-62_135_596_800_000_000, 253_402_300_799_999_999], [-62_135_596_800_000_001, 9_223_372_036_825_200_000]),
+    (pa.timestamp("ms"), np.int64, [253_402_300_799_999], [253_402_300_800_000]),
+    (pa.timestamp("ns"), np.int64, [2**63 - 1], []),
+]
+SPLIT = Split("shop.orders", 1, 0, 10)
+
+
+def _of(kind: pa.DataType, width: type[Any], numbers: list[int]) -> pa.Array:
+    return pa.array(np.array(numbers, width)).view(kind)
+
+
+@pytest.mark.parametrize(("kind", "width", "good", "bad"), EDGES)
+def test_edges(kind: pa.DataType, width: type[Any], good: list[int], bad: list[int]) -> None:
+    """The first and the last moment of the years 1 to 9999 have a text, and no other has."""
+    assert first_without_text({"t": _of(kind, width, good)}) is None
+    for number in bad:
+        assert first_without_text({"t": _of(kind, width, [*good, number, number])}) == (len(good), "t")
+
+
+ODD = _of(DAY, np.int32, [0, 2**31 - 1, 0])
+UNDER_NULL = pa.StructArray.from_arrays([ODD], ["d"], mask=pa.array([False, True, False]))
+LISTS = pa.ListArray.from_arrays(pa.array([0, 0, None, 1, 3], pa.int32()), ODD)
+MAPS = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), pa.array(["a", "b", "c"]), ODD)
+
+
+@pytest.mark.parametrize(
+    ("column", "row"),
+    [
+        (pa.StructArray.from_arrays([pa.array(["x"] * 3), ODD], ["a", "d"]), 1),
+        (UNDER_NULL, None),
+        (LISTS, 3),
+        (LISTS.slice(2), 1),
+        (MAPS, 2),
+        (MAPS.slice(1), 1),
+        (pa.StructArray.from_arrays([MAPS.slice(1)], ["m"]), 1),
+        (pa.array(["9", None]), None),
+        (pa.array([[], None], pa.list_(DAY)), None),
+    ],
+)
+def test_it_is_found_however_deep(column: pa.Array, row: int | None) -> None:
+    """In structs, lists and maps, cut or not, at the row that holds it; what lies under a null is nobody's."""
+    found = first_without_text({"ok": pa.array([None] * len(column), DAY), "x": column})
+    assert found == (None if row is None else (row, "x"))
+
+
+def _staged(factory: Any, column: pa.Array) -> None:
+    stager = factory(SPLIT)
+    try:
+        stager.add(
+            pa.record_batch([pa.nulls(len(column), pa.int64()), column], ["n", "t"]), messages(Split("shop.orders", 1, 4, 4 + len(column)))
+        )
+    finally:
+        stager.discard()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "json messages", "texts", "headers"])
+@pytest.mark.parametrize("which", [(DAY, np.int32, 2**31 - 1), (LOCAL, np.int64, 2**63 - 1), (LOCAL, np.int64, -(2**63))])
+def test_what_has_no_text_is_refused_at_its_offset(tmp_path: Path, kind: Any, which: tuple[Any, Any, int]) -> None:
+    """Files of texts and messages name topic-partition, offset and column, and nothing of the value; where it is a number it may be any."""
+    arrow, width, number = which
+    column = _of(arrow, width, [0, 0, number])
+    layout = RowLayout(pa.schema([pa.field("n", pa.int64()), pa.field("t", arrow)]), {"window": DEFAULT["window"]}, "a1")
+    part = {"json messages": MessagePart("json", ("t",)), "texts": MessagePart("string", ("t",))}.get(kind, MessagePart("json", ("n",)))
+    form = MessageForm(part, headers={"h": "t"} if kind == "headers" else {})
+    factory: Any = (
+        FilesStagerFactory(str(tmp_path), layout, "w", FileFormat(kind, "none"))
+        if kind in {"jsonl", "csv"}
+        else KafkaStagerFactory(str(tmp_path), layout, form, "w")
+    )
+    if kind in {"texts", "headers"} and pa.types.is_timestamp(arrow):
+        assert form.misfit(pa.record_batch([pa.nulls(3, pa.int64()), column], ["n", "t"])) is None
+        return
+    with pytest.raises(RefusedError, match="column t holds a date or time outside the years") as refused:
+        _staged(factory, column)
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 1, 6)
+    _staged(factory, column.slice(0, 2))
+
+
+def test_json_in_a_database() -> None:
+    """A date within a `jsonb` is one that the server reads; a column of dates holds the others itself."""
+    with pytest.raises(UnfitValueError, match="column s holds a date or time outside") as unfit:
+        rows_of(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
+    assert unfit.value.row == 1
+    assert len(rows_of(pa.record_batch([_of(DAY, np.int32, [2_932_897])], ["d"])))
