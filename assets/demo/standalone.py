@@ -19,6 +19,7 @@ import pyspark
 from ingest.errors import UnreachableError
 
 SPARK = Path(pyspark.__file__).parent
+LOOPBACK = "127.0.0.1"
 LIMIT = 60
 """Seconds in which a master or a worker is up, or has ended."""
 
@@ -41,7 +42,11 @@ def of_this_process(_: Path) -> Mapping[str, str]:
 
 @contextmanager
 def cluster(
-    folder: Path, workers: int = 2, cores: int = 1, environment: Callable[[Path], Mapping[str, str]] = of_this_process
+    folder: Path,
+    workers: int = 2,
+    cores: int = 1,
+    environment: Callable[[Path], Mapping[str, str]] = of_this_process,
+    hosts: Callable[[int], str] = lambda _: LOOPBACK,
 ) -> Iterator[Cluster]:
     """A cluster until the end of the block; gone then with all below it.
 
@@ -50,6 +55,7 @@ def cluster(
         workers: how many.
         cores: of each worker, which is how many tasks it runs at once.
         environment: the environment of a worker, from its folder.
+        hosts: the address of a worker, from its number: Spark takes workers with one address for one machine.
 
     Raises:
         UnreachableError: a part of it doesn't come up; names its log.
@@ -57,21 +63,24 @@ def cluster(
     with ExitStack() as stack:
         address, _ = stack.enter_context(_daemon(folder, "master.Master", [], r"Starting Spark master at (spark://\S+)", os.environ))
         found = {}
-        for place in (folder / f"worker-{number}" for number in range(workers)):
+        for number in range(workers):
+            place = folder / f"worker-{number}"
             place.mkdir()
             words = ["--cores", str(cores), "--memory", "1g", "--work-dir", str(place / "work"), address]
             _, found[place] = stack.enter_context(
-                _daemon(place, "worker.Worker", words, r"Successfully registered with master (\S+)", environment(place))
+                _daemon(place, "worker.Worker", words, r"Successfully registered with master (\S+)", environment(place), hosts(number))
             )
         yield Cluster(address, found)
 
 
 @contextmanager
-def _daemon(folder: Path, name: str, words: list[str], says: str, environment: Mapping[str, str]) -> Iterator[tuple[str, psutil.Process]]:
+def _daemon(
+    folder: Path, name: str, words: list[str], says: str, environment: Mapping[str, str], host: str = LOOPBACK
+) -> Iterator[tuple[str, psutil.Process]]:
     folder.mkdir(parents=True, exist_ok=True)
-    here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    here = ["--host", host, "--port", "0", "--webui-port", "0"]
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *here]
-    env = {**environment, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK), "SPARK_DAEMON_MEMORY": "256m"}
+    env = {**environment, "SPARK_LOCAL_IP": host, "SPARK_HOME": str(SPARK), "SPARK_DAEMON_MEMORY": "256m"}
     env.pop("PYTHONPATH", None)
     log = folder / f"{name}.log"
     with log.open("w") as out, subprocess.Popen([*command, *words], stdout=out, stderr=subprocess.STDOUT, env=env, cwd=folder) as process:

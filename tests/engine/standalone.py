@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -10,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import ingest.errors
 from assets.demo.standalone import LIMIT, Cluster
 from assets.demo.standalone import cluster as any_cluster
+from ingest.engine.cluster import project
 
 
 @contextmanager
@@ -19,6 +22,24 @@ def cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]
     """A cluster until the end of the block; gone then with all below it."""
     with any_cluster(folder, workers, cores, _bare) as made:
         yield made
+
+
+@contextmanager
+def known_cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]:
+    """The same, whose workers have addresses of their own, and homes in which an earlier run has left what it had compiled.
+
+    To Spark they are machines then: it never gives a second try of a task to the machine that still has the first.
+    """
+    with any_cluster(folder, workers, cores, _visited, lambda number: f"127.0.0.{number + 1}") as made:
+        yield made
+
+
+def _visited(place: Path) -> dict[str, str]:
+    made = _bare(place)
+    above = place / "home" / ".cache" / "windrow" / "code"
+    above.mkdir(0o700, parents=True)
+    shutil.copytree(Path(ingest.errors.__file__).parent, above / project().digest / "ingest")
+    return made
 
 
 def _bare(place: Path) -> dict[str, str]:

@@ -1,0 +1,175 @@
+"""Workers, machines and drivers of a Spark cluster die, stop and come back, on real Kafka: exactly once, by the checker's own look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from deltalake import DeltaTable
+
+from tests.engine.drivers import Answer, Driver
+from tests.engine.standalone import Cluster, known_cluster
+from tests.integration.harness import Place, judge, millis, visible
+from tests.integration.test_exactly_once import fill, thing
+from tests.integration.test_spark_task import OVER, status_of, until
+from tests.kafka.produce import Put, create_topic, produce
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+
+TRIES = 4
+"""Of a task, where nobody says otherwise."""
+
+
+@dataclass
+class Ground:
+    """A cluster with the tests' driver on it, and a trap for the Python workers of that driver."""
+
+    cluster: Cluster
+    folder: Path
+    _driver: Driver | None = field(default=None)
+
+    @property
+    def trap(self) -> Path:
+        """While this file isn't there, the next Python worker that has staged a batch makes it, and stops itself."""
+        return self.folder / "trap"
+
+    def words(self) -> dict[str, str]:
+        """Spark's, for a session on half of the cluster."""
+        return {
+            "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", "spark.cores.max": "4",
+            "spark.executorEnv.WINDROW_CRASH": f"write.middle:stop:{self.trap}",
+        }  # fmt: skip
+
+    @property
+    def driver(self) -> Driver:
+        """The one that is there; a new one where the last one has died."""
+        if self._driver is None or self._driver.ended:
+            self._driver = Driver(self.cluster.master, self.words(), self.folder)
+        return self._driver
+
+    def executors(self) -> list[psutil.Process]:
+        """Java processes that run tasks, of all drivers."""
+        return [child for worker in self.cluster.workers.values() for child in worker.children()]
+
+    def stopped(self) -> psutil.Process:
+        """The Python worker that the trap has caught, once it has."""
+        found: list[psutil.Process] = []
+
+        def caught() -> bool:
+            below = [process for worker in self.cluster.workers.values() for process in worker.children(recursive=True)]
+            found[:] = [process for process in below if status_of(process) == psutil.STATUS_STOPPED]
+            return bool(found)
+
+        until(caught, "no worker reached its crash point")
+        [worker] = found
+        return worker
+
+    def close(self) -> None:
+        """End the driver."""
+        if self._driver is not None:
+            self._driver.close()
+
+
+def end(process: psutil.Process) -> None:
+    """SIGKILL; it is gone when this returns."""
+    process.kill()
+    until(lambda: status_of(process) in OVER, "a killed process is still there")
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """Two workers with room for two drivers, with two tasks at once on each for both."""
+    folder = tmp_path_factory.mktemp("ground")
+    with known_cluster(folder / "cluster", cores=4) as made:
+        found = Ground(made, folder)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+@pytest.fixture(autouse=True)
+def no_trap(ground: Ground) -> None:
+    """A test that wants the trap sets it."""
+    ground.trap.touch()
+
+
+@pytest.fixture(scope="module")
+def one_hour(kafka: str) -> str:
+    """A topic whose messages all lie in hour 1, in two topic-partitions, so two tasks; never written to again."""
+    topic = create_topic(kafka, partitions=2)
+    fill(kafka, topic, 1)
+    return topic
+
+
+@pytest.fixture
+def place(kafka: str, one_hour: str, tmp_path: Path) -> Place:
+    """A fresh table and ledger over that topic."""
+    return Place(kafka, one_hour, tmp_path)
+
+
+def staged(place: Place) -> set[str]:
+    """Data files under the table, whether a commit names them or not."""
+    return {path.name for path in (place.folder / "things" / "data").rglob("*.parquet*")}
+
+
+def in_table(place: Place) -> set[str]:
+    """Data files that the table is made of."""
+    table = place.folder / "things"
+    return {Path(uri).name for uri in DeltaTable(str(table)).file_uris()} if (table / "_delta_log").exists() else set()
+
+
+def assert_exactly_once_beside_garbage(place: Place, garbage: int) -> None:
+    """The checker finds nothing wrong, and so many staged files are there that the table doesn't know."""
+    report = judge(place, visible(place.bootstrap, place.topic))
+    assert report.ok, report
+    assert len(staged(place) - in_table(place)) == garbage
+
+
+def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
+    """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the worker ends with it. 3 Spark runs its task again."""
+    driver = ground.driver
+    ground.trap.unlink()
+    driver.begin(place)
+    worker = ground.stopped()
+    [executor] = [parent for parent in worker.parents() if parent in ground.executors()]
+    executor.kill()
+    until(lambda: status_of(worker) in OVER, "the worker outlived its executor")
+    assert driver.answer() == Answer(recovered=False)
+    assert_exactly_once_beside_garbage(place, garbage=1)
+
+
+@pytest.mark.parametrize("point", ["commit.before", "commit.after"])
+def test_a_killed_driver_is_followed_at_once(ground: Ground, place: Place, point: str) -> None:
+    """1 A driver dies by SIGKILL around its commit. 2 A second one goes on at once, and says whether the commit was in already.
+
+    Nothing of the first one is left on the workers' machines.
+    """
+    first = ground.driver
+    first.begin(place, crash=f"{point}:kill")
+    first.dies()
+    left = ground.executors()
+    assert ground.driver.runs(place) == Answer(recovered=point == "commit.after")
+    until(lambda: all(status_of(executor) in OVER for executor in left), "executors outlived their driver")
+    assert_exactly_once_beside_garbage(place, garbage=2 if point == "commit.before" else 0)
+
+
+def test_a_task_that_always_kills_its_worker_ends_the_run(ground: Ground, kafka: str, tmp_path: Path) -> None:
+    """As often as Spark tries a task, its worker has staged and dies by SIGKILL: the run says to try again, and the rerun is right."""
+    place = Place(kafka, create_topic(kafka), tmp_path)
+    produce(kafka, place.topic, [Put(thing(i), millis(1, i)) for i in range(50)])
+    driver = ground.driver
+    for tried in range(TRIES):
+        ground.trap.unlink()
+        if not tried:
+            driver.begin(place)
+        end(ground.stopped())
+    failed = driver.answer()
+    assert failed.code == 3
+    assert "Nothing was committed. Run the window again" in failed.text
+    assert (len(staged(place)), in_table(place)) == (TRIES, set())
+    assert driver.runs(place) == Answer(recovered=False)
+    assert_exactly_once_beside_garbage(place, garbage=TRIES)
