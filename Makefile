@@ -62,7 +62,7 @@ docs: setup ## docs/settings.md from the descriptions in the spec's models
 
 lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where the ranges allow it
 	@$(IN_ENV) UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
-		--generate-hashes --all-extras --group dev pyproject.toml --output-file requirements.lock
+		--generate-hashes --all-extras --group deploy --group dev pyproject.toml --output-file requirements.lock
 
 clean: ## stop what runs, then remove all that make made (not what you wrote)
 	@if [ -x .venv/bin/python ] && [ -f .windrow/java-home ]; then $(IN_ENV) python -m assets.demo stop; python -m assets.demo forget; fi

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,7 +25,9 @@ from tests.integration.harness import Place, judge, visible, wait_until_stopped,
 
 pytestmark = pytest.mark.broker
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "operations.md"
+SETTINGS = ROOT / "deploy" / "dagster.yaml"
 BACKFILL = {"dagster/backfill": "lastweek"}
 
 SHOWN = """
@@ -48,13 +51,10 @@ def env(database: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
 
 
 def home(folder: Path, name: str) -> Path:
-    """The DAGSTER_HOME of a machine, with the page's dagster.yaml in it."""
-    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    (text,) = [block for block in blocks if "DAGSTER_DATABASE" in block]
-    assert set(yaml.safe_load(text)) == {"storage"}
+    """The DAGSTER_HOME of a machine, with the dagster.yaml that the containers have."""
     made = folder / name
     made.mkdir()
-    (made / "dagster.yaml").write_text(text)
+    shutil.copy(SETTINGS, made)
     return made
 
 
@@ -99,6 +99,13 @@ def ask(port: int, method: str, path: str, body: object = None) -> Any:
         return json.loads(connection.getresponse().read())
     finally:
         connection.close()
+
+
+def test_the_page_says_the_same() -> None:
+    """The storage that docs/operations.md tells people to set up is that of deploy/dagster.yaml, on which these tests run."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (text,) = [block for block in blocks if "DAGSTER_DATABASE" in block]
+    assert yaml.safe_load(text) == {"storage": yaml.safe_load(SETTINGS.read_text())["storage"]}
 
 
 def test_two_machines_on_one_history(kafka: str, tmp_path: Path, env: Mapping[str, str], postgres_url: str) -> None:

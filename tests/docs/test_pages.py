@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "DESIGN.md", "FLINK.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
-PATH = re.compile(r"((?:ingest|assets|resources|tests|docs|dagster_home)/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml)(?:: ([\w, ]+))?")
+FOLDERS = "ingest|assets|resources|tests|docs|dagster_home|deploy"
+PATH = re.compile(rf"((?:{FOLDERS})/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml)(?:: ([\w, ]+))?")
 """A path of the project in code formatting, perhaps with names that are defined there: `ingest/errors.py: SpecError`."""
 
 

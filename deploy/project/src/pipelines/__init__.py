@@ -1,0 +1,1 @@
+"""The pipelines that the containers run: each has a folder below `defs`."""

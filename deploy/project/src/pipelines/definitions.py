@@ -1,0 +1,26 @@
+"""What Dagster loads: every pipeline below `defs`, its tasks on the cluster that the environment names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dagster as dg
+
+from assets.factory import standing_on
+from assets.names import SPARK_KEY
+from resources.spark import Spark
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """All pipelines. Steps run in the run's own process, which is Spark's driver: so it says by which name executors reach it."""
+    cluster = Spark(
+        master=os.environ["SPARK_MASTER"],
+        spark_config={"spark.driver.host": os.environ["SPARK_DRIVER_HOST"], "spark.executor.memory": "512m"},
+    )
+    pipelines = dg.Definitions.merge(
+        dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
+        dg.Definitions(executor=dg.in_process_executor),
+    )
+    return standing_on(pipelines, {SPARK_KEY: cluster})

@@ -1,0 +1,55 @@
+"""The files of deploy/ as values: what the Dockerfile's lines say, and compose.yaml with its variables filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from dockerfile_parse import DockerfileParser
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+COMPOSE = DEPLOY / "compose.yaml"
+IMAGE = "windrow:"
+"""What the names of our own image begin with."""
+
+ASKED = {"KAFKA_BOOTSTRAP": "kafka:9093", "KAFKA_USER": "reader"}
+"""Variables that whoever starts it has to set."""
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::\?[^}]+)?\}")
+
+
+class Line(NamedTuple):
+    """An instruction of a Dockerfile and what stands behind it."""
+
+    word: str
+    value: str
+
+
+def dockerfile() -> list[Line]:
+    """The instructions of the Dockerfile, in order, without comments."""
+    parser = DockerfileParser(fileobj=BytesIO((DEPLOY / "Dockerfile").read_bytes()))
+    return [Line(each["instruction"], each["value"]) for each in parser.structure if each["instruction"] != "COMMENT"]
+
+
+def compose(text: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """A compose file with its variables filled in. One that isn't told, or another form of one than `${NAME:?why}`, is an error."""
+    filled = _VARIABLE.sub(lambda found: variables[found[1]], text)
+    assert "$" not in filled
+    loaded = yaml.safe_load(filled)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def services(variables: Mapping[str, str] = ASKED) -> dict[str, dict[str, Any]]:
+    """The services of compose.yaml, by name."""
+    return dict(compose(COMPOSE.read_text(encoding="utf-8"), variables)["services"])
+
+
+def ours() -> dict[str, dict[str, Any]]:
+    """Those that run the project's own image."""
+    return {name: service for name, service in services().items() if service["image"].startswith(IMAGE)}
