@@ -66,3 +66,9 @@ def no_frame(rows: DataFrame) -> int:
     """Gives no DataFrame."""
     del rows
     return 1
+
+
+def forgets(rows: DataFrame) -> DataFrame:
+    """Has Spark forget what it has read."""
+    rows.sparkSession.catalog.clearCache()
+    return rows

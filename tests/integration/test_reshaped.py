@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from ingest.assemble import assemble
 from ingest.engine.spark import SparkEngine
-from ingest.errors import RefusedError, SpecError
+from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.operate.mend import MendRequest, mend
 from ingest.operate.verify import verify
 from ingest.run.pipeline import Pipeline, Request, Result, run
@@ -131,6 +131,7 @@ def test_columns_of_a_schema_of_its_own(place: Any, on_spark: Any) -> None:
         ("negative", RefusedError, r"breaks a rule of its schema: check:id:"),
         ("nulled", RefusedError, r"has null in id, which is never null"),
         ("fails", SpecError, r"fails: AnalysisException, \w+.* \(.*reshaped.py:\d+\)"),
+        ("forgets", UnreachableError, r"Spark lost what was read of the window"),
         ("no_frame", SpecError, r"gave int, and no DataFrame"),
     ],
 )
