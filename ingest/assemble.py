@@ -11,13 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ingest.errors import SpecError
 from ingest.model.source import Isolation
 from ingest.ports.broker import Broker
-from ingest.ports.engine import Engine
+from ingest.ports.engine import Engine, ReshapingEngine
 from ingest.ports.ledger import Ledger
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.run.context import Pipeline
-from ingest.schema.load import ModelReference
+from ingest.run.context import Pipeline, Reshape
+from ingest.schema.load import FunctionReference, ModelReference, model_now
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.pipeline import PipelineSpec
 
@@ -150,9 +151,15 @@ def make_table(section: SinkSection, rows: Rows, metadata: Mapping[str, str], fo
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
     """The columns of the pipeline's table, but for the metadata columns: what becomes of the decoded ones. `transform`: see `assemble`.
 
+    Where the spec's own transform says a schema, they are that one's.
+
     Raises:
         SpecError: the schema can't be loaded.
     """
+    if spec.transform is not None and spec.transform.schema_ is not None:
+        from ingest.schema.columns import Columns
+
+        return Columns.of(model_now(ModelReference(spec.transform.schema_, spec.folder))[1])
     return (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
 
 
@@ -176,6 +183,9 @@ def _pipeline(
 ) -> Pipeline:  # fmt: skip
     broker, reader = on.connection
     sink, dead_letters = on.table(rows)
+    reshape = _reshape(spec, transform)
+    if reshape is not None:
+        _refuse_unfit(sink, on.engine)
     return Pipeline(
         spec=spec,
         columns=columns,
@@ -188,7 +198,36 @@ def _pipeline(
         dead_letters=dead_letters,
         engine=on.engine,
         dead_topic=on.dead_topic,
+        reshape=reshape,
     )
+
+
+def _reshape(spec: PipelineSpec, transform: Transform | None) -> Reshape | None:
+    """The function of Spark's, and what its rows are held to: the rules of its own schema, else of that by which they were decoded."""
+    if spec.transform is None:
+        return None
+    from ingest.transform.chain import Chain
+    from ingest.transform.validate import Validate
+
+    function = FunctionReference(spec.transform.spark, spec.folder)
+    if spec.transform.schema_ is not None:
+        return Reshape(function, Chain((Validate(ModelReference(spec.transform.schema_, spec.folder)),)))
+    return Reshape(function, _rules(spec) if transform is None else Chain())
+
+
+def _refuse_unfit(sink: Sink, engine: Engine) -> None:
+    """What a function of Spark's needs of table and engine.
+
+    Raises:
+        SpecError: says what is missing.
+    """
+    if sink.promises.atomic != "window":
+        what = f"transform.spark needs a table that shows a window as a whole, and {sink.identity} shows it {sink.promises.atomic} by "
+        what += f"{sink.promises.atomic}: a run that dies halfway would have to get the very same rows of the function again"
+        raise SpecError(what, "spec", "Take another kind of table; a Kafka topic can with sink.atomic_window: true.")
+    if not isinstance(engine, ReshapingEngine):
+        what = f"transform.spark needs Spark, and {type(engine).__name__} has no DataFrames"
+        raise SpecError(what, "spec", "Run the pipeline on Spark, or take transform out of the spec.")
 
 
 def _decoder(spec: PipelineSpec) -> Decoder:

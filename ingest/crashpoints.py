@@ -30,7 +30,8 @@ SplitPoint = Literal[
     "split.before", "split.after",  # around the commit of a transaction that publishes splits of a window
 ]  # fmt: skip
 RoutePoint = Literal["commit.between"]  # a window is in one of its tables, and not in the next
-CrashPoint = RunPoint | LetterPoint | SplitPoint | RoutePoint
+ReshapePoint = Literal["reshape.middle"]  # on the executor: after a batch is staged of what a function of Spark's has given
+CrashPoint = RunPoint | LetterPoint | SplitPoint | RoutePoint | ReshapePoint
 
 CRASH_POINTS: tuple[CrashPoint, ...] = get_args(RunPoint)
 """Those that every run comes by."""

@@ -304,6 +304,15 @@ Text = Annotated[Written, Field(min_length=1)]
 CODE_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 """Python code of the user's: `FILE.py:Name`, or `package.module:Name`."""
 
+
+def _function(value: str) -> str:
+    if not CODE_REFERENCE.fullmatch(value):
+        raise ValueError("must be FILE.py:function or package.module:function")
+    return value
+
+
+FunctionName = Annotated[Written, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")]
+
 Scalar = Annotated[bool | int | float | str, BeforeValidator(scalar)]
 _REFERENCES = [
     {"type": "object", "properties": {key: {"type": "string"}}, "required": [key], "additionalProperties": False} for key in ("env", "file")

@@ -14,7 +14,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from ingest.engine.freshness import end_if_stale, note_loaded
 from ingest.engine.outcome import brought_back, tried
-from ingest.errors import BugError, UnreachableError, WindrowError
+from ingest.errors import BugError, SpecError, Stage, UnreachableError, WindrowError
 from ingest.keeping import keeping
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
+from ingest.ports.engine import Reshaping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -55,14 +56,14 @@ class SparkEngine:
         self,
         session: Callable[[], SparkSession],
         parallelism: Callable[[SparkSession], int] = own_parallelism,
-        shipped: Callable[[Job], Job] = lambda job: job,
+        shipped: Callable[[Job], Job] | None = None,
     ) -> None:
         """An engine on a session.
 
         Args:
             session: gives the session to run on; whoever made it stops it.
             parallelism: how many tasks it runs at once.
-            shipped: what is sent to the workers instead of the job itself, where they have not what it needs.
+            shipped: what is sent to the workers instead of the job itself, where they have not what it needs; None: they have.
         """
         self._session = session
         self._parallelism = parallelism
@@ -77,30 +78,69 @@ class SparkEngine:
         outcomes = self._collect(task, splits) if splits else {}
         yield from (brought_back(outcomes[index]) for index in range(len(splits)))
 
-    def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
-        from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
-        from pyspark import cloudpickle  # noqa: PLC0415
-        from pyspark.errors import PySparkException  # noqa: PLC0415
+    def reshape(self, work: Reshaping, splits: Sequence[Split]) -> Iterator[Staged]:
+        """See `ports.engine.ReshapingEngine.reshape`. A plan without splits never reaches Spark.
 
-        troubles = (PySparkException, Py4JError, OSError)  # OSError: no such program, or the Java side is gone
-        try:
-            packed: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]  # Spark's own
-        except WindrowError:  # a file that the task takes along can't be read
-            raise
-        except Exception as failed:
-            raise BugError.of(failed, "setup") from failed
-        try:
+        Raises:
+            SpecError: besides, the workers have no windrow of their own.
+        """
+        if self._shipped is not None:
+            what = "transform.spark runs on this machine's Spark, or on a Spark Connect server, and not yet on another master's workers"
+            raise SpecError(what, "setup", "Leave the master out. Nothing was read.")
+        if not splits:
+            return iter(())
+        from ingest.engine.reshape import reshaped  # noqa: PLC0415  # only where there is such a function
+
+        with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
+            spark = self._session()
+            tasks = _PER_CORE * self._parallelism(spark)
+        return iter(reshaped(spark, work, splits, tasks))
+
+    def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
+        packed = dumped(task)
+        with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
             job = Job(packed, tuple(splits), shares(splits, _PER_CORE * self._parallelism(spark)))
-            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(self._shipped(job), "index long, outcome string")
-        except troubles as failed:
-            do = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
-            raise UnreachableError(f"Java or Spark can't start ({_named(failed)})", "setup", do) from failed
-        try:
-            return {row["index"]: row["outcome"] for row in _rows(frame)}
-        except troubles as failed:
-            do = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
-            raise UnreachableError(f"Spark could not finish the tasks ({_named(failed)})", "stage", do) from failed
+            sent = job if self._shipped is None else self._shipped(job)
+            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(sent, "index long, outcome string")
+        with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
+            return {row["index"]: row["outcome"] for row in rows_of(frame)}
+
+
+DO_DOCTOR = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
+DO_AGAIN = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
+
+
+@contextmanager
+def spark_troubles_as(stage: Stage, what: str, do: str) -> Iterator[None]:
+    """Spark's own errors as one that says what could not be done.
+
+    Raises:
+        UnreachableError: in their place.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as failed:  # OSError: no such program, or the Java side is gone
+        raise UnreachableError(f"{what} ({named(failed)})", stage, do) from failed
+
+
+def dumped(task: object) -> bytes:
+    """A task as it travels.
+
+    Raises:
+        WindrowError: a file that it takes along can't be read; BugError where it can't travel.
+    """
+    from pyspark import cloudpickle  # noqa: PLC0415  # as above
+
+    try:
+        return bytes(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]  # Spark's own
+    except WindrowError:
+        raise
+    except Exception as failed:
+        raise BugError.of(failed, "setup") from failed
 
 
 def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
@@ -125,7 +165,7 @@ def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
     return taken
 
 
-def _rows(frame: DataFrame) -> list[Row]:
+def rows_of(frame: DataFrame) -> list[Row]:
     """The frame's rows, from a thread of its own: there the client waits for Spark, so that an interrupt finds this one free to cancel.
 
     (Interrupted in py4j itself, the connection is in the middle of an answer, and the next word to the JVM waits for the job's end.)
@@ -155,7 +195,7 @@ def _rows(frame: DataFrame) -> list[Row]:
             wait([answer], _CANCEL_SECONDS)
 
 
-def _named(failed: Exception) -> str:
+def named(failed: Exception) -> str:
     """The exception's type and Spark's name for the error. Its text may hold a worker's, and that one a message's values."""
     condition = getattr(failed, "getCondition", lambda: None)()
     return type(failed).__name__ + (f", {condition}" if condition else "")
@@ -171,15 +211,22 @@ class Job:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One Spark task: each of its splits, one after the other."""
-        gc.set_threshold(_COLLECTED_AFTER)
-        end_if_stale()
-        with keeping():
+        with working():
             for batch in batches:
                 for index in (index for share in batch.column(0).to_pylist() for index in self.shares[share]):
                     outcome = tried(pickle.loads(self.task), self.splits[index])  # noqa: S301  # our own, of the driver's
                     yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_RESULT)
-        note_loaded()
-        _spare_loaded()
+
+
+@contextmanager
+def working() -> Iterator[None]:
+    """A worker's process while it has a Spark task."""
+    gc.set_threshold(_COLLECTED_AFTER)
+    end_if_stale()
+    with keeping():
+        yield
+    note_loaded()
+    _spare_loaded()
 
 
 _COLLECTED_AFTER = 50_000

@@ -119,6 +119,7 @@ def _rows(pipeline: Pipeline, *, drops: bool) -> AsRows:
     spec, decoder = pipeline.spec, pipeline.decoder()
     if isinstance(decoder, UsesSchemas):
         decoder = decoder.with_schemas(list(fitting(pipeline.ledger.schemas(spec.id))))
-    key = spec.sink.key
+    transform, key = pipeline.transform(), spec.sink.key
     metadata: Mapping[str, str] = spec.metadata
-    return AsRows(decoder, pipeline.transform(), pipeline.columns().arrow_schema, metadata, () if key is None else key.columns, drops)
+    columns = transform.columns(decoder.columns)  # not the table's: those are a transform's of Spark, which is not asked here
+    return AsRows(decoder, transform, columns.arrow_schema, metadata, () if key is None else key.columns, drops)

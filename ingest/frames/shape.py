@@ -12,17 +12,15 @@ from ingest.errors import RefusedError
 from ingest.model.plan import Split
 from ingest.run.accounting import refuse_unplaced
 from ingest.run.task import rows_beside
+from ingest.schema.beside import columns as metadata_columns
+from ingest.schema.beside import of_message
 from ingest.schema.changes import change_schema
 from ingest.schema.messages import MESSAGES
 from ingest.schema.metadata import TYPES, fields
-from ingest.sinks.metadata import columns as metadata_columns
 
 if TYPE_CHECKING:
     from ingest.ports.decoder import Decoded, Decoder
     from ingest.ports.transform import Transform
-
-_OF_RUNS = ("attempt", "window")
-"""Metadata columns that say which run wrote a row: nothing is written here."""
 
 
 class Shape(Protocol):
@@ -79,7 +77,7 @@ class AsRows:
     @property
     def _told(self) -> dict[str, str]:
         """The metadata columns that a DataFrame has."""
-        return {name: self.metadata[name] for name in TYPES if name in self.metadata and name not in _OF_RUNS}
+        return of_message(self.metadata)
 
     def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
         """See `Shape`.

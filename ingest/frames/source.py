@@ -22,8 +22,8 @@ from ingest.engine.outcome import as_error
 from ingest.errors import SpecError
 from ingest.frames.options import read_options
 from ingest.frames.pinned import Pinned, pin
-from ingest.frames.pulled import pulled
 from ingest.model.plan import Split
+from ingest.ports.pulled import pulled
 from ingest.ports.reader import Take
 from ingest.run.accounting import refuse_misread
 

@@ -101,6 +101,9 @@ def _refuse_unmendable(pipeline: Pipeline) -> None:
     if not promises.replaces:
         what = f"Dead letters of {pipeline.spec.id} can't be mended: its table takes no second generation of a window"
         raise RefusedError(what, "plan", "Nothing was read. Mend the schema, and write the messages to the topic again.")
+    if pipeline.reshape is not None:
+        what = f"Dead letters of {pipeline.spec.id} can't be mended: its rows go through {pipeline.reshape.function}, a window's together"
+        raise RefusedError(what, "plan", "Nothing was read. Mend the schema, and replay the window.")
 
 
 def _try(pipeline: Pipeline, found: Committed, request: MendRequest) -> Mended | None:

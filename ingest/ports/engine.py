@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
+from ingest.ports.reader import Take
+from ingest.schema.load import FunctionReference
 
 
 class Engine(Protocol):
@@ -25,4 +30,49 @@ class Engine(Protocol):
                 Also what the task itself says where it is pickled, of a file that it can't take along; nothing has begun then.
             BugError: a task raised what nobody foresaw, or can't be pickled. Its type and place are told, never its text.
             UnreachableError: the engine can't be started, a task ran out of memory, or its worker died again and again.
+        """
+
+
+class Reads(Protocol):
+    """Picklable; called once per task attempt."""
+
+    def __call__(self, split: Split, give: Take) -> Staged:
+        """Give a split's rows away, batch by batch, and stage its dead letters; what was counted, with no rows staged yet."""
+
+
+class Stages(Protocol):
+    """Picklable; called once per task attempt, and by the driver for a split of which no row is left."""
+
+    def __call__(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> Staged:
+        """Stage the rows of a split, in the order of its log; what was read of it becomes the whole result."""
+
+
+@dataclass(frozen=True)
+class Reshaping:
+    """A window's rows on their way through a function of DataFrames.
+
+    `columns`: of the batches that `read` gives; `wanted`: those that the function's DataFrame must have, in any order. `place`: which of
+    these say topic, partition and offset of the message that a row comes from: by it a row belongs to a split.
+    """
+
+    read: Reads
+    columns: pa.Schema
+    function: FunctionReference
+    wanted: pa.Schema
+    place: tuple[str, str, str]
+    stage: Stages
+
+
+@runtime_checkable
+class ReshapingEngine(Protocol):
+    """What an engine has besides that has DataFrames."""
+
+    def reshape(self, work: Reshaping, splits: Sequence[Split]) -> Iterator[Staged]:
+        """Read all splits, call the function with one DataFrame of their rows, and stage what it gives; one result per split, in order.
+
+        Raises:
+            WindrowError: as `Engine.run`, of either task.
+            SpecError: the function fails, or gives other columns than are wanted; nothing was staged.
+            RefusedError: a row names no message of the splits.
+            UnreachableError: besides, what was read was lost, and read again, while the function's rows were staged.
         """

@@ -48,8 +48,8 @@ class Read:
     seconds: float
 
 
-def jobs(attempts: Sequence[Attempt]) -> Iterator[list[Attempt]]:
-    """Attempts in their order, as many to a job as are small together; a large one has a job of its own.
+def jobs(attempts: Sequence[Attempt], *, apart: bool = False) -> Iterator[list[Attempt]]:
+    """Attempts in their order, as many to a job as are small together; a large one has a job of its own, and so has each if `apart`.
 
     Two windows that want the very same split (of two ledgers: a commit will refuse one) are never in one job, which tells them by that.
     """
@@ -58,7 +58,7 @@ def jobs(attempts: Sequence[Attempt]) -> Iterator[list[Attempt]]:
     offsets = 0
     for attempt in attempts:
         fits = len(splits) + len(attempt.readable) <= _SPLITS and offsets + attempt.offsets <= _OFFSETS
-        if job and not (fits and splits.isdisjoint(attempt.readable)):
+        if job and (apart or not (fits and splits.isdisjoint(attempt.readable))):
             yield job
             job, splits, offsets = [], set(), 0
         job.append(attempt)

@@ -23,6 +23,7 @@ from ingest.ports.reader import Reader, ReadPlan
 from ingest.ports.sink import Sink
 from ingest.run.letters import PublishedLetters
 from ingest.run.publish import Published
+from ingest.schema.load import FunctionReference
 from ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
@@ -69,12 +70,21 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
+class Reshape:
+    """A function of Spark's DataFrames between decoding and the table. `rules`: what its rows are held to; they refuse the window."""
+
+    function: FunctionReference
+    rules: Transform
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """A spec with everything it stands on.
 
     `columns` are those of the table's rows: what `transform` makes of those that `decoder` gives. The user's schema may be loaded only
     when one of the three is called, which takes seconds: what looks at a pipeline and writes nothing calls none of them. `dead_topic`:
-    where committed dead letters are published, if the spec says so.
+    where committed dead letters are published, if the spec says so. `reshape`: what changes rows behind `transform`, if the spec says so;
+    then `columns` are those that it gives.
     """
 
     spec: PipelineSpec
@@ -88,6 +98,7 @@ class Pipeline:
     dead_letters: DeadLetters
     engine: Engine
     dead_topic: DeadTopic | None = None
+    reshape: Reshape | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from ingest.crashpoints import crash_point
@@ -29,7 +28,6 @@ from ingest.model.source import selection_text, selects
 from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.plan.splits import make_plan
-from ingest.ports.reader import ReadPlan
 from ingest.ports.sink import AlreadyDone, Unknown
 from ingest.run.accounting import (
     held_back,
@@ -41,7 +39,7 @@ from ingest.run.accounting import (
     unexplained,
     unwitnessed,
 )
-from ingest.run.attempts import TOGETHER, Attempt, Read, jobs, one_task
+from ingest.run.attempts import TOGETHER, Attempt, Read, jobs
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore, written_by
@@ -51,15 +49,12 @@ from ingest.run.letters import publish_letters
 from ingest.run.moment import at_one_moment
 from ingest.run.publish import Published, publish
 from ingest.run.schemas import informed, keep_schemas
-from ingest.run.task import LateBins, SplitTask
+from ingest.run.tasks import results_of
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import TimeWindows
 from ingest.windows import grid as grids
 
 __all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run", "run_windows"]
-
-LATE_WINDOWS = 200
-"""How many windows back late messages are told apart by the hours they belong to; older ones count to the first of these."""
 
 
 def run(pipeline: Pipeline, window: Window, request: Request, progress: Callable[[Progress], None] = ignore) -> Result:
@@ -145,16 +140,16 @@ def _attempt(now: Pipeline, plan: Plan, generation: int, request: Request, found
 
 def _reads(pipeline: Pipeline, attempts: Sequence[Attempt], progress: Callable[[Progress], None]) -> Iterator[Read]:
     """What the attempts' tasks staged, attempt by attempt, of as many at once as are small together."""
-    for job in jobs(attempts):
+    for job in jobs(attempts, apart=pipeline.reshape is not None):
         yield from _read_job(pipeline, job, progress)
 
 
 def _read_job(pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Progress], None]) -> Iterator[Read]:
     """One job of the engine over all splits of several attempts. What can't be reached for all of them is tried for each alone."""
     began, pipeline = time.monotonic(), informed(pipeline, job)
-    tasks, splits = [_task(pipeline, attempt) for attempt in job], [split for attempt in job for split in attempt.readable]
+    splits = [split for attempt in job for split in attempt.readable]
     progress(Progress("split", 0, len(splits)))
-    staged, trouble = _until_refused(pipeline.engine.run(one_task(tasks, job), splits))
+    staged, trouble = _until_refused(results_of(pipeline, job, splits))
     progress(Progress("split", len(splits), len(splits)))
     now, results, seconds = at_one_moment(pipeline), iter(staged), (time.monotonic() - began) / len(job)
     for done, attempt in enumerate(job):
@@ -287,28 +282,6 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
     start = pipeline.ledger.start(spec.id, window.start) or foreseen(pipeline, window.start, None)
     stop = pipeline.ledger.boundary(spec.id, window.end) or foreseen(pipeline, window.end, start)
     return _as_specified(pipeline, make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records))
-
-
-def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:
-    plan, named = attempt.plan, (attempt.plan, attempt.generation, attempt.id)
-    reading = ReadPlan(plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, attempt.on_loss)
-    rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
-    late_bins, keyed = _late_bins(pipeline, plan.window), pipeline.sink.promises.mode != "append"
-    return SplitTask(pipeline.reader(reading), pipeline.decoder(), pipeline.transform(), rows, dead, late_bins, keyed)
-
-
-def _late_bins(pipeline: Pipeline, window: Window) -> LateBins | None:
-    grid = pipeline.spec.window
-    if window.span is None or not isinstance(grid, TimeWindows):
-        return None
-    start, end = window.span
-    labels = [label for label in grids.labels_back(grid.grid, start, LATE_WINDOWS) if grid.start <= label < start]
-    edges = [*labels, start, end]
-    return LateBins(tuple(_millis(e) for e in edges), tuple(label_text(e) for e in edges[:-1]))
-
-
-def _millis(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def _receipt(read: Read, request: Request) -> Receipt:

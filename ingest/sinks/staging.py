@@ -11,9 +11,9 @@ import pyarrow as pa
 from ingest.errors import BugError, UnreachableError
 from ingest.model.plan import Split
 from ingest.ports.dead_letters import REASONS
+from ingest.schema.beside import columns, dead_columns, in_files
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_FILE, file_schema
-from ingest.sinks.metadata import columns, dead_columns, in_files
 
 
 class RowLayout(msgspec.Struct, frozen=True):

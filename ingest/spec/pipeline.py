@@ -40,6 +40,7 @@ from ingest.sinks.kinds import SinkOfItsKind
 from ingest.spec.cluster import ClusterSpec, TuningSpec
 from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
 from ingest.spec.source import SourceSpec
+from ingest.spec.transform import TransformSpec, transform_mistakes
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
 
@@ -131,6 +132,9 @@ class PipelineSpec(Section):
     )
     window: WindowSpec = Field(description="The grid of windows, and when one is run.")
     decode: DecodeSection = Field(description="How a message's bytes become columns.")
+    transform: TransformSpec | None = Field(
+        default=None, description="What Spark makes of a window's rows before they go to the table: joins, windows, deduplication."
+    )
     sink: SinkOfItsKind = Field(description="The table.")
     limits: LimitsSpec = Field(
         default=LimitsSpec(), description="How many dead letters a window may have: in all, and by the stage that refused them."
@@ -179,6 +183,7 @@ class PipelineSpec(Section):
         yield from _registry_mistakes(source, section_of(written, "decode"), section_of(written, "sink"), clusters)
         yield from _start_mistakes(str(written.get("id")), window)
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
+        yield from transform_mistakes(written)
 
     @property
     def named_cluster(self) -> ClusterSpec | None:

@@ -227,6 +227,8 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             section["columns"] = ["id"]
         if above == ["dead_letters"]:
             section["topic"] = "a.dead"
+        if above == ["transform"]:
+            section["spark"] = "newest.py:newest"
         section[last] = value
         assert [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors(attributes)] == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ingest.frames.pulled import pulled
+from ingest.ports.pulled import pulled
 from ingest.ports.reader import Take
 
 

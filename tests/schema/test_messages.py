@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from ingest.schema.beside import columns
 from ingest.schema.messages import for_rows
-from ingest.sinks.metadata import columns
 from tests.contracts.values import valued
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from ingest.errors import SchemaChangedError
 from ingest.ports.sink import Done, RowsHeld
+from ingest.schema.beside import columns, last_headers
 from ingest.schema.messages import HEADERS
 from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
-from ingest.sinks.metadata import columns, last_headers
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths

@@ -341,6 +341,7 @@ SECTIONS = {
     "StartSpec": "start",
     "KeySection": "key",
     "DeadLettersSpec": "dead_letters",
+    "TransformSpec": "transform",
 }
 SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window", "route": "tables"}
@@ -486,6 +487,22 @@ def test_a_topic_for_dead_letters_in_conflict(folder: Path, dead: dict[str, obje
         parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder)
     assert said in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("over", "said"), [
+    ({"transform": {}}, "transform.spark: is missing"),
+    ({"transform": {"spark": "newest"}}, "transform.spark: must be FILE.py:function or package.module:function"),
+    ({"transform": {"spark": "a.b:c", "schema": "a.py"}}, "transform.schema: must be FILE.py:Class or package.module:Class"),
+    ({"metadata": {"timestamp": "none"}}, "metadata.timestamp: can't be left out with transform.spark"),
+    ({"metadata": {"ordinal": "_n"}}, "metadata.ordinal: can't go with transform.spark"),
+    ({"metadata": {"value-size": "_n"}}, "metadata.value-size: can't go with transform.spark"),
+    ({"sink": {"path": "t", "mode": "upsert", "primary_key": ["a"]}}, "transform: can't go with sink.mode other than append"),
+])  # fmt: skip
+def test_what_a_function_of_sparks_goes_with(folder: Path, over: dict[str, object], said: str) -> None:
+    """What a spec asks for and its rows couldn't have behind a function is refused with the spec."""
+    with pytest.raises(SpecError) as caught:
+        parse_spec({**GOOD_ATTRIBUTES, "transform": {"spark": "a.b:c"}, **over}, folder)
+    assert said in str(caught.value)
 
 
 def test_which_topics_would_come_back(folder: Path) -> None:

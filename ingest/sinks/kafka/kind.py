@@ -13,15 +13,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ingest.config.document import Place
 from ingest.config.places import absolute
 from ingest.config.values import (
-    CODE_REFERENCE,
     Count,
     Duration,
+    FunctionName,
     LeftOut,
     Section,
     Text,
     TopicName,
     Values,
-    Written,
     names_in,
     section_of,
 )
@@ -51,12 +50,6 @@ def _prefix(value: str) -> str:
 
 def _acks(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _function(value: str) -> str:
-    if not CODE_REFERENCE.fullmatch(value):
-        raise ValueError("must be FILE.py:function or package.module:function")
-    return value
 
 
 def _full_name(value: str) -> str:
@@ -172,8 +165,7 @@ class KafkaSection(OnClusterSection):
         "their number (`source`); what `partition_function` says (`function`).",
     )
     partition_function: Annotated[
-        Annotated[Written, AfterValidator(_function)] | None,
-        Values("`FILE.py:function`, `package.module:function`"),
+        FunctionName | None,
         LeftOut("none, as goes with the other partitioners"),
     ] = Field(
         default=None,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.schema.messages import in_calendar
+from ingest.schema.messages import HEADERS, MESSAGES, in_calendar
 from ingest.schema.metadata import DEFAULT, TYPES
+
+_OF_RUNS = ("attempt", "window")
+"""Names that say which run wrote a row, and nothing of its message."""
 
 _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
     "topic": lambda m: m["topic"],
@@ -32,9 +35,39 @@ def in_files(names: Iterable[str]) -> list[str]:
     return [name for name in TYPES if name in asked]
 
 
+def of_message(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Those that are known before a run writes a row, in their order."""
+    return {name: metadata[name] for name in TYPES if name in metadata and name not in _OF_RUNS}
+
+
 def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> list[pa.Array]:
     """One array per name, in the order given, as long as the batch; of the type in `TYPES` or one that casts to it."""
     return [pa.repeat(attempt, messages.num_rows) if name == "attempt" else _OF_MESSAGES[name](messages) for name in names]
+
+
+UNTOLD = ("ordinal", "value-size")
+"""Names that say of a message, or of its rows, what the other columns don't: `messages_of` can't bring it back."""
+
+
+def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """The messages of some rows, as far as their metadata columns tell of them, by name: `columns` gives those again, but for `UNTOLD`.
+
+    The rest is null.
+    """
+    found = {**stated, "timestamp_type": stated.get("timestamp-type"), "leader_epoch": stated.get("leader-epoch")}
+    found["headers"] = stated["header-list"] if "header-list" in stated else _listed(stated.get("headers"))
+    rows = len(stated["offset"])
+    arrays = [pa.nulls(rows, f.type) if (array := found.get(f.name)) is None else array.cast(f.type) for f in MESSAGES]
+    return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
+
+
+def _listed(headers: pa.MapArray | None) -> pa.Array | None:
+    """Maps of headers as lists of them."""
+    return None if headers is None else pa.ListArray.from_arrays(headers.offsets, _entries(headers))
+
+
+def _entries(headers: pa.MapArray) -> pa.StructArray:
+    return pa.StructArray.from_arrays([headers.keys, headers.items], fields=list(HEADERS.value_type))
 
 
 def dead_columns(

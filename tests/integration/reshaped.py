@@ -1,0 +1,74 @@
+"""Functions of Spark's DataFrames, for the tests of `transform.spark`."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+
+def latest(rows: DataFrame) -> DataFrame:
+    """The newest row of each name, whatever its partition."""
+    newest = Window.partitionBy("name").orderBy(f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset"))
+    return rows.withColumn("n", f.row_number().over(newest)).where("n = 1").drop("n")
+
+
+def same(rows: DataFrame) -> DataFrame:
+    """All rows, with their columns in another order, once through a shuffle and a UDF of this file."""
+    doubled = f.udf(_halved, "long", useArrow=False)
+    return rows.select(*sorted(rows.columns)).repartition(3).withColumn("id", doubled(f.col("id") * 2))
+
+
+def _halved(number: int) -> int:
+    return number // 2
+
+
+def twice(rows: DataFrame) -> DataFrame:
+    """Each row two times."""
+    return rows.union(rows)
+
+
+def nothing(rows: DataFrame) -> DataFrame:
+    """No row."""
+    return rows.where("false")
+
+
+def wider(rows: DataFrame) -> DataFrame:
+    """Rows of `things.Wider`: how many rows of the window have the same name."""
+    return rows.withColumn("extra", f.count("*").over(Window.partitionBy("name")).cast("string"))
+
+
+def placeless(rows: DataFrame) -> DataFrame:
+    """Rows that lost where they come from, and have a column too much."""
+    return rows.drop("_offset").withColumn("more", f.lit(1))
+
+
+def elsewhere(rows: DataFrame) -> DataFrame:
+    """Rows that say they come from another place."""
+    return rows.withColumn("_offset", f.col("_offset") + 1_000_000)
+
+
+def negative(rows: DataFrame) -> DataFrame:
+    """Rows that break a rule of `things.Thing`."""
+    return rows.withColumn("id", -f.col("id") - 1)
+
+
+def nulled(rows: DataFrame) -> DataFrame:
+    """Rows with null where there may be none."""
+    return rows.withColumn("id", f.when(f.col("id") > 0, f.col("id")))
+
+
+def fails(rows: DataFrame) -> DataFrame:
+    """Asks for a column that isn't there."""
+    return rows.select("secret")
+
+
+def no_frame(rows: DataFrame) -> int:
+    """Gives no DataFrame."""
+    del rows
+    return 1
+
+
+def forgets(rows: DataFrame) -> DataFrame:
+    """Has Spark forget what it has read."""
+    rows.sparkSession.catalog.clearCache()
+    return rows

@@ -1,0 +1,217 @@
+"""`transform.spark`: a window's rows through a function of DataFrames, on real Kafka and Spark, exactly once all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from deltalake import DeltaTable
+
+from ingest.assemble import assemble
+from ingest.engine.spark import SparkEngine
+from ingest.errors import RefusedError, SpecError, UnreachableError
+from ingest.operate.mend import MendRequest, mend
+from ingest.operate.verify import verify
+from ingest.run.pipeline import Pipeline, Request, Result, run
+from ingest.testing.engine import LocalEngine
+from tests.integration.harness import HERE, Place, judge, millis, visible
+from tests.integration.test_spark_task import kill_with_all_below, wait_until_a_worker_halts
+from tests.integration.user import User
+from tests.kafka.produce import Put, create_topic, produce
+from tests.shape.readme import ROOT, blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def topic(kafka: str) -> str:
+    """Two partitions: in the first hour ten rows of three names, and a poison; in the second one row."""
+    topic = create_topic(kafka, 2)
+    puts = [Put(json.dumps({"id": n, "name": f"n{n % 3}"}).encode(), millis(1, n), n % 2) for n in range(10)]
+    produce(kafka, topic, [*puts, Put(b"poison", millis(1, 30), 1), Put(b'{"id": 99, "name": "n0"}', millis(2), 0)])
+    return topic
+
+
+@pytest.fixture
+def place(kafka: str, topic: str, tmp_path: Path) -> Any:
+    """`place(function, ...)`: a pipeline whose rows go through a function, in splits of three messages."""
+
+    def make(function: str, **over: Any) -> Place:
+        transform = {"spark": f"reshaped.py:{function}"} | ({"schema": over.pop("schema")} if "schema" in over else {})
+        return Place(kafka, topic, tmp_path, {"transform": transform, "source": {"split_records": 3}, **over})
+
+    return make
+
+
+@pytest.fixture
+def on_spark(spark: SparkSession) -> Any:
+    """The pipeline of a place, with tasks on the tests' session."""
+    return lambda place: assemble(place.spec(), SparkEngine(lambda: spark))
+
+
+def ran(pipeline: Pipeline, place: Place, n: int = 1) -> Result:
+    return run(pipeline, place.window(n), Request("test"))
+
+
+def table(place: Place) -> list[dict[str, Any]]:
+    """The rows of a place's table."""
+    rows: list[dict[str, Any]] = DeltaTable(str(place.folder / "things")).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
+
+
+def test_one_row_of_each_name(place: Any, on_spark: Any) -> None:
+    """A deduplication over all splits of a window: its rows are committed with the exact range, each message counted once."""
+    here = place("latest")
+    pipeline = on_spark(here)
+    receipt = ran(pipeline, here).committed.receipt
+    assert [(row["id"], row["name"], row["_partition"], row["_offset"]) for row in table(here)] == [
+        (8, "n2", 0, 4), (7, "n1", 1, 3), (9, "n0", 1, 4),
+    ]  # fmt: skip
+    counts = receipt.counts
+    assert (counts.read, counts.valid, counts.rows, counts.filtered, counts.dead) == (11, 3, 3, 7, 1)
+    assert all(s.read == s.valid + s.filtered + s.dead for s in receipt.splits)
+    assert len(receipt.splits) == 4
+    seen = verify("things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker, deep=True)
+    assert not [finding for finding in seen.findings if finding.level == "wrong"]
+    assert ran(pipeline, here).recovered
+    assert ran(pipeline, here, 2).committed.receipt.counts.rows == 1
+
+
+def test_all_rows_come_through(place: Any, on_spark: Any) -> None:
+    """Shuffled, by a UDF of the function's own file, with columns in another order: what no function changed is staged as without one."""
+    here = place("same")
+    receipt = ran(on_spark(here), here).committed.receipt
+    assert [(row["id"], row["_partition"], row["_offset"]) for row in table(here)] == [(2 * n + p, p, n) for p in (0, 1) for n in range(5)]
+    assert [(s.rows, s.filtered) for s in receipt.splits] == [(s.valid, 0) for s in receipt.splits]
+    assert receipt.counts.valid == 10
+
+
+def test_a_message_becomes_several_rows_or_none(place: Any, on_spark: Any) -> None:
+    """More rows than messages, and no row at all, are counted as they are."""
+    here = place("twice")
+    counts = ran(on_spark(here), here).committed.receipt.counts
+    assert (counts.valid, counts.rows, counts.filtered) == (10, 20, 0)
+
+
+def test_no_row_is_left(place: Any, on_spark: Any) -> None:
+    """A window of which the function leaves nothing is committed with its range all the same."""
+    here = place("nothing")
+    counts = ran(on_spark(here), here).committed.receipt.counts
+    assert (counts.read, counts.valid, counts.rows, counts.filtered) == (11, 0, 0, 10)
+
+
+def test_the_example_runs(kafka: str, topic: str, on_spark: Any, tmp_path: Path) -> None:
+    """The page's function does what it says, word for word."""
+    page = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
+    (tmp_path / "newest.py").write_text(next(code for code in blocks("python", page) if "def newest" in code))
+    produce(kafka, topic, [Put(b'{"id": 3, "name": "again"}', millis(1, 40), 1)])
+    here = Place(kafka, topic, tmp_path, {"transform": {"spark": str(tmp_path / "newest.py:newest")}})
+    ran(on_spark(here), here)
+    assert {row["id"]: row["name"] for row in table(here)} == {**{n: f"n{n % 3}" for n in range(10)}, 3: "again"}
+
+
+def test_columns_of_a_schema_of_its_own(place: Any, on_spark: Any) -> None:
+    """The table has the columns that transform.schema says, known before anything is read."""
+    here = place("wider", schema="things.py:Wider")
+    ran(on_spark(here), here)
+    assert [(row["name"], row["extra"]) for row in table(here)][:3] == [("n0", "4"), ("n2", "3"), ("n1", "3")]
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "match"),
+    [
+        ("placeless", SpecError, r"other columns .*: _offset: missing; more: int, and there is no such column"),
+        ("elsewhere", RefusedError, r"a row of a message that is none of the window's"),
+        ("negative", RefusedError, r"breaks a rule of its schema: check:id:"),
+        ("nulled", RefusedError, r"has null in id, which is never null"),
+        ("fails", SpecError, r"fails: AnalysisException, \w+.* \(.*reshaped.py:\d+\)"),
+        ("forgets", UnreachableError, r"Spark lost what was read of the window"),
+        ("no_frame", SpecError, r"gave int, and no DataFrame"),
+    ],
+)
+def test_what_a_function_may_not_do(place: Any, on_spark: Any, function: str, kind: type[Exception], match: str) -> None:
+    """It refuses the window in a sentence, with the place where there is one; nothing becomes visible."""
+    here = place(function)
+    with pytest.raises(kind, match=match):
+        ran(on_spark(here), here)
+    assert not table(here)
+
+
+def test_what_it_needs(place: Any, on_spark: Any) -> None:
+    """An engine without DataFrames, and a sink that shows a window bit by bit, are refused before anything is asked; so is mending."""
+    with pytest.raises(SpecError, match="needs Spark, and LocalEngine has no DataFrames"):
+        assemble(place("latest").spec(), LocalEngine())
+    here = place("latest")
+    into = {"kind": "kafka", "topic": "elsewhere", "staging": str(here.folder / "staged")}
+    with pytest.raises(SpecError, match="needs a table that shows a window as a whole"):
+        assemble(here.spec().model_copy(update={"sink": _sink(here, into)}))
+    pipeline = on_spark(here)
+    ran(pipeline, here)
+    with pytest.raises(RefusedError, match="can't be mended: its rows go through"):
+        mend(pipeline, here.window(1), MendRequest("test"))
+
+
+def _sink(place: Place, written: dict[str, Any]) -> Any:
+    """The section of another sink."""
+    from ingest.sinks.kinds import sink_kind
+
+    return sink_kind("kafka").section.model_validate(written)
+
+
+RUN = ("run", "--window", "2026-01-05T01:00:00Z")
+
+
+@pytest.fixture
+def user(kafka: str, topic: str, tmp_path: Path) -> User:
+    """The same messages, and a spec whose rows all come through a function that shuffles them."""
+    user = User(kafka, topic, tmp_path)
+    (tmp_path / "reshaped.py").write_text((HERE / "reshaped.py").read_text())
+    with (tmp_path / "things.yaml").open("a") as spec:
+        spec.write("transform: {spark: 'reshaped.py:same'}\n")
+    return user
+
+
+def assert_exactly_once(user: User) -> None:
+    """The checker's verdict over the first hour."""
+    produced = visible(user.place.bootstrap, user.place.topic)
+    report = judge(user.place, {tp: {o: value for o, value in found.items() if value != 99} for tp, found in produced.items()})
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("point", ["write.middle", "reshape.middle"])
+def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
+    """1 A worker reads, or stages what the function gave, and is killed. 2 Spark runs its task again. 3 The window has each row once."""
+    killed = user.folder / "killed"
+    ran = user.starts_and_ends(*RUN, crash=f"{point}:kill:{killed}")
+    assert killed.exists(), "no worker came by the crash point"
+    assert [w["recovered"] for w in ran["windows"]] == [False]
+    assert_exactly_once(user)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_driver_that_is_killed_while_rows_are_staged(user: User) -> None:
+    """1 A worker has staged what the function gave, and halts. 2 The driver is killed. 3 A rerun reads again, and has each row once."""
+    command = user.starts(*RUN, crash=f"reshape.middle:stop:{user.folder / 'halted'}")
+    try:
+        wait_until_a_worker_halts(psutil.Process(command.pid))
+    finally:
+        kill_with_all_below(command)
+    assert [w["recovered"] for w in user.types(*RUN)["windows"]] == [False]
+    assert_exactly_once(user)
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(("point", "recovered"), [("commit.before", False), ("commit.after", True)])
+def test_a_driver_that_is_killed_around_its_commit(user: User, point: str, recovered: bool) -> None:
+    """Before it nothing is there, and behind it all: a rerun commits, or finds, each row once."""
+    with user.starts(*RUN, crash=f"{point}:kill") as command:
+        command.communicate(timeout=240)
+    assert command.returncode == -9
+    assert [w["recovered"] for w in user.types(*RUN)["windows"]] == [recovered]
+    assert_exactly_once(user)

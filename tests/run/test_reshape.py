@@ -1,0 +1,120 @@
+"""What is staged of the rows that a function of Spark's gave, and how it is counted. Pure: no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.errors import RefusedError
+from ingest.model.plan import Split
+from ingest.model.receipt import SplitCounts
+from ingest.model.staged import Staged, Staging
+from ingest.ports.sink import Stager
+from ingest.run.reshape import StageTask
+from ingest.schema.beside import columns, messages_of
+from ingest.schema.messages import MESSAGES
+from ingest.schema.metadata import DEFAULT, TYPES
+from ingest.transform.chain import Chain
+
+SPLIT = Split("t", 0, 10, 30)
+OWN = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+METADATA = {name: column for name, column in DEFAULT.items() if name != "window"}
+
+
+class Kept:
+    """A stager that keeps offsets."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.discarded = False
+
+    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        assert rows.num_rows == messages.num_rows
+        self.offsets += messages["offset"].to_pylist()
+
+    def finish(self) -> Staging:
+        return Staging(len(self.offsets), "0" * 15 + "7", ("file",))
+
+    def discard(self) -> None:
+        self.discarded = True
+
+
+def read_of(valid: int, filtered: int = 0, dead: int = 0) -> Staged:
+    """A split as it was read, with a row of each valid message."""
+    read = valid + filtered + dead
+    counts = SplitCounts("t", 0, 10, 30, 30, read, 0, valid, dead, 0, 0, dead, 0, rows_=valid, filtered_=filtered)
+    return Staged(SPLIT, counts, (), ("dead",) * dead)
+
+
+def batch(offsets: Sequence[int], ids: Sequence[int | None] | None = None) -> pa.RecordBatch:
+    """Rows of the messages at some offsets."""
+    own = pa.array(ids if ids is not None else offsets, pa.int64())
+    stamps = pa.array([datetime(2026, 1, 5, tzinfo=UTC)] * len(offsets), TYPES["timestamp"])
+    places = [pa.array(["t"] * len(offsets)), pa.array([0] * len(offsets), pa.int32()), pa.array(offsets, pa.int64()), stamps]
+    return pa.RecordBatch.from_arrays([own, *places], ["id", *METADATA.values()])
+
+
+def staged(read: Staged, batches: Sequence[pa.RecordBatch], kept: Kept) -> Staged:
+    def factory(split: Split) -> Stager:
+        assert split == SPLIT
+        return kept
+
+    return StageTask(factory, Chain(), OWN, METADATA)(read, batches)
+
+
+@given(st.lists(st.integers(10, 29), max_size=40), st.integers(1, 7), st.integers(0, 5), st.integers(0, 5))
+def test_each_message_is_counted_once(offsets: list[int], size: int, filtered: int, dead: int) -> None:
+    """Whatever messages are left behind the function, and however batches are cut: what was read is valid, filtered or dead."""
+    offsets, kept = sorted(offsets), Kept()
+    read = read_of(20, filtered, dead)
+    counts = staged(read, [batch(offsets[at : at + size]) for at in range(0, len(offsets), size)], kept).counts
+    assert kept.offsets == offsets
+    assert (counts.rows, counts.rows_staged, counts.valid) == (len(offsets), len(offsets), len(set(offsets)))
+    assert counts.read == counts.valid + counts.filtered + counts.dead
+
+
+@pytest.mark.parametrize(("batches", "match"), [
+    ([[10, 12, 11]], "not in the order of the split's log"),
+    ([[12], [11]], "not in the order of the split's log"),
+    ([[9]], "not of it"),
+    ([[30]], "not of it"),
+    ([[10, 11, 12, 13]], "4 messages have rows behind it, and 3 had any before"),
+])  # fmt: skip
+def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: str) -> None:
+    """What is out of turn, beyond the split, or of more messages than had rows is refused, and what was staged discarded."""
+    kept = Kept()
+    with pytest.raises(RefusedError, match=match):
+        staged(read_of(3), [batch(offsets) for offsets in batches], kept)
+    assert kept.discarded
+
+
+def test_a_null_is_named_by_its_place() -> None:
+    """An outer join may leave one where the schema has none: it is no bug of ours."""
+    with pytest.raises(RefusedError, match="has null in id") as caught:
+        staged(read_of(3), [batch([10, 11], [1, None])], Kept())
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 11)
+
+
+def test_messages_come_back_from_their_columns() -> None:
+    """What the metadata columns say of a message they say again of what is made of them, in the headers, too."""
+    names = ["topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "leader-epoch", "key"]
+    headers = [[("a", b"1"), ("a", None), ("b", b"2")], []]
+    messages = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["t", "t"]), pa.array([0, 0], pa.int32()), pa.array([10, 11]), pa.array([None, 5], MESSAGES.field("timestamp").type),
+            pa.array(["CreateTime"] * 2).cast(MESSAGES.field("timestamp_type").type), pa.array([b"k", None]), pa.array([b"v", None]),
+            pa.array([[{"key": k, "value": v} for k, v in one] for one in headers], MESSAGES.field("headers").type),
+            pa.array([3, None], pa.int32()),
+        ],
+        schema=MESSAGES,
+    )  # fmt: skip
+    stated = dict(zip(names, columns(names, messages, ""), strict=True))
+    again = dict(zip(names, columns(names, messages_of(stated), ""), strict=True))
+    assert {name: column.to_pylist() for name, column in again.items()} == {name: column.to_pylist() for name, column in stated.items()}
+    listed = columns(["header-list"], messages, "")[0]
+    assert messages_of({**stated, "header-list": listed})["headers"].to_pylist() == messages["headers"].to_pylist()
