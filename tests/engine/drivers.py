@@ -92,14 +92,12 @@ class Driver:
         self.close()
 
     def close(self) -> None:
-        """End it."""
+        """End it, also where it is stopped; its Java, and with that its executors, end when they find it gone."""
+        self._process.kill()
+        self._process.wait(LIMIT)
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
-        try:
-            self._process.wait(LIMIT)
-        finally:
-            self._process.kill()
 
 
 def main() -> None:

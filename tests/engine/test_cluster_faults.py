@@ -21,6 +21,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 TRIES = 4
 """Of a task, where nobody says otherwise."""
+COPIES = {
+    "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.quantile": "0.5", "spark.speculation.efficiency.enabled": "false", "spark.python.task.killTimeout": "10m",
+}  # fmt: skip
+"""A task that takes longer than half of the others is run a second time; whose result comes too late, isn't killed for it at once."""
 
 
 @dataclass
@@ -116,6 +121,11 @@ def staged(place: Place) -> set[str]:
     return {path.name for path in (place.folder / "things" / "data").rglob("*.parquet*")}
 
 
+def finished(place: Place) -> set[str]:
+    """Those that were written to their end."""
+    return {name for name in staged(place) if name.endswith(".parquet")}
+
+
 def in_table(place: Place) -> set[str]:
     """Data files that the table is made of."""
     table = place.folder / "things"
@@ -173,3 +183,28 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(ground: Ground, kafka:
     assert (len(staged(place)), in_table(place)) == (TRIES, set())
     assert driver.runs(place) == Answer(recovered=False)
     assert_exactly_once_beside_garbage(place, garbage=TRIES)
+
+
+def test_a_worker_that_wakes_behind_its_copy_changes_nothing(ground: Ground, place: Place, tmp_path: Path) -> None:
+    """1 A worker stops in the middle of writing. 2 Spark gives its task to the other machine too, the driver looks, and stops.
+
+    3 The worker wakes, and stages its file. 4 The driver commits without that file. 5 A rerun, and another look, change nothing.
+    """
+    driver = Driver(ground.cluster.master, ground.words() | COPIES, tmp_path)
+    try:
+        ground.trap.unlink()
+        driver.begin(place, crash="commit.before:stop")
+        late = ground.stopped()
+        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the driver didn't come to its commit")
+        assert status_of(late) == psutil.STATUS_STOPPED, "the worker was not waited for"
+        before = finished(place)
+        late.resume()
+        until(lambda: finished(place) > before, "the worker staged nothing after it woke")
+        driver.process.resume()
+        assert driver.answer() == Answer(recovered=False)
+        assert_exactly_once_beside_garbage(place, garbage=1)
+        assert in_table(place) == before
+        assert driver.runs(place) == Answer(recovered=True)
+    finally:
+        driver.close()
+    assert_exactly_once_beside_garbage(place, garbage=1)
