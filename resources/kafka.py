@@ -30,8 +30,8 @@ class KafkaSource(dg.ConfigurableResource[None], SourceResource):
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Self:
         """The resource of a spec's cluster."""
-        tuning = cluster.tuning.model_dump(mode="json", exclude_none=True)
-        return cls(bootstrap_servers=cluster.bootstrap_servers, tuning=tuning, client=dict(cluster.client))
+        told = cluster.model_dump(mode="json", exclude_none=True, include={"client", "tuning"})
+        return cls(bootstrap_servers=cluster.bootstrap_servers, tuning=told["tuning"], client=told["client"])
 
     def connect(self, isolation: Isolation) -> Connection:
         """See `SourceResource.connect`.

@@ -47,6 +47,13 @@ def reference(written: object) -> Secret | None:
     return InFile(where) if form == "file" else None
 
 
+def written(value: object) -> object:
+    """A setting as a document has it: of a secret its reference, of anything else the value itself."""
+    if isinstance(value, InEnvironment):
+        return {"env": value.variable}
+    return {"file": value.path} if isinstance(value, InFile) else value
+
+
 def read(secret: Secret, setting: str) -> str:
     """What a reference stands for, as it is in this process now. `setting`: what is told by it, for errors.
 

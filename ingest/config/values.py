@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ingest.config.document import SENTENCE, Place
 from ingest.config.places import home, is_url
-from ingest.config.secrets import FORMS, Secret, reference
+from ingest.config.secrets import FORMS, Secret, reference, written
 from ingest.errors import GridError
 from ingest.model.instants import parse_instant, to_utc
 from ingest.model.label import instant
@@ -320,11 +320,13 @@ _REFERENCES = [
 ScalarOrSecret = Annotated[
     bool | int | float | str | Secret,
     PlainValidator(_scalar_or_secret),
+    PlainSerializer(written, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": ["boolean", "number", "string"]}, *_REFERENCES]}),
 ]
 Password = Annotated[
     str | Secret,
     PlainValidator(_text_or_secret),
+    PlainSerializer(written, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": ["string", "integer"]}, *_REFERENCES]}),
     Values("a text, `{env: NAME}` or `{file: PATH}`"),
 ]

@@ -209,6 +209,21 @@ def test_a_cluster_s_password_never_reaches_the_ui(tmp_path: Path, monkeypatch: 
         assert (made.it.bootstrap_servers, dict(made.it.client)) == ("127.0.0.1:7", {"client.id": "hunter2-C4nary"})
 
 
+@pytest.mark.parametrize("told", [{"env": "KAFKA_PASSWORD"}, {"file": "/run/secrets/kafka-password"}])
+def test_a_password_by_reference_stays_one(tmp_path: Path, told: dict[str, str]) -> None:
+    """A pipeline whose password is a reference becomes definitions, and its resource says the same reference, read by nobody yet."""
+    (tmp_path / "schema.py").write_text((Path(__file__).parents[1] / "integration" / "things.py").read_text())
+    client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": told}
+    spec = parse_spec({
+        "id": "secret", "source": {"bootstrap_servers": "127.0.0.1:1", "topic": TOPIC, "client": client},
+        "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"}, "decode": {"schema": "schema.py:Thing"}, "sink": {"path": "lake"},
+    }, tmp_path)  # fmt: skip
+    assert kafka_key(spec) in (kafka_table(spec).resources or {})
+    source = KafkaSource.of(spec.cluster)
+    assert source.client["sasl.password"] == told
+    assert source._cluster().client == spec.cluster.client
+
+
 def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:
     """Two windrow.yaml of one code location may not mean two clusters by one name; each by itself, or one file, may."""
     specs = []
