@@ -85,7 +85,7 @@ class SparkEngine:
             SpecError: besides, the workers have no windrow of their own.
         """
         if self._shipped is not None:
-            what = "transform.spark runs on this machine's Spark, or on a Spark Connect server, and not yet on another master's workers"
+            what = "transform.spark runs on this machine's Spark, and not yet on another master's workers"
             raise SpecError(what, "setup", "Leave the master out. Nothing was read.")
         if not splits:
             return iter(())
@@ -94,6 +94,9 @@ class SparkEngine:
         with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
             tasks = _PER_CORE * self._parallelism(spark)
+        if type(spark).__module__.startswith("pyspark.sql.connect"):
+            what = "transform.spark runs on this machine's Spark, and not yet on a Spark Connect server"
+            raise SpecError(what, "setup", "Run it without --connect. Nothing was read.")
         return iter(reshaped(spark, work, splits, tasks))
 
     def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
