@@ -162,7 +162,7 @@ class Protocol(ABC):
             rest = tuple(
                 p._replace(program=DEAD, args=(), replies=()) if p.run == run and p.program != OVER else p for p in state.processes
             )
-            yield Step(run, "dies", (), None, State(state.world.dies(run), rest))
+            yield Step(run, "dies", (), None, state._replace(processes=rest))
         for what, world in state.world.events():
             yield Step("the world", what, (), None, state._replace(world=world))
 

@@ -80,9 +80,11 @@ def refused(model: Model, scenario: str | Scenario, trace: list[Event]) -> list[
 
 
 def _fits(step: Step, event: Event | None) -> bool:
+    if step.name == "dies":  # who is dead and who is never heard of again leave the same world
+        return False
     told = _told(step)
     if event is None or told is None:
-        return event is None and told is None
+        return event is None and (told is None or told.reply == "gone")  # which a statement between two steps may notice
     return told._replace(said=None) == event._replace(said=None) and (event.said is None or event.said == told.said)
 
 
@@ -93,8 +95,13 @@ def _told(step: Step) -> Event | None:
         case "look", (window,), Seen() as seen:
             held = newest(window, seen.receipts)
             return Event(step.who, "look", seen.version, None if held is None else held.attempt, said)
+        case "look", (_, window), tuple() as receipts:
+            held = newest(window, receipts)
+            return Event(step.who, "look", None, None if held is None else held.attempt, said)
         case "put", (number, _), reply:
             return Event(step.who, "put", number, reply, said)
-        case "keep_letters", _, reply:
-            return Event(step.who, "keep_letters", None, reply, said)
+        case "terminate", _, "waits":
+            return None
+        case "keep_letters" | "lock" | "look" | "insert" | "terminate" | "end" | "send_commit", _, reply:
+            return Event(step.who, step.name, None, reply, said)
     return None

@@ -2,7 +2,7 @@
 
 Rows wait in staged files, which a loss of power may cut short: nobody syncs them. A run's transaction first takes the table's lock, then
 looks, so that what it sees stays so until it commits; then it streams its files in, and notices one that isn't whole. Who is stopped holds
-the lock, until somebody terminates the session.
+the lock, until the server ends the session for idling, or somebody who waits for the lock does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from tests.protocols.world import TRIES, File, Receipt, SinkProtocol, World, beg
 
 
 class Session(NamedTuple):
-    """An open transaction. `client`: whether anybody is still behind it."""
+    """An open transaction."""
 
     run: str
     number: int
     locks: bool
-    client: bool = True
     inserted: Inserted | None = None
 
 
@@ -80,12 +79,17 @@ class ServerWorld(World):
         """Begin; without the lock only in twins."""
         return [("ok", self._with(sessions=(*self.store.sessions, Session(who, number, locks))))]
 
-    def terminate(self, who: str) -> list[tuple[None, Any]]:
-        """The sessions that hold the lock, and are not the asker's."""
-        return [(None, self._with(sessions=tuple(s for s in self.store.sessions if not s.locks or s.run == who)))]
+    def terminate(self, who: str) -> list[tuple[str, Any]]:
+        """Whoever holds the lock is ended if nothing has come from it for long; else it is left to go on."""
+        rest = tuple(s for s in self.store.sessions if not s.locks or s.run == who)
+        return [("ended", self._with(sessions=rest)), ("waits", self)]
 
-    def look(self, who: str) -> list[tuple[tuple[Receipt, ...], Any]]:
-        """What is committed, as a statement sees it."""
+    def look(self, who: str, number: int, window: int) -> list[tuple[tuple[Receipt, ...] | str, Any]]:
+        """What is committed, as a statement of a session sees it; the window says whose look it is."""
+        return [("gone" if self._session(who, number) is None else self.receipts(), self)]
+
+    def look_unlocked(self, who: str, window: int) -> list[tuple[tuple[Receipt, ...], Any]]:
+        """For twins: in no session that has the lock."""
         return [(self.receipts(), self)]
 
     def insert(self, who: str, number: int, receipt: Receipt, seen: tuple[Receipt, ...]) -> list[tuple[str, Any]]:
@@ -121,20 +125,14 @@ class ServerWorld(World):
         kept = tuple(i for i in self.store.committed if i.receipt.attempt not in session.inserted.removes)
         return self._with(committed=(*kept, session.inserted), sessions=self._without(session))
 
-    def dies(self, run: str) -> Any:
-        """Its sessions stay until the server notices."""
-        return self._with(sessions=tuple(s._replace(client=s.client and s.run != run) for s in self.store.sessions))
-
     def events(self) -> list[tuple[str, Any]]:
-        """The server notices who is gone; and once, it crashes, or the machine with the staging folder does."""
-        noticed = [
-            (f"the server ends the session of {s.run}, who is gone", self._with(sessions=self._without(s)))
-            for s in self.store.sessions if not s.client
-        ]  # fmt: skip
+        """The server ends who is gone, or idles; and once, it crashes, or the machine with the staging folder does."""
+        ended = [(f"the server ends the session of {s.run}, who is gone or idles", self._with(sessions=self._without(s)))
+                 for s in self.store.sessions]  # fmt: skip
         crash = self._with(sessions=(), faults=0)._replace(flying=frozenset())
         cut = self._with(staging=frozenset(), faults=0)
         faults = [("the server crashes and starts again", crash), ("a loss of power cuts the staged files short", cut)]
-        return [*super().events(), *noticed, *(faults if self.store.faults else [])]
+        return [*super().events(), *ended, *(faults if self.store.faults else [])]
 
 
 class Transaction(SinkProtocol):
@@ -163,7 +161,7 @@ class Transaction(SinkProtocol):
         """See `SinkProtocol.commit`; each try has a session of its own."""
         if (yield self.fence(tries)) == "timeout":
             return (yield from self.wait(receipt, tries))
-        seen: tuple[Receipt, ...] = yield Ask("look")
+        seen = yield Ask("look", (tries, receipt.window))
         return (yield from self.write(receipt, seen, tries))
 
     def fence(self, tries: int) -> Ask:
@@ -171,12 +169,14 @@ class Transaction(SinkProtocol):
         return Ask("lock", (tries,))
 
     def wait(self, receipt: Receipt, tries: int) -> Program:
-        """Somebody else has the lock, for longer than a commit takes."""
+        """Somebody else has the lock."""
         yield Ask("terminate")
         return Again("commit", (receipt, tries))
 
-    def write(self, receipt: Receipt, seen: tuple[Receipt, ...], tries: int) -> Program:
+    def write(self, receipt: Receipt, seen: tuple[Receipt, ...] | str, tries: int) -> Program:
         """Decide on what was seen, stream the files in, commit."""
+        if isinstance(seen, str):
+            return self.again(receipt, tries)
         held = judge(receipt, seen)
         if held is not None:
             yield Ask("end", (tries,))
@@ -186,8 +186,10 @@ class Transaction(SinkProtocol):
             yield Ask("end", (tries,))
             return ("Failed", "a staged file isn't what was staged")
         reply = "unknown" if brought == "gone" else (yield Ask("send_commit", (tries,)))
-        if reply == "ok":
-            return ("Done", receipt)
+        return ("Done", receipt) if reply == "ok" else self.again(receipt, tries)
+
+    def again(self, receipt: Receipt, tries: int) -> Any:
+        """The connection was lost."""
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
     sums = True
@@ -210,7 +212,7 @@ class LookBeforeLock(Transaction):
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """The look first."""
-        seen = yield Ask("look")
+        seen = yield Ask("look_unlocked", (receipt.window,))
         if (yield self.fence(tries)) == "timeout":
             return (yield from self.wait(receipt, tries))
         return (yield from self.write(receipt, seen, tries))
@@ -227,5 +229,5 @@ class WaitsForTheLock(Transaction):
 
     def wait(self, receipt: Receipt, tries: int) -> Program:
         """Tries as often as it may."""
-        return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
+        return self.again(receipt, tries)
         yield

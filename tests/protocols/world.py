@@ -103,10 +103,6 @@ class World(NamedTuple):
         there = self._replace(letters=self.letters | {(window, who)})
         return [("ok", there)] if there == self else [("ok", there), ("unknown", there), ("unknown", self)]
 
-    def dies(self, run: str) -> Any:
-        """What the world makes of a run's death; what it sent is under way all the same."""
-        return self
-
     def events(self) -> list[tuple[str, Any]]:
         """What the world does by itself."""
         found = []

@@ -207,6 +207,7 @@ def transact(url: ServerUrl, body: Callable[[Connection], T], stage: Stage = "co
                     begin(connection)
                     value = body(connection)
                 except Rollback as found:
+                    connection.rollback()  # else the connection's end would commit what the body wrote to get the lock
                     return Finished(found.value, sent)
                 if marked:
                     crash_point("commit.before")

@@ -367,6 +367,16 @@ def test_who_is_stopped_in_the_middle_of_a_copy_holds_nobody_up(sink: Any, monke
     assert check(produced([0]), pieces(sink), [sink.read_dead(window(0))], [c.receipt for c in sink.receipts()], content="id").ok
 
 
+def test_what_finds_its_window_done_writes_nothing(sink: Any, owner: Any) -> None:
+    """A commit that finds a receipt takes its lock's count back, too: the commits that are counted are those that brought a window."""
+    sink.prepare()
+    counted = "SELECT sum(commits) FROM windrow.targets"
+    for attempt in ("a1", "a2"):
+        made, staged = staged_receipt(sink, 0, 0, attempt, dead=False)
+        sink.commit(made, staged)
+    assert [int(row[0]) for row in owner(counted)] == [1]
+
+
 def test_a_damaged_receipt_is_told_and_restored(sink: Any, owner: Any) -> None:
     """A look fails closed, the audit names it, and its exact text puts it back."""
     sink.prepare()

@@ -1,0 +1,142 @@
+"""The PostgreSQL sinks with a recorder at the wire: what a commit says to the server, statement by statement; see `tests.protocols.traces`.
+
+A run's statements tell its steps, whatever code sends them:
+
+    UPDATE of the targets     lock: each time that it is waited for
+    newest receipts           look
+    COPY, INSERT of receipts  insert: they are one step, which nobody sees before the commit; a COPY is told only if it fails
+    COMMIT, ROLLBACK          send_commit, end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+from ingest.errors import WindrowError
+from ingest.model.codec import from_json
+from ingest.model.plan import Plan
+from ingest.model.receipt import Receipt
+from ingest.model.staged import Staged
+from ingest.ports.sink import Outcome
+from tests.protocols.traces import Recorder
+from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
+from tests.sinks.postgres.world import PostgresBoth
+
+
+class Run:
+    """A run, as the model calls it, and the key of the window that it commits."""
+
+    def __init__(self, recorder: Recorder, who: str, window: str) -> None:
+        self.recorder, self.who, self.window = recorder, who, window
+
+
+_RUN: ContextVar[Run | None] = ContextVar("run")
+
+_STEPS = {
+    "SET commits = commits + 1": "lock", "SELECT DISTINCT ON (window_key)": "look", "pg_terminate_backend": "terminate",
+    '."receipts" (target, window_key, generation': "insert",
+}  # fmt: skip
+
+
+class RecordedCursor(psycopg.Cursor[Any]):
+    """Tells of each statement that is a step."""
+
+    def execute(self, query: Any, *args: Any, **more: Any) -> Any:
+        run, text = _RUN.get(None), query.as_string(self.connection) if isinstance(query, sql.Composable) else str(query)
+        name = "send_commit" if text == "COMMIT" else next((name for words, name in _STEPS.items() if words in text), None)
+        if run is None or name is None:
+            return super().execute(query, *args, **more)
+        with run.recorder.step(run.who, name) as reply:
+            try:
+                done = super().execute(query, *args, **more)
+            except psycopg.errors.LockNotAvailable:
+                reply("timeout")
+                raise
+            except psycopg.OperationalError:
+                reply("unknown" if name == "send_commit" else "gone")
+                raise
+            reply({"lock": "ok", "look": self._held(run.window), "terminate": "ended", "insert": "all", "send_commit": "ok"}[name])
+        return done
+
+    @contextmanager
+    def copy(self, *args: Any, **more: Any) -> Iterator[Any]:
+        run = _RUN.get(None)
+        try:
+            with super().copy(*args, **more) as copy:
+                yield copy
+        except (WindrowError, psycopg.OperationalError) as error:
+            if run is not None:
+                with run.recorder.step(run.who, "insert") as reply:
+                    reply("cut" if isinstance(error, WindrowError) else "gone")
+            raise
+
+    def _held(self, window: str) -> str | None:
+        """The attempt of the window's newest receipt, which has just been asked for."""
+        found = self.pgresult
+        if found is None:
+            return None
+        rows = [(found.get_value(n, 0), found.get_value(n, 1)) for n in range(found.ntuples)]
+        return next((from_json(text.decode(), Receipt).attempt for key, text in rows if key and text and key.decode() == window), None)
+
+
+class RecordedConnection(psycopg.Connection[Any]):
+    """Tells of its end, if that takes something back."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.cursor_factory = RecordedCursor
+
+    def rollback(self) -> None:
+        run = _RUN.get(None)
+        if run is None or self.info.transaction_status not in {TransactionStatus.INTRANS, TransactionStatus.INERROR}:
+            super().rollback()
+            return
+        with run.recorder.step(run.who, "end") as reply:
+            super().rollback()
+            reply(None)
+
+
+def record_the_wire(patch: pytest.MonkeyPatch) -> None:
+    """From now on, in this process."""
+    patch.setattr(psycopg, "connect", RecordedConnection.connect)
+
+
+class _Recorded:
+    """`who`: the run, as the model calls it."""
+
+    recorder: Recorder
+    who: str
+
+    def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
+        with self.recorder.step(self.who, "keep_letters") as reply:
+            before = _RUN.set(None)  # whoever runs this one in its turn may be at its own commit
+            try:
+                super().commit_dead(plan, attempt, staged)  # type: ignore[misc]
+            finally:
+                _RUN.reset(before)
+            reply("ok")
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        before = _RUN.set(Run(self.recorder, self.who, receipt.window.key))
+        try:
+            outcome: Outcome = super().commit(receipt, staged)  # type: ignore[misc]
+        finally:
+            _RUN.reset(before)
+        self.recorder.says(self.who, type(outcome).__name__)
+        return outcome
+
+
+class RecordedPostgres(_Recorded, PostgresBoth):
+    """Of a table that rows are appended to."""
+
+
+class RecordedKeyed(_Recorded, PostgresKeyedBoth):
+    """Of a table with a primary key."""

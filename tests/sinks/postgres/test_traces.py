@@ -1,0 +1,275 @@
+"""The model of PostgreSQL's protocol doesn't drift from the code: what real sinks say to a server in races and deaths, it can do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from ingest.crashpoints import CrashPoint
+from ingest.errors import RefusedError, WindrowError
+from ingest.ports.sink import AlreadyDone, Done
+from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.postgres import catalog, lock, server
+from tests.protocols.traces import Event, Recorder, refused
+from tests.protocols.transaction import Transaction
+from tests.sinks.postgres.keyed_world import sink_at as keyed_at
+from tests.sinks.postgres.recorded import RecordedKeyed, RecordedPostgres, record_the_wire
+from tests.sinks.postgres.world import place_of, sink_at
+from tests.sinks.things import ROWS, staged_receipt, together
+from tests.warm import SERVER, stops
+
+pytestmark = pytest.mark.slow
+
+Make = Callable[[str], Any]
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    """An empty one."""
+    (tmp_path / "trace").touch()
+    return Recorder(tmp_path / "trace")
+
+
+def opened(place: str, recorder: Recorder, who: str) -> Any:
+    """A run's sink, of the kind that the table's name says."""
+    if place.endswith("keyed"):
+        sink: Any = RecordedKeyed(place_of(place), ROWS, PrimaryKey(("id",)))
+    else:
+        sink = RecordedPostgres(place_of(place), ROWS)
+    sink.recorder, sink.who = recorder, who
+    return sink
+
+
+@pytest.fixture(params=["orders", "keyed"])
+def place(database: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A prepared table without and with a primary key; whoever waits for its lock looks around at once."""
+    made = f"{database}#{request.param}"
+    (keyed_at if request.param == "keyed" else sink_at)(made).prepare()
+    monkeypatch.setattr(lock, "GLANCE", 0.05)
+    record_the_wire(monkeypatch)
+    return made
+
+
+@pytest.fixture
+def make(place: str, recorder: Recorder) -> Make:
+    """Runs' sinks on the table."""
+    return partial(opened, place, recorder)
+
+
+def commits(sink: Any, generation: int = 0, window: int = 0) -> Any:
+    """A run of a window up to its end."""
+    made, staged = staged_receipt(sink, window, generation, sink.who)
+    sink.commit_dead(made.plan, sink.who, staged)
+    return sink.commit(made, staged)
+
+
+def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
+    """The trace, once the model has followed all of it."""
+    trace = recorder.trace()
+    assert refused(Transaction(), scenario, trace) == [], "\n".join(map(str, trace))
+    return trace
+
+
+def in_turn(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, turn: Callable[[], object], *, behind: bool = True) -> None:
+    """Another run gets its turn once, behind a function's first call, or before it."""
+    real = getattr(module, name)
+
+    def once(*args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(module, name, real)
+        if not behind:
+            turn()
+        found = real(*args, **more)
+        if behind:
+            turn()
+        return found
+
+    monkeypatch.setattr(module, name, once)
+
+
+def test_a_race_is_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B comes to the lock while A is inside, waits, and finds A's receipt behind it."""
+    first, second = make("A"), make("B")
+    waits, results = lock._end_stalled, []
+    inside, waiting = threading.Event(), threading.Event()
+
+    def looked_around(*args: Any) -> Any:
+        waiting.set()
+        return waits(*args)
+
+    def other_comes() -> None:
+        inside.set()
+        assert waiting.wait(60)
+
+    def second_runs() -> None:
+        assert inside.wait(60)
+        results.append(commits(second))
+
+    monkeypatch.setattr(lock, "_end_stalled", looked_around)
+    in_turn(monkeypatch, catalog, "seen", other_comes)
+    together([lambda: results.append(commits(first)), second_runs])
+    told = [(e.who, e.name, e.reply) for e in follows(recorder)]
+    assert ("B", "lock", "timeout") in told
+    assert told[-3:] == [("B", "lock", "ok"), ("B", "look", "A"), ("B", "end", None)]
+
+
+def test_two_windows_at_once_are_followed(make: Make, recorder: Recorder) -> None:
+    """Both commit, one behind the other."""
+    together([partial(commits, make("A")), partial(commits, make("B"), window=1)])
+    assert [e.said for e in follows(recorder, "two windows") if e.said] == ["Done", "Done"]
+
+
+def test_replays_are_followed(make: Make, recorder: Recorder) -> None:
+    """One replay stands on the other."""
+    commits(make("Z"))
+    recorder.file.write_text("")
+    commits(make("B"), 1)
+    commits(make("A"), 2)
+    assert [(e.who, e.said) for e in follows(recorder, "two replays") if e.said] == [("B", "Done"), ("A", "Done")]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_lost_answer_is_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None:
+    """Whether the COMMIT arrived or not, the sink locks and looks again, and writes only what isn't there."""
+    execute, lost = psycopg.Cursor.execute, []
+
+    def losing(cursor: Any, query: Any, *args: Any, **more: Any) -> Any:
+        if query != "COMMIT" or lost:
+            return execute(cursor, query, *args, **more)
+        lost.append(query)
+        if arrives:
+            execute(cursor, query)
+        cursor.connection.close()
+        raise psycopg.OperationalError("the answer was lost")
+
+    sink = make("A")
+    made, staged = staged_receipt(sink, 0, 0, "A")
+    sink.commit_dead(made.plan, "A", staged)
+    monkeypatch.setattr(psycopg.Cursor, "execute", losing)
+    assert isinstance(sink.commit(made, staged), Done)
+    assert [e.reply for e in follows(recorder) if e.name == "send_commit"] == (["unknown"] if arrives else ["unknown", "ok"])
+
+
+def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """The server ends A's session behind its look; A takes the lock anew, and looks anew."""
+
+    def ended() -> None:
+        with psycopg.Connection.connect(place.partition("#")[0], autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(l.pid, 10000) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+                          "WHERE a.state = 'idle in transaction' AND l.relation = 'windrow.targets'::regclass")  # fmt: skip
+
+    in_turn(monkeypatch, catalog, "seen", ended)
+    assert isinstance(commits(make("A")), Done)
+    assert [e.name for e in follows(recorder)] == ["keep_letters", "lock", "look", "lock", "look", "insert", "send_commit"]
+
+
+def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
+    """A staged file isn't whole any more: what of it was streamed in is taken back, and another run's files bring the window."""
+    sink = make("A")
+    made, staged = staged_receipt(sink, 0, 0, "A")
+    sink.commit_dead(made.plan, "A", staged)
+    for file in Path(sink._staged.staging).rglob("*/A-*.copy"):
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(RefusedError, match="bytes"):
+        sink.commit(made, staged)
+    assert isinstance(commits(make("B")), Done)
+    assert [(e.who, e.name, e.reply) for e in follows(recorder)][3:5] == [("A", "insert", "cut"), ("A", "end", None)]
+
+
+def crashes_at(place: str, recorder: Recorder, crash: str) -> None:
+    """A run, in a process of its own, whose idle sessions the server ends at once."""
+    os.environ["WINDROW_CRASH"] = crash
+    server.IDLE = "300ms"
+    record_the_wire(pytest.MonkeyPatch())
+    commits(opened(place, recorder, "A"))
+
+
+@pytest.mark.parametrize("point", ["commit.before", "commit.after"])
+def test_a_kill_is_followed(make: Make, place: str, recorder: Recorder, point: CrashPoint) -> None:
+    """A is killed right before or behind its COMMIT; B finds what A left."""
+    first = SERVER.Process(target=crashes_at, args=(place, recorder, f"{point}:kill"))
+    first.start()
+    first.join(60)
+    assert first.exitcode == -signal.SIGKILL
+    assert isinstance(commits(make("B")), AlreadyDone if point == "commit.after" else Done)
+    follows(recorder)
+
+
+def test_a_zombie_is_followed(make: Make, place: str, recorder: Recorder) -> None:
+    """A is stopped before its COMMIT, so the server ends its session, and B commits; A wakes, and finds B's receipt."""
+    first = SERVER.Process(target=crashes_at, args=(place, recorder, "commit.before:stop"))
+    first.start()
+    try:
+        assert stops(first)
+        assert isinstance(commits(make("B")), Done)
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGCONT)
+        first.join(60)
+        assert first.exitcode == 0
+    finally:
+        first.kill()
+        first.join(60)
+    told = [(e.who, e.name, e.reply) for e in follows(recorder)]
+    assert told[-4:] == [("A", "send_commit", "unknown"), ("A", "lock", "ok"), ("A", "look", "B"), ("A", "end", None)]
+
+
+# --------------------------------------------------------------------------------------------------------------------- broken twins
+
+
+def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A looks, B commits, A takes the lock: the model has no look without it."""
+    locked, seen = catalog.locked, catalog.seen
+
+    def unlocked(connection: Any, place: Any) -> Any:
+        found = catalog.table_at(connection, place)
+        assert found is not None
+        return found.target, found.columns
+
+    def seen_before(connection: Any, place: Any, *args: Any) -> Any:
+        found = seen(connection, place, *args)
+        with pytest.MonkeyPatch.context() as real:
+            real.setattr(catalog, "locked", locked)
+            real.setattr(catalog, "seen", seen)
+            commits(make("B"))
+        locked(connection, place)
+        return found
+
+    monkeypatch.setattr(catalog, "locked", unlocked)
+    monkeypatch.setattr(catalog, "seen", seen_before)
+    with suppress(WindrowError):
+        commits(make("A"))
+    first, *_ = refused(Transaction(), "one window twice", recorder.trace())
+    assert (first.who, first.name, first.reply) == ("A", "look", None)
+
+
+def test_rows_without_their_receipt_are_not_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed without a receipt, or before it, is no step of the model's."""
+    monkeypatch.setattr(catalog, "put_receipt", lambda *args: args)
+    commits(make("A"))
+    assert [(e.name, e.reply) for e in refused(Transaction(), "one window twice", recorder.trace())] == [("send_commit", "ok")]
+
+
+def test_a_second_try_without_a_look_is_not_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that takes its first look for the truth, after its session was ended, locks and writes."""
+    made: list[Any] = []
+    seen = catalog.seen
+
+    def seen_once(connection: Any, *args: Any) -> Any:
+        if not made:
+            made.append(seen(connection, *args))
+            connection.close()
+            raise psycopg.OperationalError("the connection was lost")
+        return made[0]
+
+    monkeypatch.setattr(catalog, "seen", seen_once)
+    commits(make("A"))
+    first, *_ = refused(Transaction(), "one window twice", recorder.trace())
+    assert (first.name, first.reply) == ("insert", "all")
