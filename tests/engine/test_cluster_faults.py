@@ -15,6 +15,7 @@ from tests.engine.standalone import Cluster, known_cluster
 from tests.integration.harness import Place, judge, millis, visible
 from tests.integration.test_exactly_once import fill, thing
 from tests.integration.test_spark_task import OVER, status_of, until
+from tests.kafka.door import Door
 from tests.kafka.produce import Put, create_topic, produce
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
@@ -183,6 +184,44 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(ground: Ground, kafka:
     assert (len(staged(place)), in_table(place)) == (TRIES, set())
     assert driver.runs(place) == Answer(recovered=False)
     assert_exactly_once_beside_garbage(place, garbage=TRIES)
+
+
+def test_a_broker_that_only_the_workers_do_not_reach(ground: Ground, kafka: str, one_hour: str, tmp_path: Path) -> None:
+    """1 The driver has planned, and stops. 2 The way to the broker is shut, and the driver, inside, goes on. 3 Its workers stay outside.
+
+    The run says that nobody answers where the tasks run, and to try again. With the way open again, the rerun is right.
+    """
+    door = Door(kafka)
+    try:
+        place = Place(door.bootstrap, one_hour, tmp_path, {"source": {"tuning": {"request_timeout": "5s"}}})
+        driver = ground.driver
+        driver.begin(place, crash="plan.after:stop")
+        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the driver didn't come to its plan's end")
+        door.close()
+        driver.process.resume()
+        failed = driver.answer()
+        assert failed.code == 3
+        assert "from where the tasks run" in failed.text
+        assert in_table(place) == set()
+        door.open()
+        assert driver.runs(place) == Answer(recovered=False)
+        assert_exactly_once_beside_garbage(place, garbage=0)
+    finally:
+        door.close()
+
+
+def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: Path) -> None:
+    """Each message is there once, and of a split comes so little back that a thousand of them fit into a megabyte of the driver's."""
+    place = Place(kafka, create_topic(kafka, partitions=4), tmp_path, {"source": {"split_records": 2}})
+    produce(kafka, place.topic, [Put(thing(i), millis(1, i // 60, i % 60), i % 4) for i in range(2000)])
+    driver = Driver(ground.cluster.master, ground.words() | {"spark.driver.maxResultSize": "1m"}, tmp_path)
+    try:
+        assert driver.runs(place) == Answer(recovered=False)
+    finally:
+        driver.close()
+    [committed] = place.pipeline().sink.receipts()
+    assert len(committed.receipt.plan.splits) == 1000
+    assert_exactly_once_beside_garbage(place, garbage=0)
 
 
 def test_a_worker_that_wakes_behind_its_copy_changes_nothing(ground: Ground, place: Place, tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
 """A run in a process of its own, with all that Spark offers to write down or to show; run by `test_canary.py`.
 
-    python -m tests.integration.canary SPEC WINDOW OUT [FILE]
+    python -m tests.integration.canary SPEC WINDOW OUT [--spoil FILE] [--master URL --worker PID ...]
 
-OUT gets what Spark says of itself while its session is up, what is sent to workers, and how the run ended. FILE: the password's, which gets
-another one once the driver has read it: so the workers are turned away.
+OUT gets what Spark says of itself while its session is up, what is sent to workers, how the run ended, and of each process of the driver,
+and of those below the workers' processes, what the machine tells of it. --spoil: the password's file, which gets another one once the
+driver has read it: so the workers are turned away.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from typing import Any
 import psutil
 from pyspark import cloudpickle
 
+from assets.demo.standalone import WORDS
 from ingest.assemble import assemble
 from ingest.cli.windows import named
-from ingest.engine.cluster import spark_session
-from ingest.engine.spark import Job, SparkEngine
+from ingest.engine.cluster import is_local, shipped, spark_session
+from ingest.engine.spark import Job, SparkEngine, own_parallelism
 from ingest.errors import WindrowError
 from ingest.run.context import Request
 from ingest.run.pipeline import run
@@ -38,23 +40,33 @@ def command_line(process: psutil.Process) -> str:
         return ""
 
 
-def main(spec: Path, window: str, out: Path, file: Path | None) -> None:
+def environment(process: psutil.Process) -> str:
+    """What it was started with; of one that has ended meanwhile, nothing."""
+    try:
+        return repr(process.environ())
+    except psutil.Error:
+        return ""
+
+
+def main(spec: Path, window: str, out: Path, spoil: Path | None, master: str, workers: list[int]) -> None:
     """See above."""
     for folder in ("events", "local"):
         (out / folder).mkdir(parents=True)
-    session = spark_session("local[2,1]", {
+    session = spark_session(master, {
+        **({} if is_local(master) else WORDS),
         "spark.eventLog.enabled": "true", "spark.eventLog.dir": (out / "events").as_uri(), "spark.eventLog.compress": "false",
         "spark.local.dir": str(out / "local"), "spark.ui.enabled": "true", "spark.ui.port": "0",
     })  # fmt: skip
 
     def sent(job: Job) -> Any:
-        (out / "job").write_bytes(cloudpickle.dumps(job))  # type: ignore[no-untyped-call]  # Spark's own
-        return job
+        goes = job if is_local(master) else shipped(job)
+        (out / "job").write_bytes(cloudpickle.dumps(goes))  # type: ignore[no-untyped-call]  # Spark's own
+        return goes
 
     made = load_spec(spec)
-    pipeline = assemble(made, SparkEngine(lambda: session, shipped=sent))
-    if file is not None:
-        file.write_text(file.read_text().strip() + WRONG)
+    pipeline = assemble(made, SparkEngine(lambda: session, own_parallelism, sent))
+    if spoil is not None:
+        spoil.write_text(spoil.read_text().strip() + WRONG)
     [asked] = named(made, window) or []
     try:
         said = repr(run(pipeline, asked, Request("canary")))
@@ -66,11 +78,22 @@ def main(spec: Path, window: str, out: Path, file: Path | None) -> None:
     for name in SHOWN:
         with urllib.request.urlopen(f"{application}/{name}", timeout=30) as answer:
             (out / f"ui-{name.replace('/', '-')}").write_bytes(answer.read())
-    (out / "processes").write_text("\n".join(map(command_line, [psutil.Process(), *psutil.Process().children(recursive=True)])))
+    executors = [process for worker in workers for process in psutil.Process(worker).children(recursive=True)]
+    (out / "environments").write_text("\n".join(map(environment, executors)))
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True), *executors]
+    (out / "processes").write_text("\n".join(map(command_line, processes)))
     kept = [path for path in (out / "local").rglob("*") if path.is_file()]
     (out / "kept").write_bytes(b"\n".join(path.read_bytes() for path in kept))  # Spark removes them when it ends
     session.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]) if len(sys.argv) > 4 else None)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("window")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--spoil", type=Path)
+    parser.add_argument("--master", default="local[2,1]")
+    parser.add_argument("--worker", type=int, action="append", default=[])
+    asked = parser.parse_args()
+    main(asked.spec, asked.window, asked.out, asked.spoil, asked.master, asked.worker)

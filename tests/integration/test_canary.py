@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from ingest.kafka.embedded.server import find_jars
+from tests.engine.standalone import Cluster, cluster
 from tests.integration.canary import SHOWN, WRONG
 from tests.integration.harness import Place, millis
 from tests.kafka.produce import Put, create_topic, produce
@@ -68,6 +71,21 @@ def ran(words: list[str], more: dict[str, str]) -> bytes:
     return b"\n".join([*left.values(), done.stdout, done.stderr])
 
 
+def shown_by(made: Cluster) -> bytes:
+    """The pages of a cluster's master and workers, and all files below their folders: logs, what executors said, code that was kept."""
+    [place, *_] = made.workers
+    pages = [re.findall(r"UI started at (http://\S+)|at (http://\S+:\d+)", log.read_text()) for log in place.parent.rglob("*.log")]
+    shown = []
+    for url in {url for found in pages for pair in found for url in pair if url}:
+        for page in ("", "/json/"):
+            with urllib.request.urlopen(url + page, timeout=30) as answer:
+                shown.append(answer.read())
+    assert len(shown) >= 6, "a page of the master or of a worker wasn't looked at"
+    kept = [path for path in place.parent.rglob("*") if path.is_file() and not path.is_symlink() and "site-packages" not in path.parts]
+    assert [path for path in kept if path.name == "stderr"], "no executor said anything"
+    return b"\n".join([*shown, *(path.read_bytes() for path in kept)])
+
+
 def spelled(secret: str) -> list[bytes]:
     """A secret as it may be written: plain, in two bytes a character, and in base64 behind any number of bytes."""
     coded = [base64.b64encode(b" " * before + secret.encode())[4 * bool(before) : -4] for before in range(3)]
@@ -89,7 +107,7 @@ def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -
     """A password in a file, which is another one when the workers read it: they are turned away, and nothing tells either."""
     file = tmp_path / "password"
     file.write_text(PASSWORD)
-    everything = ran([*spec(server, tmp_path, {"file": str(file)}), str(file)], {})
+    everything = ran([*spec(server, tmp_path, {"file": str(file)}), "--spoil", str(file)], {})
     assert "refuses to let this client read" in (tmp_path / "out" / "said").read_text()
     assert file.read_text().endswith(WRONG)
     assert found(PASSWORD, everything) == []
@@ -100,3 +118,36 @@ def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) ->
     everything = ran(spec(server, tmp_path, PASSWORD), {})
     assert found(PASSWORD, (tmp_path / "out" / "job").read_bytes()) == [PASSWORD.encode()]
     assert found(PASSWORD, everything)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ on a cluster
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers with a core each, which have nothing of windrow."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def words_of(made: Cluster) -> list[str]:
+    """What the run is told of a cluster."""
+    return ["--master", made.master, *(word for process in made.workers.values() for word in ("--worker", str(process.pid)))]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_on_a_cluster(server: SecureBroker, workers: Cluster, tmp_path: Path, fails: bool) -> None:
+    """A password in a file, by which workers are let in or turned away, is in nothing that they were sent, say, show or keep."""
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    more = ["--spoil", str(file)] if fails else []
+    everything = ran([*spec(server, tmp_path, {"file": str(file)}), *words_of(workers), *more], {}) + shown_by(workers)
+    assert ("refuses to let this client read" if fails else "valid=20,") in (tmp_path / "out" / "said").read_text()
+    assert (tmp_path / "out" / "environments").read_text().count("SPARK_") > 1, "no executor was looked at"
+    assert found(PASSWORD, everything) == []
+
+
+def test_the_search_on_a_cluster_finds_what_is_there(server: SecureBroker, workers: Cluster, tmp_path: Path) -> None:
+    """The twin: a password that is written out travels with the job, and is found in what was sent."""
+    ran([*spec(server, tmp_path, PASSWORD), *words_of(workers)], {})
+    assert found(PASSWORD, (tmp_path / "out" / "job").read_bytes())

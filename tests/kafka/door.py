@@ -1,0 +1,72 @@
+"""A port before a broker's own, which a test opens and closes: who is inside stays so."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from contextlib import suppress
+
+_ROOM = 1 << 16
+LIMIT = 60
+"""Seconds in which the broker takes a connection, and the port closes."""
+
+
+class _Passage(socketserver.BaseRequestHandler):
+    """One connection, both ways."""
+
+    def handle(self) -> None:
+        server = self.server
+        assert isinstance(server, _Port)
+        with socket.create_connection(server.inner, LIMIT) as inner:
+            inner.settimeout(None)
+            back = threading.Thread(target=_pass, args=(inner, self.request), daemon=True)
+            back.start()
+            _pass(self.request, inner)
+            back.join(LIMIT)
+
+
+class _Port(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    inner: tuple[str, int]
+
+
+def _pass(one: socket.socket, other: socket.socket) -> None:
+    """All bytes, until one of the two is closed; then no more come."""
+    with suppress(OSError):
+        while some := one.recv(_ROOM):
+            other.sendall(some)
+    with suppress(OSError):
+        other.shutdown(socket.SHUT_WR)
+
+
+class Door:
+    """Open from the start. A broker names its own address to whoever has come in: so it is the way in alone."""
+
+    def __init__(self, bootstrap: str) -> None:
+        """`bootstrap`: the broker's own address."""
+        host, _, port = bootstrap.rpartition(":")
+        self._inner = (host, int(port))
+        self._at = ("127.0.0.1", 0)
+        self.open()
+
+    @property
+    def bootstrap(self) -> str:
+        """The address of the door."""
+        return f"{self._at[0]}:{self._at[1]}"
+
+    def open(self) -> None:
+        """At the same port as before."""
+        self._port = _Port(self._at, _Passage)
+        self._port.inner = self._inner
+        self._at = ("127.0.0.1", self._port.server_address[1])
+        self._serving = threading.Thread(target=self._port.serve_forever, args=(0.05,), daemon=True)
+        self._serving.start()
+
+    def close(self) -> None:
+        """Whoever comes is refused when this returns."""
+        self._port.shutdown()
+        self._port.server_close()
+        self._serving.join(LIMIT)
