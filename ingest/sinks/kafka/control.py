@@ -111,25 +111,39 @@ class ClosedWindow(msgspec.Struct, frozen=True):
         return Committed(from_json(self.text, Receipt), None)
 
 
+_BINDING = "binding"
+
+
 class Held:
     """What has been read of the control topic."""
 
     def __init__(self) -> None:
-        self.binding: Binding | None = None
+        self._binding: Binding | None = None
         self.windows: dict[str, ClosedWindow] = {}
         self.splits: dict[str, dict[int, PublishedSplit]] = {}
         self.damaged: dict[str, str] = {}
         self._parts: dict[tuple[str, str], list[bytes]] = {}
 
-    def take(self, key: bytes, value: bytes | None, parts: int) -> None:
-        """One record more; others than ours are passed over."""
+    @property
+    def binding(self) -> Binding | None:
+        """Whose table it is.
+
+        Raises:
+            DamagedError: the record of it can't be read, so nobody knows.
+        """
+        if self._binding is None and _BINDING in self.damaged:
+            raise DamagedError(self.damaged[_BINDING], "setup", DO_DAMAGED)
+        return self._binding
+
+    def take(self, key: bytes, value: bytes | None, parts: bytes | None) -> None:
+        """One record more; others than ours are passed over. `parts`: what the header says of a receipt that is cut."""
         match _key(key):
             case ("binding",) if value is not None:
-                self._checked("binding", lambda: self._bind(value))
+                self._checked(_BINDING, lambda: self._bind(value))
             case ("split", str(window), int(number)):
                 self._checked(window, lambda: self._split(window, number, value))
             case ("receipt", str(window), int(part), *rest) if value is not None:
-                self._checked(window, lambda: self._receipt(window, str(rest[0]) if rest else "", part, parts, value))
+                self._checked(window, lambda: self._receipt(window, str(rest[0]) if rest else "", part, int(parts or b"1"), value))
 
     def committed(self, window: str) -> Committed | None:
         """A window's receipt.
@@ -155,7 +169,7 @@ class Held:
             self.damaged[about] = f"a record of {about} in the control topic can't be read: {type(error).__name__}"
 
     def _bind(self, value: bytes) -> None:
-        self.binding = _read(value, _Bound).binding
+        self._binding = _read(value, _Bound).binding
 
     def _split(self, window: str, number: int, value: bytes | None) -> None:
         if value is None:
@@ -324,7 +338,7 @@ class ControlTopic:
     def _take(self, message: ck.Message) -> None:
         error, offset = message.error(), cast("int", message.offset())
         if error is None:
-            parts = next((int(value or 1) for name, value in headers_of(message) if name == "parts"), 1)
+            parts = next((value for name, value in headers_of(message) if name == "parts"), None)
             self._held.take(message.key() or b"", message.value(), parts)
             self._position = offset + 1
         elif error.code() == END:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.errors import RefusedError
+from ingest.errors import DamagedError, RefusedError
 from ingest.kafka import delivery, transaction
 from ingest.kafka.delivery import Acks, Delivery
 from ingest.model.codec import to_json
@@ -20,11 +20,12 @@ from ingest.operate.verify import compare_rows
 from ingest.ports.sink import AlreadyDone, Delivered, Done, Promises
 from ingest.sinks.kafka import control, publish
 from ingest.sinks.kafka import sink as sinks
-from ingest.sinks.kafka.control import Held, parts_of, receipt_records
+from ingest.sinks.kafka.control import Held, binding_record, parts_of, receipt_records
 from ingest.sinks.kafka.fast import CompiledPump, reportable
 from ingest.sinks.kafka.publish import PublishTarget, put_records
 from ingest.testing.checker import Report, check
 from tests.kafka.produce import create_topic, high_watermark
+from tests.sinks.beside import BINDING
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
 from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
@@ -98,11 +99,33 @@ def test_of_two_receipts_at_once_the_first_that_is_whole_counts(monkeypatch: pyt
     for places in itertools.islice(itertools.combinations(range(n), len(one)), 0, None, 7):
         mine, yours, held, first = iter(one), iter(other), Held(), ""
         for step in range(n):
-            held.take(*next(mine if step in places else yours), parts)
+            held.take(*next(mine if step in places else yours), str(parts).encode())
             seen = held.committed(window(0).key)
             first = first or ("" if seen is None else seen.receipt.attempt)
             assert seen is None or seen.receipt.attempt == first
         assert first == ("one" if places[-1] < n - 1 else "two")
+
+
+def test_what_somebody_else_wrote_is_told_of_its_window_or_passed_over() -> None:
+    """A strange record ends no reading: of a window it is damage to that one alone, and what has no key of ours is nobody's business."""
+    held, key = Held(), window(0).key
+    held.take(b"strange", b"{}", b"many")
+    held.take(msgspec.json.encode(["receipt", key, 0]), b"{}", b"many")
+    assert held.committed(window(1).key) is None
+    with pytest.raises(DamagedError, match="can't be read"):
+        held.committed(key)
+
+
+def test_a_table_whose_binding_is_damaged_is_nobodys() -> None:
+    """It isn't taken for one that nobody has bound yet; one that was read before stays."""
+    record, value = binding_record(BINDING)
+    held = Held()
+    held.take(record, b"{}", None)
+    with pytest.raises(DamagedError, match="binding"):
+        held.binding  # noqa: B018
+    held.take(record, value, None)
+    held.take(record, b"{}", None)
+    assert held.binding == BINDING
 
 
 @broker
