@@ -27,10 +27,11 @@ def results_of(pipeline: Pipeline, job: Sequence[Attempt], splits: Sequence[Spli
     """What comes of a job's splits, in their order, until the first error; see `ports.engine.Engine.run`."""
     tasks, engine = [_task(pipeline, attempt) for attempt in job], pipeline.engine
     if pipeline.reshape is None:
-        return engine.run(one_task(tasks, job), splits)
+        yield from engine.run(one_task(tasks, job), splits)  # not handed on: what tasks stand on lives as long as they run
+        return
     if not isinstance(engine, ReshapingEngine) or len(tasks) > 1:
         raise BugError("A pipeline's rows go through Spark window by window, and something else was asked for", "setup", "Report it.")
-    return engine.reshape(reshaping(pipeline, pipeline.reshape, tasks[0]), splits)
+    yield from engine.reshape(reshaping(pipeline, pipeline.reshape, tasks[0]), splits)
 
 
 def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:
