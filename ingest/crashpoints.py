@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Literal, get_args
 
 RunPoint = Literal[
@@ -59,7 +60,9 @@ def crash_point(name: CrashPoint) -> None:
         raise CrashError(name)
     if how == "stop":
         _woken.add(name)
-    os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # it stops all threads, this one first: os.kill might let it run on
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 _woken: set[str] = set()

@@ -133,15 +133,18 @@ def in_table(place: Place) -> set[str]:
     return {Path(uri).name for uri in DeltaTable(str(table)).file_uris()} if (table / "_delta_log").exists() else set()
 
 
-def assert_exactly_once_beside_garbage(place: Place, garbage: int) -> None:
-    """The checker finds nothing wrong, and so many staged files are there that the table doesn't know."""
+def assert_exactly_once_beside_garbage(place: Place, *garbage: int) -> None:
+    """The checker finds nothing wrong, and so many staged files are there (or so many) that the table doesn't know."""
     report = judge(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
-    assert len(staged(place) - in_table(place)) == garbage
+    assert len(staged(place) - in_table(place)) in garbage
 
 
 def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
-    """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the worker ends with it. 3 Spark runs its task again."""
+    """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the worker ends with it. 3 Spark runs its task again.
+
+    The other task may have run on the same executor, whose result is then lost with it.
+    """
     driver = ground.driver
     ground.trap.unlink()
     driver.begin(place)
@@ -150,7 +153,7 @@ def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
     executor.kill()
     until(lambda: status_of(worker) in OVER, "the worker outlived its executor")
     assert driver.answer() == Answer(recovered=False)
-    assert_exactly_once_beside_garbage(place, garbage=1)
+    assert_exactly_once_beside_garbage(place, 1, 2)
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
@@ -165,7 +168,7 @@ def test_a_killed_driver_is_followed_at_once(ground: Ground, place: Place, point
     left = ground.executors()
     assert ground.driver.runs(place) == Answer(recovered=point == "commit.after")
     until(lambda: all(status_of(executor) in OVER for executor in left), "executors outlived their driver")
-    assert_exactly_once_beside_garbage(place, garbage=2 if point == "commit.before" else 0)
+    assert_exactly_once_beside_garbage(place, 2 if point == "commit.before" else 0)
 
 
 def test_a_task_that_always_kills_its_worker_ends_the_run(ground: Ground, kafka: str, tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(ground: Ground, kafka:
     assert "Nothing was committed. Run the window again" in failed.text
     assert (len(staged(place)), in_table(place)) == (TRIES, set())
     assert driver.runs(place) == Answer(recovered=False)
-    assert_exactly_once_beside_garbage(place, garbage=TRIES)
+    assert_exactly_once_beside_garbage(place, TRIES)
 
 
 def test_a_broker_that_only_the_workers_do_not_reach(ground: Ground, kafka: str, one_hour: str, tmp_path: Path) -> None:
@@ -205,7 +208,7 @@ def test_a_broker_that_only_the_workers_do_not_reach(ground: Ground, kafka: str,
         assert in_table(place) == set()
         door.open()
         assert driver.runs(place) == Answer(recovered=False)
-        assert_exactly_once_beside_garbage(place, garbage=0)
+        assert_exactly_once_beside_garbage(place, 0)
     finally:
         door.close()
 
@@ -221,7 +224,7 @@ def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: P
         driver.close()
     [committed] = place.pipeline().sink.receipts()
     assert len(committed.receipt.plan.splits) == 1000
-    assert_exactly_once_beside_garbage(place, garbage=0)
+    assert_exactly_once_beside_garbage(place, 0)
 
 
 def test_a_worker_that_wakes_behind_its_copy_changes_nothing(ground: Ground, place: Place, tmp_path: Path) -> None:
@@ -241,9 +244,9 @@ def test_a_worker_that_wakes_behind_its_copy_changes_nothing(ground: Ground, pla
         until(lambda: finished(place) > before, "the worker staged nothing after it woke")
         driver.process.resume()
         assert driver.answer() == Answer(recovered=False)
-        assert_exactly_once_beside_garbage(place, garbage=1)
+        assert_exactly_once_beside_garbage(place, 1)
         assert in_table(place) == before
         assert driver.runs(place) == Answer(recovered=True)
     finally:
         driver.close()
-    assert_exactly_once_beside_garbage(place, garbage=1)
+    assert_exactly_once_beside_garbage(place, 1)

@@ -17,12 +17,13 @@ import pytest
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.clients import Clients
+from ingest.kafka.clients import CLIENTS, Clients
 from ingest.kafka.properties import Value
 from ingest.kafka.scan import scan, scanning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation
 from tests.kafka.produce import OpenTransaction, Put, add_partitions, create_topic, delete_records, delete_topic, produce, transaction
+from tests.warm import SERVER
 
 OLD = 1_600_000_000_000
 MANY = 20_000
@@ -200,23 +201,27 @@ def test_a_topic_that_has_changed_since_the_last_scan(kafka: str, broker: KafkaB
         seen(broker, TopicPartition(topic, 1), 0, 10)
 
 
-def test_clients_that_are_closed_leave_no_thread(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once their last broker is gone; nor does a scan that was still open."""
-    clients = Clients()
-    monkeypatch.setattr("ingest.kafka.broker.CLIENTS", clients)
+def test_clients_that_are_closed_leave_no_thread(kafka: str) -> None:
+    """Once their last broker is gone; nor does a scan that was still open. In a process that has no other clients."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(100))
-    gc.collect()
-    before = threads()
+    process = SERVER.Process(target=_open_and_close, args=(kafka, tp))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def _open_and_close(kafka: str, tp: TopicPartition) -> None:
+    assert threads() == 0
     broker = KafkaBroker(kafka, {})
     assert len(seen(broker, tp, 0, 100)) == 100
     left = broker.stamps(tp, 0, 100)
     next(left)
-    assert threads() > before
-    clients.close()
+    assert threads() > 0
+    CLIENTS.close()
     del broker, left
     gc.collect()
-    assert threads() <= before
+    assert threads() == 0
 
 
 def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> None:

@@ -58,12 +58,16 @@ async def _serve(socket: str, tls: bool, opened: Future[tuple[int, asyncio.Abstr
                 else:
                     await reader.read()  # until the client goes: who hangs up first may take the answer back
             finally:
-                writer.transport.abort()
+                await _hang_up(writer)
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     async with server:
         opened.set_result((server.sockets[0].getsockname()[1], asyncio.get_running_loop(), stop))
         await asyncio.wait({stop}, timeout=LIFE)
+    while inside := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in inside:
+            task.cancel()
+        await asyncio.wait(inside, timeout=LIMIT)
 
 
 async def _request(reader: asyncio.StreamReader) -> int:
@@ -81,4 +85,11 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
             writer.write(data)
             await writer.drain()
     finally:
-        writer.transport.abort()
+        await _hang_up(writer)
+
+
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
+    """At once, and seen to it: a loop that ends before leaves an open transport."""
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
