@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ingest.assemble import assemble as open_pipeline
     from ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
+    from ingest.frames.sink import WindrowKafka
     from ingest.frames.source import WindrowSource
     from ingest.model.plan import Plan
     from ingest.model.receipt import Committed, Receipt
@@ -49,6 +50,7 @@ _HOMES = {
     "UnreachableError": "ingest.errors:UnreachableError",
     "Window": "ingest.model.window:Window",
     "WindrowError": "ingest.errors:WindrowError",
+    "WindrowKafka": "ingest.frames.sink:WindrowKafka",
     "WindrowSource": "ingest.frames.source:WindrowSource",
     "load_spec": "ingest.spec.load:load_spec",
     "mend_window": "ingest.operate.mend:mend",
@@ -80,6 +82,7 @@ __all__ = [
     "UnreachableError",
     "Window",
     "WindrowError",
+    "WindrowKafka",
     "WindrowSource",
     "load_spec",
     "mend_window",

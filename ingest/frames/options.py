@@ -1,7 +1,11 @@
-"""What `spark.read.format("windrow")` can be told, checked as a spec is: all mistakes at once, and none of them ignored."""
+"""What `spark.read.format("windrow")` and `df.write.format("windrow-kafka")` can be told.
+
+Checked as a spec is: all mistakes at once, and none of them ignored.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -82,4 +86,33 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         wrong.append(Mistake((), "load() takes no path: a pipeline's file goes into the option spec"))
     if options is None or wrong:
         raise refusal("the options of the read", wrong, Document(values))
+    return options
+
+
+def _number(value: object) -> int:
+    """A batch's, as Spark has it: a text."""
+    if not re.fullmatch(r"\d{1,9}", str(value), re.ASCII):
+        raise sentence("must be a number of up to 9 digits", value)
+    return int(str(value))
+
+
+class WriteOptions(Section):
+    """The options of a write. `spec`: the file that says who writes, and where; `batch`: under which number these rows are written once."""
+
+    spec: Text
+    batch: Annotated[int, PlainValidator(_number)]
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """The options of a write, of what Spark was told.
+
+    Raises:
+        SpecError: with everything that is wrong.
+    """
+    options, wrong = validated(WriteOptions, given)
+    if "path" in given:
+        wrong = [m for m in wrong if m.place != ("path",)]
+        wrong.append(Mistake((), "save() takes no path: the file that says where to write goes into the option spec"))
+    if options is None or wrong:
+        raise refusal("the options of the write", wrong, Document(dict(given)))
     return options

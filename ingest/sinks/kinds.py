@@ -25,6 +25,10 @@ SinkOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", KINDS)]
 """A spec's `sink` section."""
 
 
+KafkaOfItsKind = Annotated[SinkSection, OfItsKind("kind", "kafka", {"kafka": KINDS["kafka"]})]
+"""The section of topics, for who writes to nothing else."""
+
+
 def sink_kind(name: str) -> SinkKind[Any]:
     """Load a kind and nothing of the others. `name` is one of `KINDS`."""
     kind: SinkKind[Any] = kind_at(KINDS[name])

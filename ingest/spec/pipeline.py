@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -54,6 +54,9 @@ def _pipeline_id(value: str) -> str:
     if not value.strip("."):
         raise ValueError("must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots")
     return value
+
+
+PipelineId: TypeAlias = Annotated[Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")]
 
 
 class StageLimits(Section):
@@ -123,9 +126,7 @@ class PipelineSpec(Section):
     it lies, `named_clusters` what a windrow.yaml says of the clusters that it names.
     """
 
-    id: Annotated[Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")] = Field(
-        description="The pipeline's identity, for ever: its windows and frozen boundaries carry it."
-    )
+    id: PipelineId = Field(description="The pipeline's identity, for ever: its windows and frozen boundaries carry it.")
     source: SourceSpec = Field(
         description="Which topics are read, from where on, how strictly and how fast. Exactly one of `topic`, `topic_pattern` and "
         "`partitions` is set."

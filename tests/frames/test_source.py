@@ -169,7 +169,7 @@ def test_columns_are_not_the_users_to_tell(spark: SparkSession, kafka: str, read
 
 def test_the_example_runs(spark: SparkSession, things: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The page's code does what it says, word for word."""
-    code, _ = blocks("python", PAGE)
+    code, *_ = blocks("python", PAGE)
     monkeypatch.chdir(things.parent)
     things.rename(things.parent / "defs.yaml")
     exec(compile(code.replace("payments/defs.yaml", str(things.parent / "defs.yaml")), "docs/dataframes.md", "exec"), {"spark": spark})

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 NAMES = {
     "BugError", "Chosen", "Committed", "MendRequest", "Mended", "NotClosedError", "Pipeline", "PipelineSpec", "Plan", "Receipt",
-    "RefusedError", "RefusedMessage", "Request", "Result", "SpecError", "UnreachableError", "WindrowError", "WindrowSource", "Window",
-    "load_spec", "mend_window", "open_pipeline", "preview_window", "read_receipts", "run_batches", "run_window", "windows_named",
+    "RefusedError", "RefusedMessage", "Request", "Result", "SpecError", "UnreachableError", "WindrowError", "WindrowKafka", "WindrowSource",
+    "Window", "load_spec", "mend_window", "open_pipeline", "preview_window", "read_receipts", "run_batches", "run_window", "windows_named",
 }  # fmt: skip
 """What users may rely on: a name that goes, or changes its meaning, breaks their code."""
 
