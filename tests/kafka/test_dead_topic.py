@@ -147,7 +147,7 @@ def test_the_mark_is_a_groups_offset(admin: AdminClient, topic: KafkaDeadTopic) 
         turn.write([letters(1)])
         turn.commit(1)
     asked = ConsumerGroupTopicPartitions(f"{PREFIX}orders.a1", [TopicPartition(topic.name, 0)])
-    (kept,) = admin.list_consumer_group_offsets([asked])[asked.group_id].result(30).topic_partitions
+    (kept,) = admin.list_consumer_group_offsets([asked], require_stable=True)[asked.group_id].result(30).topic_partitions
     assert (kept.offset, kept.metadata) == (1, window(0).key)
     assert topic.remembers() == timedelta(days=7)
 
