@@ -81,9 +81,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             values[name] = str(values[name]).lower()  # as Spark takes the modes of its own formats
     options, mistakes = validated(ReadOptions, values)
     wrong = [*mistakes, *client_mistakes(values, ())]
-    if "path" in values:
-        wrong = [m for m in wrong if m.place != ("path",)]
-        wrong.append(Mistake((), "load() takes no path: a pipeline's file goes into the option spec"))
+    wrong = _refusing_path(values, wrong, "load() takes no path: a pipeline's file goes into the option spec")
     if options is None or wrong:
         raise refusal("the options of the read", wrong, Document(values))
     return options
@@ -110,9 +108,12 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         SpecError: with everything that is wrong.
     """
     options, wrong = validated(WriteOptions, given)
-    if "path" in given:
-        wrong = [m for m in wrong if m.place != ("path",)]
-        wrong.append(Mistake((), "save() takes no path: the file that says where to write goes into the option spec"))
+    wrong = _refusing_path(given, wrong, "save() takes no path: the file that says where to write goes into the option spec")
     if options is None or wrong:
         raise refusal("the options of the write", wrong, Document(dict(given)))
     return options
+
+
+def _refusing_path(given: Mapping[str, Any], wrong: list[Mistake], says: str) -> list[Mistake]:
+    """A path is what `load` and `save` make an option of: `says` is told of it, and not that there is no such option."""
+    return [*(m for m in wrong if m.place != ("path",)), Mistake((), says)] if "path" in given else wrong

@@ -37,6 +37,8 @@ class WriteSpec(Section):
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """What a sink may say, and a write can't do."""
         sink = section_of(written, "sink")
+        if not sink:
+            return
         if sink.get("atomic_window") is not True:
             yield (
                 ("sink", "atomic_window"),
