@@ -390,6 +390,6 @@ def test_many_splits_leave_nothing_behind(part: int, kafka: str, broker: KafkaBr
     count = (60, 1000)[part]
     threads_then, files_then, memory_then = some_splits(count)
     print(f"{count} splits: {threads} -> {threads_then} threads, {files} -> {files_then} files, {memory:.0f} -> {memory_then:.0f} MiB")
-    assert threads_then <= threads
-    assert files_then <= files
+    assert threads_then < threads + 10  # others may begin some meanwhile
+    assert files_then < files + 10
     assert memory_then < memory + 32
