@@ -1,6 +1,6 @@
 """windrow, as far as a job says: `raw` reads, `decoded` makes columns, `rules` holds them to the schema's checks, `table` is all of it.
 
-python windrow.py BOOTSTRAP      then a JSON job per line on stdin, an answer per line on stdout
+python windrow.py BOOTSTRAP [MASTER]      then a JSON job per line on stdin, an answer per line on stdout
 
 The first three run the task of a window without what comes behind, on the same engine. `table` has a fresh table and ledger each time, so
 it plans, freezes boundaries and commits.
@@ -12,12 +12,13 @@ import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from assets.demo.standalone import WORDS
 from ingest.assemble import assemble
-from ingest.engine.local import local_session
+from ingest.engine.cluster import is_local, spark_engine, spark_session
 from ingest.engine.spark import SparkEngine
 from ingest.engine.warmth import kept_warm
 from ingest.model.plan import Split
@@ -31,9 +32,6 @@ from ingest.run.task import SplitTask
 from ingest.schema.columns import Columns
 from ingest.spec.load import parse_spec
 from ingest.transform.chain import Chain
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parents[1]
 
@@ -87,7 +85,7 @@ def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
     return sum(c.rows + c.dead for c in counts)
 
 
-def ran(job: dict[str, Any], bootstrap: str, session: SparkSession) -> int:
+def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> int:
     """Do a job; the messages that it was done with."""
     first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
     out.mkdir(parents=True)
@@ -97,19 +95,20 @@ def ran(job: dict[str, Any], bootstrap: str, session: SparkSession) -> int:
         "decode": {"schema": job["schema"]}, "sink": job["sink"],
         "state": f"sqlite:///{out}/state.db",
     }  # fmt: skip
-    pipeline = assemble(parse_spec(attributes, HERE), SparkEngine(lambda: session))
+    pipeline = assemble(parse_spec(attributes, HERE), engine)
     return table(pipeline, first, job) if job["work"] == "table" else steps(pipeline, job)
 
 
-def main(bootstrap: str) -> None:
+def main(bootstrap: str, master: str = "local[2]") -> None:
     """Answer until stdin ends."""
-    session = local_session("local[2]")
+    session = spark_session(master, None if is_local(master) else WORDS)
+    engine = spark_engine(lambda: session, master)
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
     with kept_warm(session):  # its turns are further apart than Spark keeps idle workers
         for line in sys.stdin:
-            print(json.dumps({"rows": ran(json.loads(line), bootstrap, session)}), flush=True)
+            print(json.dumps({"rows": ran(json.loads(line), bootstrap, engine)}), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

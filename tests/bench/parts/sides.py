@@ -42,11 +42,11 @@ def _windrow_told(work: str, job: Job) -> dict[str, Any]:
     return about | grid | {"sink": {"kind": "delta", "path": f"{job.out}/table"}} | job.more
 
 
-def windrow(work: str, does: str, into: Into = nowhere) -> Side:
-    """The program of this folder's project."""
+def windrow(work: str, does: str, into: Into = nowhere, master: str | None = None) -> Side:
+    """The program of this folder's project, on Spark here or at a master."""
 
     def command(bootstrap: str) -> Command:
-        return [sys.executable, MEASURED / "windrow.py", bootstrap]
+        return [sys.executable, MEASURED / "windrow.py", bootstrap, *([master] if master else [])]
 
     told = partial(_windrow_told, work)
     return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, into)

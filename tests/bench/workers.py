@@ -1,0 +1,126 @@
+"""What a second worker is worth: one window on a cluster of one worker and on one of two, each with a core that it is pinned to.
+
+    python -m tests.bench workers [--messages 8000000] [--rounds 5]
+
+Both clusters are up all the time, and run the window in turn; the first run of each warms it up. From Kafka to a committed Delta table,
+whose rows are counted. The workers are bare: they have none of windrow's code. Broker and driver are pinned to nothing, so on a machine
+with no more cores than workers they take from the second one what they need: their CPU seconds are printed, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from tests.bench.harness.shapes import DAY_MS, PARTITIONS, SMALL, fill
+from tests.bench.harness.side import Program, parquet_rows
+from tests.bench.parts.sides import Side, windrow
+from tests.bench.parts.targets import Job
+from tests.engine.standalone import cluster
+
+
+@dataclass
+class Workers:
+    """A cluster of so many, with a driver that takes jobs, and what it took for them."""
+
+    processes: list[psutil.Process]
+    side: Side
+    program: Program
+    seconds: list[float] = field(default_factory=list)
+    tasks_seconds: list[float] = field(default_factory=list)
+
+    def run(self, bootstrap: str, topic: str, messages: int) -> None:
+        """One window, timed."""
+        job = Job(bootstrap, topic, SMALL, messages, self.program.out)
+        before = sum(map(_cpu_seconds, self.processes))
+        run = self.program.run(self.side.told(job), messages, expected=messages, written=partial(parquet_rows, self.program.out))
+        self.seconds.append(run.seconds)
+        self.tasks_seconds.append(sum(map(_cpu_seconds, self.processes)) - before)
+
+    def told(self) -> str:
+        """A line for people, of all rounds but the first."""
+        seconds, tasks = statistics.median(self.seconds[1:]), statistics.median(self.tasks_seconds[1:])
+        every = ", ".join(f"{took:.2f}" for took in self.seconds[1:])
+        return f"{len(self.processes)} of them: {seconds:.2f} s ({every}), {tasks:.2f} CPU s of the workers"
+
+
+@contextmanager
+def workers(count: int, bootstrap: str, scratch: Path) -> Iterator[Workers]:
+    """A cluster whose n-th worker has the n-th core to itself, as far as windrow goes."""
+    with cluster(scratch / f"cluster-{count}", count) as made:
+        processes = list(made.workers.values())
+        for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
+            _pin(process, core)
+        side = windrow("table", "", master=made.master)
+        with Program(side.command(bootstrap), scratch / f"driver-{count}", side.environment) as program:
+            yield Workers(processes, side, program)
+            if strays := _strays(processes):
+                sys.exit(f"not pinned: {', '.join(strays)}")
+
+
+def _pin(process: psutil.Process, core: int) -> None:
+    """Put it on a core, and with it all that it will begin: a thread begins where the one is that begins it."""
+    pinned = False
+    while not pinned:
+        pinned = True
+        for thread in process.threads():
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                if os.sched_getaffinity(thread.id) != {core}:
+                    pinned = False  # and may have begun others since they were listed
+                    os.sched_setaffinity(thread.id, {core})
+
+
+def _strays(processes: list[psutil.Process]) -> list[str]:
+    """What workers have begun that isn't on their cores."""
+    found = []
+    for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
+        for below in process.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if (cores := below.cpu_affinity()) != [core]:
+                    found.append(f"{below.name()} on {cores}, not {core}")
+    return found
+
+
+def _cpu_seconds(worker: psutil.Process) -> float:
+    """Of all that it has begun, as far as it lives or has been waited for."""
+    times = [process.cpu_times() for process in (worker, *worker.children(recursive=True))]
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+
+
+def main() -> None:
+    """Parse, run in turn, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=8_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    messages, topic = options.messages, f"bench.workers.{time.time_ns()}"
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder, ExitStack() as stack:
+        scratch = Path(folder)
+        bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap
+        fill(bootstrap, topic, SMALL.values(), messages, partitions=2 * PARTITIONS, every_ms=min(1.0, DAY_MS / (messages + 1)))
+        both = [stack.enter_context(workers(count, bootstrap, scratch)) for count in (1, 2)]
+        for _ in range(options.rounds + 1):
+            for some in both:
+                some.run(bootstrap, topic, messages)
+        one, two = both
+        ratios = [a / b for a, b in zip(one.seconds[1:], two.seconds[1:], strict=True)]
+        print(f"{messages:,} orders in {2 * PARTITIONS} splits, from Kafka to a Delta table; workers pinned to a core each")
+        print(one.told())
+        print(two.told())
+        print(f"speed-up {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f} by round)")
+
+
+if __name__ == "__main__":
+    main()
