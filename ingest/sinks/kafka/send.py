@@ -1,4 +1,4 @@
-"""The messages of some splits, sent in an open transaction: without a Python object for each, or one by one."""
+"""The messages of some splits, sent in an open transaction: in whole batches, without a Python object for each, or one by one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from threading import BoundedSemaphore
 
 from ingest.kafka.capi import Api
 from ingest.kafka.transaction import Sender
+from ingest.kafka.wire_transaction import WireTransaction
+from ingest.sinks.kafka.batch_pump import BatchPump
 from ingest.sinks.kafka.control import PublishedSplit
 from ingest.sinks.kafka.fast import CompiledPump, Ends
 from ingest.sinks.kafka.publish import PublishTarget, Pump
@@ -17,6 +19,28 @@ from ingest.sinks.kafka.work import WindowWork
 _sending = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 """Who sends keeps two processors busy, its own thread one and its client's thread another. More at once would only be in each other's way;
 transactions that begin or end meanwhile aren't."""
+
+_encoding = BoundedSemaphore(os.cpu_count() or 1)
+"""Who sends batches that it has encoded itself keeps one busy."""
+
+
+def sent_in_batches(
+    files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: WireTransaction, numbers: Sequence[int]
+) -> list[PublishedSplit]:
+    """Batches are encoded here. Nothing is tried twice.
+
+    Raises:
+        TransactionError: the transaction can't go on; why may be told by sending them one by one.
+        RefusedError: a staged file is gone.
+    """
+    published = []
+    for number in numbers:
+        with _encoding:
+            pump = BatchPump(target, transaction, work.receipt.window.key, number, work.receipt.plan.splits[number])
+            for file in work.files[number]:
+                pump.send(files.batches(file))
+            published.append(work.published(number, pump.wait()))
+    return published
 
 
 def sent(
