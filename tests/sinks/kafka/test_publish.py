@@ -1,4 +1,4 @@
-"""Messages as they arrive, both ways of sending them; what a topic doesn't take; what hides the control topic's end."""
+"""Messages as they arrive, each way of sending them; what a topic doesn't take; what hides the control topic's end."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 ROWS = pa.schema([("k", pa.binary()), ("v", pa.string()), ("to", pa.string())])
 
 
-@pytest.fixture(params=["compiled", "one by one"])
+@pytest.fixture(params=["whole batches", "compiled", "one by one"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of sending."""
+    """Each way of sending."""
+    if request.param != "whole batches":
+        monkeypatch.setattr(sinks, "reachable", lambda _: False)
     if request.param == "one by one":
         monkeypatch.setattr(sinks, "usable", lambda: None)
     else:
@@ -83,7 +85,7 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -
     ]  # fmt: skip
     sink = table(kafka, tmp_path, [one, two], partitioner="fixed")
     assert isinstance(sink.commit(*staged(sink, rows)), Done)
-    assert not sink._one_by_one, "the compiled way was given up"
+    assert not sink._one_by_one, "the way was given up"
     for topic in (one, two):
         found = list(committed(kafka, topic))
         wanted = [(n, k, None if v is None else v.encode()) for n, (k, v, to) in enumerate(rows) if to == topic]
