@@ -1,6 +1,6 @@
 """Kafka's own requests, each to its broker: librdkafka has no call for batches of records that are encoded already.
 
-Connections, TLS, logins and the form of requests are kafka-python's; which requests there are, and what their answers mean, its caller says.
+Connections, TLS, logins and the form of requests are kafka-python's; which requests there are, and what answers mean, the caller says.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LIBRARY = {
 }  # fmt: skip
 """What librdkafka's properties are called there."""
 
-_TLS = frozenset({"ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"})
+_TLS = frozenset({"ssl.ca.location", "ssl.ca.pem"})
 _WITHOUT = frozenset({
     "bootstrap.servers", "allow.auto.create.topics", "client.rack", "enable.metrics.push", "log.connection.close", "retry.backoff.max.ms",
     "retry.backoff.ms", "socket.keepalive.enable", "socket.nagle.disable", "log_level",
@@ -182,9 +182,4 @@ def refuse(code: int, what: str) -> None:
 def _tls(properties: Mapping[str, Value]) -> ssl.SSLContext:
     """As librdkafka does it: the broker's certificate must be signed, and be for the name that it is reached by."""
     where, text = (properties.get(f"ssl.ca.{name}") for name in ("location", "pem"))
-    context = ssl.create_default_context(cafile=None if where is None else str(where), cadata=None if text is None else str(text))
-    if "ssl.certificate.location" in properties:
-        key, password = properties.get("ssl.key.location"), properties.get("ssl.key.password")
-        own = str(properties["ssl.certificate.location"])
-        context.load_cert_chain(own, None if key is None else str(key), None if password is None else str(password))
-    return context
+    return ssl.create_default_context(cafile=None if where is None else str(where), cadata=None if text is None else str(text))

@@ -43,7 +43,7 @@ def unpacked(frame: bytes) -> bytes:
 def test_a_batch_is_read_back(written: list[Any], most: int, random: Any) -> None:
     """Keys, values, headers and times to the byte, null and empty apart, in the order that was asked for, in batches that follow on."""
     values, keys, headers, times = (list(column) for column in zip(*written, strict=True))
-    columns = [pa.array([None, *column], pa.binary())[1:] for column in (values, keys, headers)]  # as slices come: not from their buffers' start
+    columns = [pa.array([None, *column], pa.binary())[1:] for column in (values, keys, headers)]
     rows = np.array(random.sample(range(len(written)), random.randint(1, len(written))))
     made = Messages(columns[0], columns[1], [("h", columns[2])], [("_window", b"w"), ("", b"")], np.array(times, np.int64))
     sequence, found = 5, list[Any]()

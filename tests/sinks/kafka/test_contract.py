@@ -47,7 +47,9 @@ class TestKafkaSink(
     def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> KafkaBoth:
         if tmp_path not in self.topics:
             self.topics[tmp_path] = create_topic(self.kafka, partitions=2)
-        return KafkaBoth(Reach(self.kafka, self.client), options_of(self.topics[tmp_path], str(tmp_path / "staging"), **self.more), schema, metadata)
+        return KafkaBoth(
+            Reach(self.kafka, self.client), options_of(self.topics[tmp_path], str(tmp_path / "staging"), **self.more), schema, metadata
+        )
 
     def reopen(self, sink: KafkaBoth) -> KafkaBoth:
         return KafkaBoth(sink.reach, sink.options, sink.schema, sink.metadata)
