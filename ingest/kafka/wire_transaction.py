@@ -150,6 +150,8 @@ class WireTransaction(Sending):
 
     def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Sequence[tuple[str, bytes]]) -> None:
         """See `transaction.Sending.write`."""
+        if not records:
+            return
         keys, values = (pa.array(column, pa.binary()) for column in zip(*records, strict=True))
         now = np.full(len(records), time.time_ns() // 1_000_000, np.int64)
         place = (topic, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -145,21 +144,27 @@ def test_what_is_not_there_is_refused(kafka: str, topic: str) -> None:
     one.leave()
 
 
-@contextmanager
-def refused_in_time(transaction: WireTransaction) -> Iterator[pytest.ExceptionInfo[TransactionError]]:
-    """It can't even be begun. kafka-python leaves sockets that never came to connect to the garbage collector, which says so."""
+def refusal(transaction: WireTransaction) -> tuple[str, str]:
+    """What is said where it can't even be begun: the kind, and the words."""
+    with pytest.raises(TransactionError) as refused:
+        transaction.fence("")
+    transaction.leave()
+    return refused.value.kind, refused.value.text
+
+
+@pytest.fixture
+def unconnected() -> Iterator[None]:
+    """kafka-python leaves sockets that never came to connect to the garbage collector, which would say so in another test."""
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        with pytest.raises(TransactionError) as refused:
-            transaction.fence("")
-        yield refused
-        transaction.leave()
+        yield
         gc.collect()
 
 
+@pytest.mark.usefixtures("unconnected")
 def test_nobody_answers() -> None:
     """It is told in time, not waited for."""
-    with refused_in_time(WireTransaction(admin_properties("127.0.0.1:1", {}), "nobody", TIMEOUT_MS, 0.5)) as refused:
-        assert refused.value.kind == "failed"
+    kind, _ = refusal(WireTransaction(admin_properties("127.0.0.1:1", {}), "nobody", TIMEOUT_MS, 0.5))
+    assert kind == "failed"
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +189,12 @@ def test_tls_and_a_login(secure: SecureBroker, mechanism: str, ca: str) -> None:
     assert seen(secure.bootstrap, topic) == [b"in"]
 
 
+@pytest.mark.usefixtures("unconnected")
 @pytest.mark.parametrize("wrong", [{"sasl.password": "another"}, {"ssl.ca.location": str(TLS / "other.pem")}])
 def test_who_may_not_come_in_says_no_secret(secure: SecureBroker, wrong: dict[str, object]) -> None:
     """A wrong password or another authority's certificate ends it in time; no password is told."""
-    with refused_in_time(WireTransaction(admin_properties(secure.secure, client() | wrong), "x", TIMEOUT_MS, 1.0)) as refused:
-        assert "another" not in refused.value.text
+    _, text = refusal(WireTransaction(admin_properties(secure.secure, client() | wrong), "x", TIMEOUT_MS, 1.0))
+    assert "another" not in text
 
 
 def test_what_it_does_not_know_is_left_to_librdkafka() -> None:

@@ -34,8 +34,8 @@ def sent_in_batches(
         RefusedError: a staged file is gone.
     """
     published = []
-    for number in numbers:
-        with _encoding:
+    with _encoding:
+        for number in numbers:
             pump = BatchPump(target, transaction, work.receipt.window.key, number, work.receipt.plan.splits[number])
             for file in work.files[number]:
                 pump.send(files.batches(file))
