@@ -52,7 +52,7 @@ _BESIDE = 4
 _RECORDS_BYTES = 1 << 20
 
 
-class Written(NamedTuple):
+class BatchPlace(NamedTuple):
     """Where the records of one batch are."""
 
     place: Place
@@ -81,7 +81,7 @@ class WireTransaction(Sending):
         self._added: set[Place] = set()
         self._sequence: dict[Place, int] = defaultdict(int)
         self._asked: dict[int, deque[Any]] = defaultdict(deque)
-        self._written: list[Written] = []
+        self._written: list[BatchPlace] = []
         self._open = False
 
     def fence(self, known: str) -> None:
@@ -135,7 +135,7 @@ class WireTransaction(Sending):
             self._sequence[place] = first + batch.records
             asked.append((place, batch.records, self._wire.sent(self._produce(place, batch.sealed(self._producer, first)), leader)))
 
-    def sent(self) -> list[Written]:
+    def sent(self) -> list[BatchPlace]:
         """Where all batches are that were sent since this was asked before, once the brokers have them.
 
         Raises:
@@ -204,7 +204,7 @@ class WireTransaction(Sending):
         [topic] = answer_of(answer).responses
         [told] = topic.partition_responses
         refuse(told.error_code, f"{place[0]}[{place[1]}]")
-        self._written.append(Written(place, int(told.base_offset), int(told.base_offset) + records - 1))
+        self._written.append(BatchPlace(place, int(told.base_offset), int(told.base_offset) + records - 1))
 
     def _leader(self, place: Place) -> int:
         if place not in self._leaders:

@@ -16,7 +16,7 @@ from ingest.kafka.embedded.server import find_jars
 from ingest.kafka.record_batch import Messages, batches
 from ingest.kafka.transaction import Transaction, TransactionError
 from ingest.kafka.wire import reachable
-from ingest.kafka.wire_transaction import WireTransaction, Written
+from ingest.kafka.wire_transaction import BatchPlace, WireTransaction
 from tests.kafka.listener import TLS
 from tests.kafka.produce import create_topic
 from tests.kafka.secure import SecureBroker, client
@@ -35,7 +35,7 @@ def begun(bootstrap: str, name: str, *, user: dict[str, object] | None = None) -
     return made
 
 
-def send(transaction: WireTransaction, topic: str, values: Sequence[bytes], partition: int = 0) -> list[Written]:
+def send(transaction: WireTransaction, topic: str, values: Sequence[bytes], partition: int = 0) -> list[BatchPlace]:
     """Messages, and where they are."""
     n = len(values)
     messages = Messages(pa.array(values, pa.binary()), pa.nulls(n, pa.binary()), [], [], np.full(n, 1_767_603_600_000))
