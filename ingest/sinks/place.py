@@ -25,6 +25,9 @@ _FORMS = "Write a path, or a URI that begins with one of " + ", ".join(f"{s}://"
 _RENAME = "Delta would take it for an escape and look under another name: give the table a path without it."
 _DRAFTS = "_windrow/drafts"
 
+FILES_LOG = "_windrow/log"
+"""Where a table of `kind: files` has its log, by which other kinds know such a table."""
+
 _CHECK = "Check the storage: that it answers, that it has room and that you may write there; then run this again."
 
 
