@@ -244,6 +244,7 @@ def put_records(target: PublishTarget, transaction: Sender, records: Sequence[Re
     """Records for the control topic, in an open transaction; returns when each was reported.
 
     Raises:
+        RefusedError: the topic's settings let one not in, however often it is tried.
         TransactionError: one was not taken.
     """
     failed: list[KafkaError] = []
@@ -266,5 +267,8 @@ def put_records(target: PublishTarget, transaction: Sender, records: Sequence[Re
     if failed or left:
         text = transaction.scrub(failed[0]) if failed else "no answer"
         kind = kind_of(failed[0]) if failed else "failed"
+        if kind == "refused":
+            do = "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the window again."
+            raise RefusedError(f"The control topic {target.control} doesn't take a record: {text}", "commit", do)
         sent = transaction.visible_at_once and kind == "failed"  # it may be there, or come yet
         raise TransactionError(kind, f"the control topic {target.control}: {text}", sent=sent)
