@@ -52,8 +52,8 @@ _DEFAULTS = {
 _PLANNING = {"enable_seqscan": "off", "jit": "off"}
 """A window's rows are asked for by the index. The planner would expect a row of any window soon, and read all of a table that has none."""
 
-_WHOLE = {"row_security": "off", "statement_timeout": "0"}
-"""All rows or an error, never some of them without a word; and as long as it takes."""
+_WHOLE = {"row_security": "off", "statement_timeout": "0", "quote_all_identifiers": "off"}
+"""All rows or an error, never some of them without a word; as long as it takes; and the catalog's names of types as they are compared."""
 
 _RETRIED = {"40001", "40P01"}  # serialization failure, deadlock
 _ENDED = {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}  # by an administrator, a crash, a start, or for idling
