@@ -25,6 +25,7 @@ from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from ingest.sinks.postgres.names import TableName
 from ingest.sinks.postgres.url import ServerUrl
+from ingest.sinks.postgres.watched import WatchedConnection
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -132,8 +133,7 @@ def connected(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
 def _connect(url: ServerUrl) -> Connection:
     given = conninfo.conninfo_to_dict(url.text)
     options = {**{k: v for k, v in _DEFAULTS.items() if k not in given}, "client_encoding": "UTF8"}
-    connection: Connection = psycopg.connect(url.text, autocommit=True, prepare_threshold=None, **options)  # type: ignore[arg-type]
-    return connection
+    return WatchedConnection.connect(url.text, autocommit=True, prepare_threshold=None, **options)  # type: ignore[arg-type]
 
 
 @contextmanager
