@@ -12,7 +12,8 @@ lock       the table's lock, and runs that hold it and were stopped
 catalog    what windrow keeps of its tables: whose they are, receipts, ranges, marks
 stage      one split's rows in a file that COPY takes, and such files brought in
 merge      staged changes merged into a table with a primary key
-prepare    making, binding and comparing a table, and the rights that takes
+unfit      servers, users and tables of an owner's own that can hold no windows
+prepare    making, binding and comparing a table
 sink       the sink itself
 keyed      the same of a table with a primary key
 dead       the dead letters' own table

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 
@@ -24,12 +25,11 @@ from ingest.sinks.postgres.columns import HASH, CatalogColumn, ColumnChanges, Ev
 from ingest.sinks.postgres.form import KeyedForm, other_key
 from ingest.sinks.postgres.merge import graves_name
 from ingest.sinks.postgres.names import mark_of
-from ingest.sinks.postgres.server import Connection, TablePlace, Unanswered, identifier, reading, transact
+from ingest.sinks.postgres.server import Connection, TablePlace, Unanswered, identifier, reading, reason, transact
+from ingest.sinks.postgres.unfit import refuse_unfit
 
 _SETUP = 7_308_332_045_911_029_879
 """The advisory lock under which tables are made; any number will do."""
-
-_OLDEST = 140_000
 
 _UNIQUE = """
 SELECT EXISTS (
@@ -41,24 +41,6 @@ SELECT EXISTS (
 )
 """
 """Whether an index keeps exactly these columns unique."""
-
-_UNKEPT = """
-SELECT c.oid::regclass::text, CASE c.relkind WHEN 'f' THEN 'a foreign table' ELSE 'unlogged' END FROM pg_class c
-WHERE c.oid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)))
-    AND (c.relpersistence = 'u' OR c.relkind = 'f')
-ORDER BY 1 LIMIT 1
-"""
-
-_UNEQUAL = """
-SELECT a.attname::text, c.collname::text FROM pg_attribute a JOIN pg_collation c ON NOT c.collisdeterministic AND (
-    c.oid = a.attcollation OR c.oid IN (
-        SELECT k.compared FROM pg_index x CROSS JOIN unnest(x.indkey::int2[], x.indcollation::oid[]) AS k (attnum, compared)
-        WHERE x.indrelid = a.attrelid AND x.indisunique AND k.attnum = a.attnum
-    )
-)
-WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) ORDER BY 1 LIMIT 1
-"""
-"""Columns, or unique indexes of them, for which texts are equal that have other bytes."""
 
 _ALLOWED: Mapping[Evolve, str] = {
     "none": "sink.evolve is none: no column of the table changes.",
@@ -91,8 +73,7 @@ def ensure(place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
     """
     with reading(place.url) as connection:
         found = catalog.table_at(connection, place)
-        refuse_unkept(connection, place)
-        _refuse_unequal(connection, place, wanted)
+        refuse_unfit(connection, place, [wanted.window], () if wanted.merged is None else wanted.merged.key.columns)
         bound = None if found is None or found.stale else found.target
         if found is not None and bound is not None and not _to_add(place, bound, found.columns, wanted, mine):
             return
@@ -237,7 +218,11 @@ def _bind_key(connection: Connection, place: TablePlace, target: Target, form: K
     if new:
         connection.execute(place.query("ALTER TABLE {table} ADD PRIMARY KEY ({key})", key=key), ())
     elif not _ask(connection, _UNIQUE, place.name.quoted, sorted(form.key.columns)):
-        connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
+        try:
+            connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
+        except psycopg.errors.FeatureNotSupported as error:
+            what = f"the table {place} can't keep {', '.join(form.key.columns)} unique: {reason(place.url, error)}"
+            raise SpecError(what, "setup", "Partition it by columns of sink.primary_key alone.") from error
     if form.buries:
         fields = [target.columns.field(name) for name in (*form.grave, HASH.name)]
         columns = [sql.SQL("{} {} NOT NULL").format(identifier(f.name), _type(f)) for f in fields]
@@ -253,32 +238,6 @@ def _widen_graves(connection: Connection, place: TablePlace, target: Target, bec
         if new.name in form.grave and column_type(old.type) != column_type(new.type):
             names = {"graves": identifier(graves.schema, graves.table), "name": identifier(new.name), "type": _type(new)}
             connection.execute(place.query("ALTER TABLE {graves} ALTER COLUMN {name} TYPE {type}", **names), ())
-
-
-def refuse_unkept(connection: Connection, place: TablePlace) -> None:
-    """Look whether the table, if it is there, and its partitions keep what is committed, with the receipts.
-
-    Raises:
-        SpecError: one is unlogged, so that a crash empties it and the receipts stay; or lies on a server with commits of its own.
-    """
-    row = connection.execute(_UNKEPT, [place.name.quoted, place.name.quoted]).fetchone()
-    if row is not None:
-        what = f"{row[0]}, where rows of {place} would lie, is {row[1]}: a crash could take them and leave their receipts"
-        raise SpecError(what, "setup", "ALTER TABLE ... SET LOGGED, or detach that partition; or name another table in sink.table.")
-
-
-def _refuse_unequal(connection: Connection, place: TablePlace, wanted: WantedTable) -> None:
-    """Look whether what windrow tells rows apart by are different values for the database, too.
-
-    Raises:
-        SpecError: a column, or a unique index, has a nondeterministic collation.
-    """
-    told_apart = [wanted.window, *(() if wanted.merged is None else wanted.merged.key.columns)]
-    row = connection.execute(_UNEQUAL, [place.name.quoted, told_apart]).fetchone()
-    if row is not None:
-        what = f"the table {place} can't tell rows apart by {row[0]}: by the collation {row[1]} different texts are equal"
-        do = 'ALTER TABLE ... ALTER COLUMN ... TYPE text COLLATE "C" (or of the index: make it anew); or name another table in sink.table.'
-        raise SpecError(what, "setup", do)
 
 
 def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
@@ -299,48 +258,3 @@ def _type(field: pa.Field) -> sql.SQL:
 def _ask(connection: Connection, question: str, *values: object) -> bool:
     row = connection.execute(question, values).fetchone()
     return row is not None and bool(row[0])
-
-
-# ---------------------------------------------------------------------------------------------------------------------------- rights
-
-_RIGHTS = {
-    "CREATE in the schema {schema}": ("SELECT to_regclass(%(table)s) IS NOT NULL OR has_schema_privilege(%(schema)s, 'CREATE')"),
-    "SELECT, INSERT and DELETE of the table {table}, as its owner": (
-        "SELECT to_regclass(%(table)s) IS NULL OR pg_has_role((SELECT relowner FROM pg_class WHERE oid = to_regclass(%(table)s)), 'USAGE')"
-    ),
-    "USAGE and CREATE in the schema {own}, or CREATE in the database": (
-        "SELECT CASE WHEN to_regnamespace(quote_ident(%(own)s)) IS NULL THEN has_database_privilege(current_database(), 'CREATE') "
-        "ELSE has_schema_privilege(%(own)s, 'USAGE') AND has_schema_privilege(%(own)s, 'CREATE') END"
-    ),
-}
-_TEMPORARY = {"TEMPORARY in the database": "SELECT has_database_privilege(current_database(), 'TEMPORARY')"}
-"""What the user must be allowed to do, and how that is asked."""
-
-
-def refuse_unwritable(place: TablePlace, *, merged: bool = False) -> None:
-    """See whether the server can take the table, and the user may make or write it. `merged`: a table whose rows replace each other.
-
-    Raises:
-        SpecError: the server is too old, has another encoding, takes no writes; or rights are missing: says which.
-    """
-    names = {"schema": place.name.schema, "table": place.name.quoted, "own": place.own}
-    with reading(place.url) as connection:
-        if connection.info.server_version < _OLDEST:
-            what = f"the server {place.url.place} is PostgreSQL {connection.info.server_version // 10_000}"
-            raise SpecError(what, "setup", f"Use PostgreSQL {_OLDEST // 10_000} or a later one.")
-        if connection.info.parameter_status("server_encoding") != "UTF8":
-            what = f"the database {place.url.place} isn't in UTF8, and could not hold every text"
-            raise SpecError(what, "setup", "Make a database with ENCODING 'UTF8', and name it in sink.url.")
-        if _ask(connection, "SELECT pg_is_in_recovery()"):
-            what = f"the server {place.url.place} is a standby, which takes no writes"
-            raise SpecError(what, "setup", "Name the primary in sink.url, or all servers with target_session_attrs=read-write.")
-        if not _ask(connection, "SELECT to_regnamespace(quote_ident(%s)) IS NOT NULL", place.name.schema):
-            what = f"the database {place.url.place} has no schema {place.name.schema}"
-            raise SpecError(what, "setup", "Make it with CREATE SCHEMA, or name another one in sink.table.")
-        missing = []
-        for right, question in (_RIGHTS | (_TEMPORARY if merged else {})).items():
-            row = connection.execute(question, names).fetchone()
-            missing += [] if row is not None and row[0] else [right.format(schema=place.name.schema, table=place.name, own=place.own)]
-        if missing:
-            what = f"the user {connection.info.user} on {place.url.place} lacks: {'; '.join(missing)}"
-            raise SpecError(what, "setup", "Grant it, or name another user in sink.url.")

@@ -164,6 +164,32 @@ def test_an_index_in_which_different_keys_are_equal_is_refused(keyed: Any, owner
         keyed.prepare()
 
 
+def test_a_key_that_is_only_kept_at_the_end_is_refused(keyed: Any, owner: Any) -> None:
+    """A merge can't go by a constraint that is deferrable: that is told before anything is staged, not by each commit."""
+    owner(f"CREATE TABLE orders ({KEYED}, PRIMARY KEY (id) DEFERRABLE)")
+    with pytest.raises(SpecError, match="orders_pkey, which keeps id unique, is deferrable"):
+        keyed.prepare()
+
+
+def test_partitions_that_keep_no_key_unique_are_refused(keyed: Any, owner: Any) -> None:
+    """A table that is partitioned by something else than its key is the spec's mistake; by its key it is taken."""
+    owner(f"CREATE TABLE orders ({KEYED}) PARTITION BY HASH (_partition)")
+    with pytest.raises(SpecError, match="can't keep id unique"):
+        keyed.prepare()
+    owner("DROP TABLE orders")
+    owner(f"CREATE TABLE orders ({KEYED}) PARTITION BY HASH (id)")
+    owner("CREATE TABLE orders_0 PARTITION OF orders FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    keyed.prepare()
+    assert isinstance(commit(keyed, 0), Done)
+
+
+def test_no_name_of_a_table_is_special(database: str) -> None:
+    """Not even one that SQL has a meaning for."""
+    made = PostgresKeyedBoth(place_of(f"{database}#excluded"), ROWS, PrimaryKey(("id",)))
+    made.prepare()
+    assert isinstance(commit(made, 0), Done)
+
+
 # ------------------------------------------------------------------------------------------------------------------------------ roles
 
 ODD = {
@@ -190,6 +216,39 @@ ODD = {
     "lc_messages": "C",
 }
 """What a role may be set to; windows must be committed, replaced and verified all the same."""
+
+
+def test_a_database_that_does_not_hold_every_text_is_refused(database: str, owner: Any) -> None:
+    """By a run as by doctor: else a window would be refused one day, for a letter."""
+    name = f"latin_{os.getpid()}"
+    owner(f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    made = sink_at(f"{database.replace(place_of(f'{database}#t').url.database, name)}#orders")
+    try:
+        for ask in (made.refuse_unwritable, made.prepare):
+            with pytest.raises(SpecError, match="isn't in UTF8"):
+                ask()
+    finally:
+        owner(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_rights_on_what_another_user_made_are_told(sink: Any, owner: Any, database: str) -> None:
+    """Two users with one schema of windrow's: whose tables it has, the other needs rights on; they are told before a run misses them."""
+    sink.prepare()
+    user = f"second_{os.getpid()}"
+    owner(f"CREATE ROLE {user} LOGIN")
+    try:
+        owner(f"GRANT USAGE, CREATE ON SCHEMA windrow TO {user}")
+        owner(f"GRANT CREATE ON SCHEMA public TO {user}")
+        mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#others")
+        with pytest.raises(SpecError, match="lacks: SELECT, INSERT, UPDATE and DELETE of all tables in the schema windrow"):
+            mine.refuse_unwritable()
+        owner(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA windrow TO {user}")
+        mine.refuse_unwritable()
+        mine.prepare()
+        assert isinstance(commit(mine, 0), Done)
+    finally:
+        owner(f"DROP OWNED BY {user}")
+        owner(f"DROP ROLE {user}")
 
 
 @pytest.mark.parametrize("kind", ["sink", "keyed"])
