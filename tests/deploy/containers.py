@@ -249,17 +249,7 @@ def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Compo
         kafka: the broker, on this machine.
         secrets: what the files of `deploy/secrets` hold, by name.
     """
-    outside = ASKED["KAFKA_BOOTSTRAP"].partition(":")[0]
-    told = {**ASKED, "KAFKA_BOOTSTRAP": f"{outside}:{kafka.rpartition(':')[2]}"}
-    document = compose(COMPOSE.read_text(encoding="utf-8"), told)
-    beside = folder / "deploy"
-    shutil.copytree(DEPLOY / "project", beside / "project", ignore=shutil.ignore_patterns("__pycache__"))
-    (beside / "secrets").mkdir()
-    for name, content in secrets.items():
-        (beside / "secrets" / name).write_bytes(content)
-    leave_compiled(folder / "volumes" / "cache")
-    containers = _made(document, folder, beside, {outside: "127.0.0.1"})
-    _shared(containers, folder, beside / "project")
+    containers = laid_out(COMPOSE.read_text(encoding="utf-8"), folder, kafka, secrets)
     with ExitStack() as stack:
         order = TopologicalSorter({name: container.said.get("depends_on", ()) for name, container in containers.items()})
         order.prepare()
@@ -271,6 +261,22 @@ def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Compo
                 containers[name].begins()
                 order.done(name)
         yield Composition(containers, folder / "volumes")
+
+
+def laid_out(text: str, folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> dict[str, Container]:
+    """The services of a compose file, with all that they are given in their folders, and none of them started."""
+    outside = ASKED["KAFKA_BOOTSTRAP"].partition(":")[0]
+    told = {**ASKED, "KAFKA_BOOTSTRAP": f"{outside}:{kafka.rpartition(':')[2]}"}
+    document = compose(text, told)
+    beside = folder / "deploy"
+    shutil.copytree(DEPLOY / "project", beside / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    (beside / "secrets").mkdir()
+    for name, content in secrets.items():
+        (beside / "secrets" / name).write_bytes(content)
+    leave_compiled(folder / "volumes" / "cache")
+    containers = _made(document, folder, beside, {outside: "127.0.0.1"})
+    _shared(containers, folder, beside / "project")
+    return containers
 
 
 def _conditions(said: Mapping[str, Any]) -> Sequence[tuple[str, str]]:

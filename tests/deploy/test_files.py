@@ -16,6 +16,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from ingest.spec.load import load_spec
+from tests.deploy.containers import laid_out
 from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile, ours, services
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -261,3 +262,23 @@ def test_the_pipeline_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert named == {"kafka-ca", "kafka-password"}
     for name in ("code", "spark-worker"):
         assert named <= set(services()[name]["secrets"])
+
+
+WORKER = "    secrets: [kafka-password, kafka-ca]\n    volumes:\n      - lake:/lake\n"
+"""What workers are given, as it stands in the compose file."""
+
+
+@pytest.mark.parametrize(
+    ("instead", "lost"),
+    [
+        (WORKER, set()), (WORKER.replace("[kafka-password, kafka-ca]", "[kafka-ca]"), {"/run/secrets/kafka-password"}),
+        (WORKER.replace("lake:/lake", "lake:/sea"), {"/lake/orders"}), (WORKER.replace("lake:/lake", "cache:/lake"), {"/lake/orders"}),
+    ],
+)  # fmt: skip
+def test_workers_are_given_what_the_pipeline_names(instead: str, lost: set[str], tmp_path: Path) -> None:
+    """The services that read its spec have each place in it in common; the twins, where workers lack one, are found out."""
+    text = COMPOSE.read_text(encoding="utf-8")
+    assert text.count(WORKER) == 1
+    laid_out(text.replace(WORKER, instead), tmp_path, "127.0.0.1:1", {})
+    [spec] = (tmp_path / "deploy" / "project").rglob("defs.yaml")
+    assert set(re.findall(r"not there(\S+?)}?$", spec.read_text(encoding="utf-8"), re.MULTILINE)) == lost
