@@ -49,7 +49,7 @@ _LEAVE_SECONDS = 5.0
 _BESIDE = 4
 """Requests to a broker that wait for their answers; Kafka keeps the order of five."""
 
-_RECORDS_BYTES = 1 << 20
+_RECORDS_BYTES = 512 * 1024
 
 
 class BatchPlace(NamedTuple):

@@ -256,9 +256,13 @@ def put_records(target: PublishTarget, transaction: Sending, records: Sequence[R
     """Records for the control topic, as part of what is sent; returns when the brokers have each.
 
     Raises:
+        RefusedError: the topic's settings let one not in, however often it is tried.
         TransactionError: one was not taken.
     """
     try:
         transaction.write(target.control, records, headers)
     except TransactionError as error:
+        if error.kind == "refused":
+            do = "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the window again."
+            raise RefusedError(f"The control topic {target.control} doesn't take a record: {error.text}", "commit", do) from None
         raise TransactionError(error.kind, f"the control topic {target.control}: {error.text}", sent=error.sent) from None

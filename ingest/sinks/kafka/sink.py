@@ -32,9 +32,8 @@ import pyarrow as pa
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
-from ingest.kafka.transaction import Sender, Sending
+from ingest.kafka.transaction import Sending
 from ingest.kafka.wire import reachable
-from ingest.kafka.wire_transaction import WireTransaction
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.codec import to_json
 from ingest.model.plan import Plan
@@ -54,7 +53,6 @@ from ingest.sinks.kafka.control import (
     receipt_records,
     split_record,
 )
-from ingest.sinks.kafka.fast import reportable, usable
 from ingest.sinks.kafka.form import MessageForm, of_columns
 from ingest.sinks.kafka.function import PartitionFunction
 from ingest.sinks.kafka.ids import TransactionalIds
@@ -62,7 +60,7 @@ from ingest.sinks.kafka.options import Options, Reach, addresses
 from ingest.sinks.kafka.parts import Part, chains
 from ingest.sinks.kafka.publish import Overtaken, PublishTarget, UnansweredCommit, turn
 from ingest.sinks.kafka.publish import put_records as put
-from ingest.sinks.kafka.send import sent, sent_in_batches, sent_one_by_one
+from ingest.sinks.kafka.send import sent
 from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
 from ingest.sinks.kafka.topics import SinkTopics
 from ingest.sinks.kafka.unfinished import KafkaTransactions, end_open
@@ -355,13 +353,7 @@ class KafkaSink:
         return [split_record(split) for split in self._sent(work, target, transaction, numbers)]
 
     def _sent(self, work: WindowWork, target: PublishTarget, transaction: Sending, numbers: Sequence[int]) -> list[PublishedSplit]:
-        if isinstance(transaction, WireTransaction):
-            return sent_in_batches(self._files, work, target, transaction, numbers)
-        assert isinstance(transaction, Sender)  # there is no third
-        api = None if self._one_by_one or not reportable(target) else usable()
-        if api is None:
-            return sent_one_by_one(self._files, work, target, transaction, numbers)
-        return sent(api, self._topics.ends, self._files, work, target, transaction, numbers)
+        return sent(self._topics.ends, self._files, work, target, transaction, numbers, one_by_one=self._one_by_one)
 
     def _close(self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]) -> Outcome:
         """The receipt: one window at a time, behind the table's fence; with `atomic_window` all that the window has, in one transaction."""
