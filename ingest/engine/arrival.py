@@ -20,6 +20,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -46,23 +47,31 @@ class Arrival:
         if trouble is None:
             yield from pickle.loads(self._job)(batches)  # noqa: S301  # the driver's own
             return
-        do = "Nothing was committed. Give the workers an environment with windrow's requirements, by spark.pyspark.python."
+        what, do = trouble
         nowhere = {"topic": None, "partition": None, "offset": None}
-        outcome = json.dumps({"failure": {"kind": "UnreachableError", "what": trouble, "stage": "setup", "do": do, **nowhere}})
+        told = {"kind": "UnreachableError", "what": what, "stage": "setup", "do": f"Nothing was committed. {do}", **nowhere}
+        outcome = json.dumps({"failure": told})
         for batch in batches:
             indices = [index for share in batch.column(0).to_pylist() for index in self._shares[share]]
             yield pa.RecordBatch.from_pydict({"index": pa.array(indices, pa.int64()), "outcome": pa.array([outcome] * len(indices))})
 
-    def _trouble(self) -> str | None:
-        """Why nothing can be done here; None if all is well, and windrow can be imported."""
+    def _trouble(self) -> tuple[str, str] | None:
+        """Why nothing can be done here, and what to do; None if all is well, and windrow can be imported."""
+        host, environment = socket.gethostname(), "Give the workers an environment with windrow's requirements, by spark.pyspark.python."
         loaded = sys.modules.get("ingest")
         if loaded is not None:
             known = getattr(loaded, "__windrow_digest__", None)
-            return None if known == self._digest else f"A worker on {socket.gethostname()} has loaded another windrow than the driver's"
+            return None if known == self._digest else (f"A worker on {host} has loaded another windrow than the driver's", environment)
         wrong = list(_differences(self._versions))
         if wrong:
-            return f"A worker on {socket.gethostname()}, which runs {sys.executable}, is not as the driver is: {'; '.join(wrong)}"
-        folder = _unpacked(self._code, self._digest)
+            return f"A worker on {host}, which runs {sys.executable}, is not as the driver is: {'; '.join(wrong)}", environment
+        try:
+            folder = _unpacked(self._code, self._digest)
+        except OSError as failed:
+            what = (
+                f"A worker on {host} can't keep windrow's code, neither in its user's cache nor in its temporary folder ({failed.strerror})"
+            )
+            return what, "Make room there, or name another folder by XDG_CACHE_HOME in the workers' environment."
         sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
         package: Any = importlib.import_module("ingest")
@@ -83,30 +92,46 @@ def _differences(versions: Mapping[str, str]) -> Iterator[str]:
 
 
 def _unpacked(code: bytes, digest: str) -> Path:
-    """The folder with windrow's code: this user's own on this machine, else one of this process's own.
+    """The folder with windrow's code: one that this user's workers on this machine share, else one of this process's own.
+
+    What they share is the user's cache; where that can't be written to, or others may write to it, it is a folder of the user's among the
+    temporary ones.
+
+    Raises:
+        OSError: nothing can be written anywhere.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "windrow" / "code"
+    for above in (cache, Path(tempfile.gettempdir()) / f"windrow-code-{os.geteuid()}"):
+        with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
+            return _shared(code, digest, above.expanduser())
+    return _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+
+
+def _shared(code: bytes, digest: str, above: Path) -> Path:
+    """The folder in a place for all versions.
 
     Several workers may begin at once: each unpacks beside it, the first one's becomes the folder, and all take that. Who brings a new one
     removes those that nobody has used for long.
+
+    Raises:
+        OSError: it can't be kept there, or isn't this user's alone, or is being removed.
     """
-    try:
-        above = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "windrow" / "code"
-        above.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _private(above):
-            raise PermissionError(above)
-        folder = above / digest
-        if folder.is_dir() and _private(folder) and _held(folder):
-            return folder
-        made = Path(tempfile.mkdtemp(dir=above))
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
-        return _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
-    _extracted(code, made)
+    above.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _private(above):
+        raise PermissionError(above)
+    folder = above / digest
+    if folder.is_dir() and _private(folder) and _held(folder):
+        return folder
+    made = _extracted(code, Path(tempfile.mkdtemp(dir=above)))
     try:
         made.rename(folder)
     except OSError:  # another one was first
         shutil.rmtree(made, ignore_errors=True)
     held = _held(folder)
     _remove_unused(above)
-    return folder if held else _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+    if not held:
+        raise BlockingIOError(folder)
+    return folder
 
 
 def _held(folder: Path) -> bool:
@@ -166,8 +191,13 @@ def _is_at(handle: int, folder: Path) -> bool:
 
 
 def _extracted(code: bytes, folder: Path) -> Path:
-    with zipfile.ZipFile(io.BytesIO(code)) as archive:
-        archive.extractall(folder)
+    """The folder with all of it; where there is no room for that, none of it stays."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(code)) as archive:
+            archive.extractall(folder)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
 
 
