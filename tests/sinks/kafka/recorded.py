@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
 
 from ingest.errors import UnreachableError
-from ingest.kafka.transaction import Sender, TransactionError
+from ingest.kafka.transaction import Sending, TransactionError
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.staged import Staged
@@ -44,7 +45,7 @@ class Listening(msgspec.Struct, frozen=True):
     who: str
     names: Mapping[str, str]
 
-    def to(self, sender: Sender, name: str) -> None:
+    def to(self, sender: Sending, name: str) -> None:
         """From now on, to a producer."""
         fence, commit, at = sender.fence, sender.commit, self.names.get(name, name)
 
@@ -73,7 +74,7 @@ class Listening(msgspec.Struct, frozen=True):
                         raise send
                     send()
                 except TransactionError as error:
-                    reply(error.kind)
+                    reply("fenced" if error.kind == "fenced" else "not delivered")
                     raise
                 reply("delivered")
 
@@ -85,14 +86,14 @@ class ListenedTo(PublishTarget, frozen=True, kw_only=True):
 
     listening: Listening
 
-    def sender(self, name: str) -> Sender:
+    def sender(self, name: str) -> Sending:
         made = super().sender(name)
         self.listening.to(made, name)
         return made
 
 
 class _Recorded(Recorded):
-    names: Mapping[str, str]
+    names: Mapping[str, str] = MappingProxyType({})
 
     def listened_to(self, recorder: Recorder, who: str) -> Any:
         topics: Any = self._topics  # type: ignore[attr-defined]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
+from kafka.protocol.producer import EndTxnRequest
 
 from ingest.crashpoints import CrashPoint
-from ingest.kafka.transaction import Transaction, TransactionError
+from ingest.kafka.transaction import TransactionError
+from ingest.kafka.wire import WireError
+from ingest.kafka.wire_transaction import BatchPlace, WireTransaction
 from ingest.ports.sink import AlreadyDone, Done
 from ingest.sinks.kafka import sink as sinks
 from tests.protocols import traces
@@ -54,6 +59,14 @@ def run(place: str, recorder: Recorder, who: str, crash: str = "") -> None:
     commits(opened(place, recorder, who))
 
 
+def sent_by(by: str, sink: Any, patch: pytest.MonkeyPatch) -> Any:
+    """A run's sink in this process, whose client can send whole batches, or can't."""
+    if by == "librdkafka":
+        patch.setattr(sinks, "reachable", lambda _: False)
+    assert sink._target().whole_batches is (by == "whole batches")
+    return sink
+
+
 def patient(name: str) -> Scenario:
     """A scenario whose runs give up on a look, and begin again, as the real ones do."""
     scenario = FencedIds().scenarios[name]
@@ -71,9 +84,11 @@ def refused(recorder: Recorder) -> Sequence[Event]:
     return traces.refused(FencedIds(), patient("one window twice"), recorder.trace())
 
 
-def test_one_run_is_followed(place: str, recorder: Recorder) -> None:
+@pytest.mark.parametrize("by", ["whole batches", "librdkafka"])
+def test_one_run_is_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     """Glance; fence, look, write for each split; look and wait; fence, look, write the receipt."""
-    assert isinstance(commits(opened(place, recorder, "A")), Done)
+    sink = sent_by(by, opened(place, recorder, "A"), monkeypatch)
+    assert isinstance(commits(sink), Done)
     split = ["init", "control", "send", "end"]
     assert [name for _, name, _ in steps(follows(recorder))] == ["glance", *split, *split, "control", "shown", *split]
 
@@ -85,10 +100,16 @@ def test_splits_at_the_same_time_are_followed(place: str, recorder: Recorder, mo
     follows(recorder)
 
 
-@pytest.mark.parametrize("where", ["_publish_part", "_pumped", "_close"])
-def test_a_race_is_followed(place: str, recorder: Recorder, where: str) -> None:
-    """B runs from beginning to end before A's first fence, when A's rows are written, or before A's receipt; A hears of it."""
-    first = opened(place, recorder, "A")
+@pytest.mark.parametrize(
+    ("where", "by"),
+    [("_publish_part", "whole batches"), ("_pumped", "whole batches"), ("_pumped", "librdkafka"), ("_close", "whole batches")],
+)
+def test_a_race_is_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, where: str, by: str) -> None:
+    """B runs from beginning to end before A's first fence, when A's rows are written, or before A's receipt; A hears of it.
+
+    B sends whole batches, also where A is a client that librdkafka alone can connect.
+    """
+    first = sent_by(by, opened(place, recorder, "A"), monkeypatch)
     in_turn(first, where, lambda: ended(begun(run, place, recorder, "B")), behind=where == "_pumped")
     assert isinstance(commits(first), AlreadyDone)
     told = steps(follows(recorder))
@@ -144,26 +165,61 @@ def test_a_lost_answer_is_followed(place: str, recorder: Recorder, monkeypatch: 
 
     Where it didn't, the other split can't look to the end of the control topic meanwhile.
     """
-    commit, sent = Transaction.commit, [*range(4)]
-
-    def losing(transaction: Transaction) -> None:
-        lost = sent.pop(0) == number
-        if arrives or not lost:
-            commit(transaction)
-        if lost:
-            transaction._open = False
-            monkeypatch.setattr(Transaction, "commit", commit)
-            raise TransactionError("failed", "the answer was lost", sent=True)
-
-    monkeypatch.setattr(Transaction, "commit", losing)
+    lose_answers(monkeypatch, number, arrives=arrives, again=True)
     sink = opened(place, recorder, "A")
     if number == 0 and not arrives:
-        sink._control._patience = 5.0
+        sink._control._patience = 3.0
     assert isinstance(commits(sink), Done)
     told = follows(recorder)
     ends = [e.reply for e in told if e.name == "end"]
     assert (UNDECIDED in [e.reply for e in told]) is (number == 0 and not arrives)
     assert ends == ["ok"] * number + ["unknown"] + ["ok"] * (3 - number - arrives)
+
+
+def test_a_commit_that_is_asked_for_again_is_one(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first answer is lost; the coordinator, asked again, says that it is committed."""
+    lose_answers(monkeypatch, 2, arrives=True, again=False)
+    assert isinstance(commits(opened(place, recorder, "A")), Done)
+    assert [e.reply for e in follows(recorder) if e.name == "end"] == ["ok"] * 3
+
+
+def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again: bool) -> None:
+    """Of the commit of that number. `again`: also when it is asked for again, until it is given up on, which is at once."""
+    end, commits_ = WireTransaction._end, count()
+
+    def losing(transaction: WireTransaction, *, committed: bool) -> None:
+        if committed and next(commits_) == number:
+            ask, lost = transaction._wire.ask, count()
+
+            def unheard(request: Any, node: int | None = None, **more: Any) -> Any:
+                answer = ask(request, node, **more) if arrives or not isinstance(request, EndTxnRequest) else None
+                if isinstance(request, EndTxnRequest) and (again or next(lost) == 0):
+                    raise WireError(KafkaError._TRANSPORT, "the answer was lost")
+                return answer
+
+            patch.setattr(transaction._wire, "ask", unheard)
+            if again:
+                transaction._patience = -1.0
+        end(transaction, committed=committed)
+
+    patch.setattr(WireTransaction, "_end", losing)
+
+
+def test_batches_that_arent_taken_are_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the second split aren't: all that isn't published is begun again, by librdkafka."""
+    sent, answers = WireTransaction.sent, count()
+
+    def refusing(transaction: WireTransaction) -> list[BatchPlace]:
+        if next(answers) == 2:  # behind a split and its record
+            raise TransactionError("refused", "the batch isn't taken")
+        return sent(transaction)
+
+    monkeypatch.setattr(WireTransaction, "sent", refusing)
+    sink = opened(place, recorder, "A")
+    assert sink._target().whole_batches
+    assert isinstance(commits(sink), Done)
+    assert not sink._target().whole_batches
+    assert [e.reply for e in follows(recorder) if e.name == "send"] == ["delivered", "not delivered", "delivered", "delivered"]
 
 
 # --------------------------------------------------------------------------------------------------------------------- broken twins
