@@ -139,17 +139,17 @@ class Protocol(ABC):
 
     # ----------------------------------------------------------------------------------------------------------------------- steps
 
-    def steps(self, state: State) -> list[Step]:
+    def steps(self, state: State, *, in_any_order: bool = False) -> list[Step]:
         """All that can happen next.
 
         A step that changes nothing in the world, and that nothing in the world can change, comes first, and alone: in whatever order it
-        and the others come, they lead to the same states.
+        and the others come, they lead to the same states. `in_any_order`: not so, for who goes by an order that was seen.
         """
         every: list[Step] = []
         for at, process in enumerate(state.processes):
             if process.program not in {OVER, DEAD}:
                 mine = [*self._steps_of(state, at, process)]
-                if len(mine) == 1 and mine[0].name in self.private and mine[0].after.world == state.world:
+                if not in_any_order and len(mine) == 1 and mine[0].name in self.private and mine[0].after.world == state.world:
                     return mine
                 every += mine
         return [*every, *self._faults(state)]
@@ -341,7 +341,8 @@ def accepts(protocol: Protocol, scenario: Scenario, trace: Iterable[T], fits: Ca
     """
     states, left = {protocol.first(scenario)}, [*trace]
     while left:
-        states = {step.after for state in _unseen(protocol, states, fits) for step in protocol.steps(state) if fits(step, left[0])}
+        before = _unseen(protocol, states, fits)
+        states = {step.after for state in before for step in protocol.steps(state, in_any_order=True) if fits(step, left[0])}
         if not states:
             return left
         left.pop(0)
@@ -352,7 +353,7 @@ def _unseen(protocol: Protocol, states: Iterable[State], fits: Callable[[Step, A
     """These states, and all that they come to by steps that no recorder sees."""
     reached, waiting = set(states), [*states]
     while waiting:
-        new = {step.after for step in protocol.steps(waiting.pop()) if fits(step, None)} - reached
+        new = {step.after for step in protocol.steps(waiting.pop(), in_any_order=True) if fits(step, None)} - reached
         reached |= new
         waiting += new
     return reached

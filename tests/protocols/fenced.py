@@ -2,16 +2,23 @@
 
 Each split is published by a transaction of its own, with a record that says so in the same transaction; then the window's receipt by the
 table's own id. `init` under an id fences whoever had it before: what that one had open is aborted, and what it was committing is waited
-for. A commit is answered before readers see it.
+for. A commit is answered before readers see it, topic by topic: the control topic's record first, then the rows. (That they see rows
+first is as good as both at once: nobody asks for rows whose record isn't there.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
-from tests.protocols.explore import Ask, Process, Program, Scenario, Start
-from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begun, judge
+from tests.protocols.explore import Again, Ask, Process, Program, Scenario, Start
+from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begun, judge, newest
+
+TABLE = "table"
+"""The id that receipts are written under."""
+
+CONTROL, ROWS = "the control topic", "the rows"
+"""What readers see one after the other."""
 
 
 class Published(NamedTuple):
@@ -26,20 +33,39 @@ class Published(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A transactional id. `open`: what its transaction holds; `committing`: that it is decided, and readers don't see it yet."""
+    """A transactional id. `open`: what its transaction holds; `hidden`: the topics whose readers don't see it yet, once it is decided.
+
+    `epoch`: who fenced it last, for that is all that is asked of one; nobody, if the broker did.
+    """
 
     id: str
-    epoch: int
+    epoch: str = ""
     open: Published | None = None
-    committing: bool = False
+    hidden: tuple[str, ...] = ()
 
 
 class Broker(NamedTuple):
-    """`log`: what read_committed readers see."""
+    """What read_committed readers see: `log` of the control topic, `rows` of that of the rows. In what order, nobody asks.
+
+    `gives_up`: whether who reads the control topic to its end gives up on what is open. Where all is explored, nobody does: who gives up
+    leaves what one leaves who dies there.
+    """
 
     log: tuple[Published, ...] = ()
+    rows: tuple[Published, ...] = ()
     turns: tuple[Turn, ...] = ()
     expiries: int = 1
+    gives_up: bool = False
+
+
+class Glance(NamedTuple):
+    """The control topic as far as it is decided; `whole`: whether that is all of it."""
+
+    receipts: tuple[Receipt, ...]
+    whole: bool
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.receipts)) or 'no receipt'}{'' if self.whole else ', and what is behind is undecided'}"
 
 
 class BrokerWorld(World):
@@ -51,69 +77,92 @@ class BrokerWorld(World):
 
     def decided(self) -> tuple[Receipt, ...]:
         """Those of transactions that are being committed, too."""
-        return self.receipts() + tuple(t.open.receipt for t in self.store.turns if t.committing and t.open and t.open.split is None)
+        return self.receipts() + tuple(t.open.receipt for t in self.store.turns if t.hidden and t.open and t.open.split is None)
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
         """See `World.rows`."""
-        return ((m, p.receipt) for p in self.store.log if p.rows and p.split is not None for m in p.receipt.messages() if m[0] == p.split)
+        return ((m, p.receipt) for p in self.store.rows if p.rows for m in p.receipt.messages() if m[0] == p.split)
+
+    def coming(self) -> Iterator[tuple[int, int]]:
+        """See `World.coming`."""
+        decided = (t.open for t in self.store.turns if ROWS in t.hidden)
+        return (m for p in decided if p.rows for m in p.receipt.messages() if m[0] == p.split)
 
     def _turn(self, name: str) -> Turn:
-        return next((t for t in self.store.turns if t.id == name), Turn(name, 0))
+        return next((t for t in self.store.turns if t.id == name), Turn(name))
 
     def _take(self, turn: Turn, **changed: Any) -> Any:
         rest = [t for t in self.store.turns if t.id != turn.id]
-        return self._replace(store=self.store._replace(turns=tuple(sorted([*rest, turn])), **changed))
+        turns = tuple(sorted([*rest, turn], key=lambda t: t.id))
+        return self._replace(store=self.store._replace(turns=turns, **changed))
 
-    def init(self, who: str, name: str) -> list[tuple[int, Any]]:
+    def init(self, who: str, name: str) -> list[tuple[str, Any]]:
         """The next epoch of an id: it aborts what is open, and waits for what is being committed."""
-        turn = self._turn(name)
-        return [] if turn.committing else [(turn.epoch + 1, self._take(Turn(name, turn.epoch + 1)))]
+        epoch = who
+        while ("end", name, epoch) in self.flying:
+            epoch += " again"
+        return [] if self._turn(name).hidden else [(epoch, self._take(Turn(name, epoch)))]
 
-    def control(self, who: str) -> list[tuple[tuple[Published, ...], Any]]:
-        """The control topic, read to its end."""
-        return [(self.store.log, self)]
+    def glance(self, who: str, window: int) -> list[tuple[Glance, Any]]:
+        """The control topic up to the first record that isn't decided: what lies behind that one isn't seen."""
+        whole = not any(t.open for t in self.store.turns)
+        seen = Glance(self.receipts(), whole)
+        return [(seen, self)] if whole or not seen.receipts else [(seen, self), (Glance((), whole), self)]
 
-    def send(self, who: str, name: str, epoch: int, published: Published) -> list[tuple[str, Any]]:
+    def control(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
+        """The control topic, read to its end: what is being committed is waited for. What is open is, too, but not for ever: None.
+
+        That it isn't waited for, where it began behind the end that is read to, is one more outcome.
+        """
+        if any(CONTROL in t.hidden for t in self.store.turns):
+            return []
+        return [(self.store.log, self), *([(None, self)] if self.store.gives_up and any(t.open for t in self.store.turns) else [])]
+
+    def send(self, who: str, name: str, epoch: str, published: Published) -> list[tuple[str, Any]]:
         """Rows and their record. A report may say that rows were not delivered: they are not in the transaction."""
         turn = self._turn(name)
-        if (turn.epoch, turn.committing) != (epoch, False):
+        if turn.epoch != epoch or turn.hidden:
             return [("fenced", self)]
         some = [] if published.split is None else [("not delivered", self._take(turn._replace(open=published._replace(rows=False))))]
         return [("delivered", self._take(turn._replace(open=published))), *some]
 
-    def end(self, who: str, name: str, epoch: int) -> list[tuple[str, Any]]:
+    def end(self, who: str, name: str, epoch: str) -> list[tuple[str, Any]]:
         """Commit. The answer can be lost; so can the request, or it is under way."""
         turn = self._turn(name)
-        if turn.epoch != epoch or turn.open is None or turn.committing:
+        if turn.epoch != epoch or turn.open is None or turn.hidden:
             return [("fenced", self)]
         there, late = self.arrives(("end", name, epoch)), self._replace(flying=self.flying | {("end", name, epoch)})
         return [("ok", there), ("unknown", there), ("unknown", late)]
 
-    def shown(self, who: str, name: str) -> list[tuple[None, Any]]:
-        """Wait until readers see what was committed: the topics' ends for them are behind the last row that was delivered."""
-        return [] if self._turn(name).committing else [(None, self)]
+    def shown(self, who: str, splits: tuple[int, ...]) -> list[tuple[None, Any]]:
+        """Wait until readers see these splits' rows: the topics' ends for them are behind the last row that was delivered."""
+        hidden = {t.open.split for t in self.store.turns if t.open and ROWS in t.hidden}
+        return [(None, self)] if hidden.isdisjoint(splits) else []
 
     def arrives(self, request: Any) -> Any:
         """See `World.arrives`: a commit of an older epoch is refused."""
         _, name, epoch = request
         turn = self._turn(name)
-        return self if turn.epoch != epoch or turn.open is None else self._take(turn._replace(committing=True))
+        if turn.epoch != epoch or turn.open is None:
+            return self
+        return self._take(turn._replace(hidden=(CONTROL,) if turn.open.split is None else (CONTROL, ROWS)))
+
+    def _shows(self, turn: Turn) -> Any:
+        topic, *hidden = turn.hidden
+        left = turn._replace(hidden=tuple(hidden)) if hidden else Turn(turn.id, turn.epoch)
+        seen: tuple[Published, ...] = self.store.log if topic == CONTROL else self.store.rows
+        return self._take(left, **{"log" if topic == CONTROL else "rows": tuple(sorted((*seen, turn.open), key=str))})
 
     def events(self) -> list[tuple[str, Any]]:
         """The broker shows what is decided, and aborts what is open for too long."""
-        shown = [
-            (f"readers see what {t.id} committed", self._take(Turn(t.id, t.epoch), log=(*self.store.log, t.open)))
-            for t in self.store.turns if t.committing
-        ]  # fmt: skip
-        late = [t for t in self.store.turns if t.open and not t.committing and self.store.expiries]
-        expired = [
-            (f"the transaction of {t.id} takes too long, and is aborted", self._take(Turn(t.id, t.epoch + 1), expiries=0)) for t in late
-        ]
+        shown = [(f"readers of {t.hidden[0]} see what {t.id} committed", self._shows(t)) for t in self.store.turns if t.hidden]
+        late = [t for t in self.store.turns if t.open and not t.hidden and self.store.expiries]
+        expired = [(f"the transaction of {t.id} takes too long, and is aborted", self._take(Turn(t.id), expiries=0)) for t in late]
         return [*shown, *super().events(), *expired]
 
 
 class FencedIds(SinkProtocol):
-    """Fence, look, write: for each split, then for the receipt."""
+    """Glance; fence, look, write: for each split; look, and wait until readers see the splits; fence, look, write the receipt."""
 
     name = "kafka"
     atomic = False
@@ -123,10 +172,12 @@ class FencedIds(SinkProtocol):
         letters = frozenset({(0, "A"), (0, "B"), (1, "B")})
         ready = begun(BrokerWorld, Broker(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters)
         a, b, c = (Receipt(*what, ()) for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4)))
-        halfway = ready._replace(store=Broker(tuple(Published(c, split) for split in SPLITS)))
+        some = tuple(Published(c, split) for split in SPLITS)
         self.scenarios = {
             "one window twice": Scenario(ready, (Process("A", "commit", (a,)), Process("B", "commit", (b,))), ((0,),)),
-            "two windows": Scenario(halfway, (Process("A", "commit", (a,)), Process("B", "commit", (c,))), ((1,), (0,))),
+            "two windows": Scenario(
+                ready._replace(store=Broker(some, some)), (Process("A", "commit", (a,)), Process("B", "commit", (c,))), ((1,), (0,))
+            ),
         }
 
     def decided(self, world: Any) -> tuple[Receipt, ...]:
@@ -135,44 +186,70 @@ class FencedIds(SinkProtocol):
         return found
 
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
-        """See `SinkProtocol.commit`: the splits at the same time, then the receipt."""
-        published = yield Start(tuple((f"{me}.{split}", "publish", (receipt, split)) for split in SPLITS))
+        """See `SinkProtocol.commit`. What a dead run left open is ended first: else it would be waited for, and fenced only later."""
+        seen: Glance = yield Ask("glance", (receipt.window,))
+        held = self.held(receipt, seen.receipts)
+        if held is not None:
+            return held
+        if not seen.whole:
+            for name in (TABLE, *(self.id_of(me, receipt, split) for split in SPLITS)):
+                yield Ask("init", (name,))
+        return Again("publish", (receipt, tries))
+
+    def publish(self, me: str, receipt: Receipt, tries: int) -> Program:
+        """The splits at the same time; then their rows are seen before the receipt is written."""
+        published = yield Start(tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS))
         if any(verdict != "published" for verdict in published):
-            return ("Unknown",)
-        return (yield from self.receive(receipt, "table", tries))
+            return self.again(receipt, tries)
+        log: tuple[Published, ...] | None = yield Ask("control", (receipt.window,))
+        if log is None:
+            return self.again(receipt, tries)
+        yield from self.wait(tuple(p.split for p in log if p.split is not None and p.receipt.window == receipt.window))
+        return Again("receive", (receipt, tries))
 
-    def receive(self, receipt: Receipt, name: str, tries: int) -> Program:
-        """The receipt, once nothing stands in its way."""
-        while tries:
-            epoch = yield Ask("init", (name,))
-            log: tuple[Published, ...] = yield Ask("control")
-            held = judge(receipt, [p.receipt for p in log if p.split is None])
-            if held is not None:
-                return ("Refused", held) if isinstance(held, str) else ("Done" if held == receipt else "AlreadyDone", held)
-            if (yield from self.transaction(name, epoch, Published(receipt, None))) == "ok":
-                return ("Done", receipt)
-            tries -= 1
-        return ("Unknown",)
+    def wait(self, splits: tuple[int, ...]) -> Program:
+        """Until readers see rows."""
+        yield Ask("shown", (splits,))
+        return None
 
-    def publish(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
+    def publish_split(self, me: str, receipt: Receipt, split: int) -> Program:
         """One split, if no attempt has published it."""
-        while tries:
-            name = self.id_of(me, receipt, split)
-            epoch = yield Ask("init", (name,))
-            log: tuple[Published, ...] = yield Ask("control")
-            if any((p.receipt.window, p.split) == (receipt.window, split) for p in log):
-                return "published"
-            if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok":
-                return "published"
-            tries -= 1
-        return "unknown"
+        name = self.id_of(me, receipt, split)
+        epoch = yield Ask("init", (name,))
+        log = yield Ask("control", (receipt.window,))
+        if log is None:
+            return "unknown"
+        if is_published(log, receipt, split) or newest(receipt.window, receipts_in(log)) is not None:
+            return "published"
+        return "published" if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok" else "unknown"
 
-    def transaction(self, name: str, epoch: int, published: Published) -> Program:
-        """Send, commit, wait until readers see it: "ok" only if they surely do."""
+    def receive(self, me: str, receipt: Receipt, tries: int) -> Program:
+        """The receipt, once nothing stands in its way."""
+        epoch = yield Ask("init", (TABLE,))
+        log = yield Ask("control", (receipt.window,))
+        if log is None:
+            return self.again(receipt, tries)
+        held = self.held(receipt, receipts_in(log))
+        if held is not None:
+            return held
+        sent = yield from self.transaction(TABLE, epoch, Published(receipt, None))
+        return ("Done", receipt) if sent == "ok" else self.again(receipt, tries)
+
+    def again(self, receipt: Receipt, tries: int) -> Hashable:
+        """Another run took an id, or a commit was not answered: from the top."""
+        return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
+
+    def held(self, receipt: Receipt, receipts: tuple[Receipt, ...]) -> Hashable:
+        """What a run says if there is a receipt in the place of its own, or it may not be there."""
+        held = judge(receipt, receipts)
+        if held is None:
+            return None
+        return ("Refused", held) if isinstance(held, str) else ("Done" if held == receipt else "AlreadyDone", held)
+
+    def transaction(self, name: str, epoch: str, published: Published) -> Program:
+        """Send and commit: "ok" only if it surely is."""
         sent = yield Ask("send", (name, epoch, published))
-        reply = (yield Ask("end", (name, epoch))) if sent in self.complete else sent
-        if reply == "ok" and published.split is not None:
-            yield Ask("shown", (name,))
+        reply: str = (yield Ask("end", (name, epoch))) if sent in self.complete else sent
         return reply
 
     complete = frozenset({"delivered"})
@@ -183,16 +260,26 @@ class FencedIds(SinkProtocol):
         return f"lane {split}"
 
 
+def is_published(log: tuple[Published, ...] | None, receipt: Receipt, split: int) -> bool:
+    """Whether the control topic says so of a split of a receipt's window."""
+    return any((p.receipt.window, p.split) == (receipt.window, split) for p in log or ())
+
+
+def receipts_in(log: tuple[Published, ...]) -> tuple[Receipt, ...]:
+    """Those that the control topic has."""
+    return tuple(p.receipt for p in log if p.split is None)
+
+
 # --------------------------------------------------------------------------------------------------------------------- broken twins
 
 
 class LookBeforeFence(FencedIds):
     """Looks, then fences: what was committing meanwhile isn't seen."""
 
-    def publish(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
+    def publish_split(self, me: str, receipt: Receipt, split: int) -> Program:
         """The wrong order."""
-        log = yield Ask("control")
-        if any((p.receipt.window, p.split) == (receipt.window, split) for p in log):
+        log = yield Ask("control", (receipt.window,))
+        if is_published(log, receipt, split):
             return "published"
         name = self.id_of(me, receipt, split)
         epoch = yield Ask("init", (name,))
@@ -204,16 +291,16 @@ class RandomId(FencedIds):
 
     def id_of(self, me: str, receipt: Receipt, split: int) -> str:
         """By the attempt."""
-        return f"{me}'s lane {split}"
+        return f"{receipt.attempt}'s lane {split}"
 
 
 class ReceiptBeforeItsRows(FencedIds):
-    """Writes the receipt when the splits' commits are answered: readers may see it, and not yet their rows."""
+    """Writes the receipt when the control topic says that the splits are published: their rows may not be seen yet."""
 
-    def transaction(self, name: str, epoch: int, published: Published) -> Program:
-        """Waits for nothing."""
-        sent = yield Ask("send", (name, epoch, published))
-        return (yield Ask("end", (name, epoch))) if sent == "delivered" else sent
+    def wait(self, splits: tuple[int, ...]) -> Program:
+        """For nothing."""
+        return None
+        yield
 
 
 class IgnoresReports(FencedIds):
@@ -225,12 +312,12 @@ class IgnoresReports(FencedIds):
 class LookOnceInAFence(FencedIds):
     """After a commit that was not answered it fences, and writes again without a look."""
 
-    def publish(self, me: str, receipt: Receipt, split: int, tries: int = 1) -> Program:
+    def publish_split(self, me: str, receipt: Receipt, split: int) -> Program:
         """Looks at the first time only."""
         name = self.id_of(me, receipt, split)
         epoch = yield Ask("init", (name,))
-        log = yield Ask("control")
-        if any((p.receipt.window, p.split) == (receipt.window, split) for p in log):
+        log = yield Ask("control", (receipt.window,))
+        if is_published(log, receipt, split):
             return "published"
         if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok":
             return "published"
@@ -243,7 +330,7 @@ class ReceiptFirst(FencedIds):
 
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
         """The wrong order."""
-        verdict = yield from self.receive(receipt, "table", tries)
+        verdict = yield from self.receive(me, receipt, tries)
         if verdict == ("Done", receipt):
-            yield Start(tuple((f"{me}.{split}", "publish", (receipt, split)) for split in SPLITS))
+            yield Start(tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS))
         return verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.protocols import fenced, numbered, pointer, transaction, unfenced
+from tests.protocols import fenced, numbered, pointer, routed, transaction, unfenced
 from tests.protocols.explore import Process, Protocol, Scenario
 
 PROTOCOLS: dict[str, type[Protocol]] = {
@@ -14,6 +14,7 @@ PROTOCOLS: dict[str, type[Protocol]] = {
     "postgres": transaction.Transaction,
     "kafka": fenced.FencedIds,
     "kafka-at-least-once": unfenced.Unfenced,
+    "routes": routed.Routed,
 }
 
 
@@ -59,17 +60,22 @@ TWINS: dict[str, dict[str, Twin]] = {
         "waits-for-the-lock": Twin(transaction.WaitsForTheLock, _ONE, "a run of (0,) without faults ends with ('Unknown',)", "lock"),
     },
     "kafka": {
-        "look-before-fence": Twin(fenced.LookBeforeFence, _ONE, "after a run of (0,) without faults: INV-2", "end"),
-        "random-id": Twin(fenced.RandomId, _ONE, "after a run of (0,) without faults: INV-2", "end"),
+        "look-before-fence": Twin(fenced.LookBeforeFence, _ONE, "INV-2", "end"),
+        "random-id": Twin(fenced.RandomId, _ONE, "after all have run without faults: INV-2", "end"),
         "ignores-reports": Twin(fenced.IgnoresReports, _ONE, "INV-1", "end"),
-        "look-once": Twin(fenced.LookOnceInAFence, _ONE, "after a run of (0,) without faults: INV-2", "end"),
-        "receipt-first": Twin(fenced.ReceiptFirst, _ONE, "after a run of (0,) without faults: INV-1", "end"),
-        "receipt-before-its-rows": Twin(fenced.ReceiptBeforeItsRows, _TWO, "INV-1", "end"),
+        "look-once": Twin(fenced.LookOnceInAFence, _ONE, "INV-2", "end"),
+        "receipt-first": Twin(fenced.ReceiptFirst, _ONE, "after a run of (0,) without faults: INV-1", "init"),
+        "receipt-before-its-rows": Twin(fenced.ReceiptBeforeItsRows, _ONE, "after all have run without faults: INV-1", "glance"),
     },
     "kafka-at-least-once": {
         "not-asked-after": Twin(unfenced.NotAskedAfter, _ONE, "INV-1", "record"),
         "record-first": Twin(unfenced.RecordFirst, _ONE, "INV-1", "record"),
         "last-receipt-counts": Twin(unfenced.LastReceiptCounts, _ONE, "INV-4", "record"),
+    },
+    "routes": {
+        "last-table-first": Twin(routed.LastTableFirst, _ONE, "INV-1", "commit_to(last"),
+        "one-table-counts": Twin(routed.OneTableCounts, _ONE, "after a run of (0,) without faults: INV-1: AlreadyDone", "commit_to(first"),
+        "goes-on-unknown": Twin(routed.GoesOnUnknown, _ONE, "INV-1", "commit_to(last"),
     },
 }
 

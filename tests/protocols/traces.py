@@ -12,25 +12,33 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from tests.protocols.explore import OVER, Scenario, Step, accepts
 from tests.protocols.explore import Protocol as Model
+from tests.protocols.fenced import Glance, Published
 from tests.protocols.numbered import Seen
-from tests.protocols.world import newest
+from tests.protocols.world import Receipt, newest
 
 LOST = "unknown"
+UNDECIDED = "undecided"
+LIMIT = 60
+"""Seconds in which a step can be taken."""
 
 
 class Event(NamedTuple):
-    """A step of a run. `said`: what the run then said of itself, if this was its last; None if that isn't known."""
+    """A step of a run. `at`: the number or id that it is taken under, where a step has one.
+
+    `said`: what the run then said of itself, if this was its last; None if that isn't known.
+    """
 
     who: str
     name: str
-    at: int | None
+    at: int | str | None
     reply: str | None
     said: str | None = None
 
@@ -42,10 +50,15 @@ class Recorder:
         self.file = file
 
     @contextmanager
-    def step(self, who: str, name: str, at: int | None = None) -> Iterator[Callable[..., None]]:
-        """One step, alone of all steps. `at` may be known only with the reply."""
+    def step(
+        self, who: str, name: str, at: int | str | None = None, *, once: Callable[[], bool] = lambda: True
+    ) -> Iterator[Callable[..., None]]:  # fmt: skip
+        """One step, alone of all steps. `at` may be known only with the reply.
+
+        `once`: whether it doesn't have to wait for steps of others, which go on until then.
+        """
         with self.file.open("a") as out:
-            fcntl.flock(out, fcntl.LOCK_EX)
+            self._alone(out, once)
 
             def write(**more: Any) -> None:
                 out.write(json.dumps({"who": who, "name": name, "at": at, **more}) + "\n")
@@ -54,10 +67,19 @@ class Recorder:
             write(begun=True)
             yield lambda reply, at=at: write(reply=reply, at=at)
 
+    def _alone(self, out: TextIO, once: Callable[[], bool] = lambda: True) -> None:
+        deadline = time.monotonic() + LIMIT
+        fcntl.flock(out, fcntl.LOCK_EX)  # in turn: who asked first gets it first
+        while not once():
+            fcntl.flock(out, fcntl.LOCK_UN)
+            assert time.monotonic() < deadline, "a step waits for another one that doesn't come"
+            time.sleep(0.002)
+            fcntl.flock(out, fcntl.LOCK_EX)
+
     def says(self, who: str, said: str) -> None:
         """What a run ended with."""
         with self.file.open("a") as out:
-            fcntl.flock(out, fcntl.LOCK_EX)
+            self._alone(out)
             out.write(json.dumps({"who": who, "said": said}) + "\n")
 
     def trace(self) -> list[Event]:
@@ -91,6 +113,9 @@ def _fits(step: Step, event: Event | None) -> bool:
 def _told(step: Step) -> Event | None:
     """What a recorder would have told of a step of the model; None of one that it doesn't see."""
     said = next((p.args[0][0] for p in step.after.processes if p.name == step.who and p.program == OVER), None)
+    told = _told_of_several(step, said)
+    if told is not None:
+        return told
     match step.name, step.args, step.reply:
         case "look", (window,), Seen() as seen:
             held = newest(window, seen.receipts)
@@ -105,3 +130,42 @@ def _told(step: Step) -> Event | None:
         case "keep_letters" | "lock" | "look" | "insert" | "terminate" | "end" | "send_commit", _, reply:
             return Event(step.who, step.name, None, reply, said)
     return None
+
+
+def _told_of_several(step: Step, said: str | None) -> Event | None:
+    """The same of protocols that commit in several places: Kafka's ids, and several tables."""
+    match step.name, step.args, step.reply:
+        case "look_into", (table, window), tuple() as receipts:
+            held = newest(window, receipts)
+            return Event(step.who, "look_into", table, None if held is None else held.attempt, said)
+        case "commit_to", (table, _), reply:
+            return Event(step.who, "commit_to", table, reply.attempt if isinstance(reply, Receipt) else reply, said)
+        case "glance", (window,), Glance() as glance:
+            held = newest(window, glance.receipts)
+            return Event(step.who, "glance", "whole" if glance.whole else UNDECIDED, None if held is None else held.attempt, said)
+        case "control", _, None:
+            return Event(step.who, "control", None, UNDECIDED, said)
+        case "control", (window,), tuple() as log:
+            return Event(step.who, "control", None, control_text(window, log), said)
+        case "init", (name,), _:
+            return Event(step.who, "init", name, None, said)
+        case "send", (name, _, Published() as published), reply:
+            what = "receipt" if published.split is None else f"split {published.split}"
+            return Event(step.who, "send", f"{name}: {what}", reply, said)
+        case "end", (name, _), reply:
+            return Event(step.who, "end", name, reply, said)
+        case "shown", _, _:
+            return Event(step.who, "shown", None, None, said)
+    return None
+
+
+def control_text(window: int, log: tuple[Published, ...]) -> str | None:
+    """What a control topic says of a window: the attempt of its receipt; else its splits that are published, and by whom."""
+    held = newest(window, [p.receipt for p in log if p.split is None])
+    mine = {p.split: p.receipt.attempt for p in log if p.split is not None and p.receipt.window == window}
+    return splits_text(mine) if held is None else held.attempt
+
+
+def splits_text(published: Mapping[int, str]) -> str | None:
+    """Splits, and the attempts that published them."""
+    return ", ".join(f"{split} by {attempt}" for split, attempt in sorted(published.items())) or None

@@ -71,6 +71,10 @@ class World(NamedTuple):
         """The visible rows: which message each is of, and what it came with."""
         return ((message, r) for r in self.receipts() for message in r.messages())
 
+    def coming(self) -> Iterator[tuple[int, int]]:
+        """The messages of rows that are committed for good, and that readers don't see yet."""
+        return iter(())
+
     def removed(self) -> frozenset[File]:
         """Files that somebody removed."""
         return frozenset()
@@ -186,7 +190,7 @@ class SinkProtocol(Protocol):
 
     def _wrong(self, world: World) -> Iterator[str]:
         rows, receipts = [*world.rows()], world.receipts()
-        times, has = Counter(message for message, _ in rows), {(message, r.window) for message, r in rows}
+        times, has = Counter([*(message for message, _ in rows), *world.coming()]), {(message, r.window) for message, r in rows}
         yield from (f"INV-2: message {message} is there {n} times" for message, n in times.items() if n > 1)
         windows = {r.window for r in receipts}
         if self.atomic:

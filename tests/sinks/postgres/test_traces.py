@@ -21,22 +21,19 @@ from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.postgres import catalog, lock, server
 from tests.protocols.traces import Event, Recorder, refused
 from tests.protocols.transaction import Transaction
+from tests.sinks import traced
 from tests.sinks.postgres.keyed_world import sink_at as keyed_at
 from tests.sinks.postgres.recorded import RecordedKeyed, RecordedPostgres, record_the_wire
 from tests.sinks.postgres.world import place_of, sink_at
 from tests.sinks.things import ROWS, staged_receipt, together
+from tests.sinks.traced import commits, recorder
 from tests.warm import SERVER, stops
+
+__all__ = ["recorder"]
 
 pytestmark = pytest.mark.slow
 
 Make = Callable[[str], Any]
-
-
-@pytest.fixture
-def recorder(tmp_path: Path) -> Recorder:
-    """An empty one."""
-    (tmp_path / "trace").touch()
-    return Recorder(tmp_path / "trace")
 
 
 def opened(place: str, recorder: Recorder, who: str) -> Any:
@@ -65,18 +62,9 @@ def make(place: str, recorder: Recorder) -> Make:
     return partial(opened, place, recorder)
 
 
-def commits(sink: Any, generation: int = 0, window: int = 0) -> Any:
-    """A run of a window up to its end."""
-    made, staged = staged_receipt(sink, window, generation, sink.who)
-    sink.commit_dead(made.plan, sink.who, staged)
-    return sink.commit(made, staged)
-
-
 def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
     """The trace, once the model has followed all of it."""
-    trace = recorder.trace()
-    assert refused(Transaction(), scenario, trace) == [], "\n".join(map(str, trace))
-    return trace
+    return traced.follows(Transaction(), recorder, scenario)
 
 
 def in_turn(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, turn: Callable[[], object], *, behind: bool = True) -> None:

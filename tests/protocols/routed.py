@@ -1,0 +1,141 @@
+"""Several tables behind one receipt: routes.
+
+Each table is a sink of its own, which commits a window at most once a generation, whatever its protocol is: here that is one step. The
+table that has the receipts is the last one, and what it has is committed; what the others have of a window that it hasn't, some run of
+that window brought, and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tests.protocols.explore import Again, Ask, Process, Program, Scenario
+from tests.protocols.numbered import FIRST
+from tests.protocols.world import TRIES, Receipt, SinkProtocol, World, begun, judge, newest
+
+TABLES = ("first", "second", "last")
+"""Of each window's messages each table takes some."""
+LAST = TABLES[-1]
+
+
+class Tables(NamedTuple):
+    """What is committed to each; a later generation takes the place of the one before."""
+
+    first: tuple[Receipt, ...] = ()
+    second: tuple[Receipt, ...] = ()
+    last: tuple[Receipt, ...] = ()
+
+
+class TablesWorld(World):
+    """Three tables."""
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """See `World.receipts`: the last table's."""
+        last: tuple[Receipt, ...] = self.store.last
+        return last
+
+    def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
+        """See `World.rows`."""
+        return ((m, r) for table in TABLES for r in getattr(self.store, table) for m in r.messages() if TABLES[sum(m) % 3] == table)
+
+    def look_into(self, who: str, table: str, window: int) -> list[tuple[tuple[Receipt, ...], Any]]:
+        """What a table has; the window says whose look it is."""
+        return [(getattr(self.store, table), self)]
+
+    def commit_to(self, who: str, table: str, receipt: Receipt) -> list[tuple[Receipt | str, Any]]:
+        """A sink's commit, as a whole: its own word of what is there now. Without an answer it came, comes later or never."""
+        held = judge(receipt, getattr(self.store, table))
+        if held is not None:
+            return [(held, self)]
+        request = ("commit", table, receipt)
+        there, late = self.arrives(request), self._replace(flying=self.flying | {request})
+        return [(receipt, there), ("unknown", there), ("unknown", late)]
+
+    def arrives(self, request: Any) -> Any:
+        """See `World.arrives`: it comes into its place in a table, if that isn't taken."""
+        _, table, receipt = request
+        held: tuple[Receipt, ...] = getattr(self.store, table)
+        if judge(receipt, held) is not None:
+            return self
+        kept = tuple(r for r in held if r.window != receipt.window)
+        return self._replace(store=self.store._replace(**{table: (*kept, receipt)}))
+
+
+class Routed(SinkProtocol):
+    """Look into the last table; if it doesn't have the window, commit to the others; then to the last one, whatever it has."""
+
+    name = "routes"
+    atomic = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        empty = begun(TablesWorld, Tables())
+        held = begun(TablesWorld, Tables((FIRST,), (FIRST,), (FIRST,)), boundaries=((0, 0), (1, 2)), letters=frozenset({(0, "Z")}))
+        self.scenarios = {
+            "one window twice": Scenario(empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)),
+            "two windows": Scenario(empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))),
+            "two replays": Scenario(
+                held, (Process("A", "run", (0, 2)), Process("B", "run", (0, 1))), ((0, 1), (0, 2)), frozenset({"generations left out"})
+            ),
+        }  # fmt: skip
+
+    def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
+        """See `SinkProtocol.commit`."""
+        seen: tuple[Receipt, ...] = yield Ask("look_into", (LAST, receipt.window))
+        held = judge(receipt, seen)
+        if isinstance(held, str):
+            return ("Refused", held)
+        return Again("close", (receipt,)) if held is not None else Again("fill", (receipt, 0))
+
+    def fill(self, me: str, receipt: Receipt, number: int) -> Program:
+        """One of the other tables: its look says what generation it has, and its commit whether there was anything to do."""
+        yield Ask("look_into", (TABLES[number], receipt.window))
+        told = yield Ask("commit_to", (TABLES[number], receipt))
+        if told in self.ends:
+            return ("Unknown",) if told == "unknown" else ("Refused", told)
+        return Again("close", (receipt,)) if TABLES[number + 1] == LAST else Again("fill", (receipt, number + 1))
+
+    ends = frozenset({"unknown", "another plan", "generations left out", "mends another attempt", "overlap"})
+    """What a table says without having the window, behind which no other one is asked."""
+
+    def close(self, me: str, receipt: Receipt) -> Program:
+        """The last table's word is the run's."""
+        told = yield Ask("commit_to", (LAST, receipt))
+        if isinstance(told, str):
+            return ("Unknown",) if told == "unknown" else ("Refused", told)
+        return ("Done" if told == receipt else "AlreadyDone", told)
+
+
+# --------------------------------------------------------------------------------------------------------------------- broken twins
+
+
+class LastTableFirst(Routed):
+    """The table with the receipts comes first, as if the others were copies."""
+
+    def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
+        """The wrong order."""
+        told = yield Ask("commit_to", (LAST, receipt))
+        if told != receipt:
+            return ("Unknown",) if told == "unknown" else ("Refused", told) if isinstance(told, str) else ("AlreadyDone", told)
+        for table in TABLES[:-1]:
+            yield Ask("commit_to", (table, receipt))
+        return ("Done", receipt)
+
+
+class OneTableCounts(Routed):
+    """Takes a window that is in one of its tables for committed."""
+
+    def fill(self, me: str, receipt: Receipt, number: int) -> Program:
+        """Doesn't go on behind what another run brought."""
+        seen: tuple[Receipt, ...] = yield Ask("look_into", (TABLES[number], receipt.window))
+        held = newest(receipt.window, seen)
+        if held is not None and held.generation >= receipt.generation:
+            return ("AlreadyDone", held)
+        return (yield from super().fill(me, receipt, number))
+
+
+class GoesOnUnknown(Routed):
+    """Takes a commit to a table that wasn't answered for one that will have arrived."""
+
+    ends = Routed.ends - {"unknown"}

@@ -1,0 +1,267 @@
+"""The model of Kafka's protocol doesn't drift from the code: what the real sink asks of a real broker in races and deaths, it can ask."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from kafka.protocol.producer import EndTxnRequest
+
+from ingest.crashpoints import CrashPoint
+from ingest.kafka.transaction import TransactionError
+from ingest.kafka.wire import WireError
+from ingest.kafka.wire_transaction import BatchPlace, WireTransaction
+from ingest.ports.sink import AlreadyDone, Done
+from ingest.sinks.kafka import sink as sinks
+from tests.protocols import traces
+from tests.protocols.explore import Scenario
+from tests.protocols.fenced import FencedIds
+from tests.protocols.traces import UNDECIDED, Event, Recorder
+from tests.sinks import traced
+from tests.sinks.kafka.recorded import RecordedKafka, record_the_wire, recorded
+from tests.sinks.kafka.twins import LookBeforeFence, NoRecord, RandomId
+from tests.sinks.kafka.world import at, new_place, sink_at
+from tests.sinks.traced import begun, commits, ended, in_turn, killed, recorder, steps
+from tests.warm import stops
+
+__all__ = ["recorder"]
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+TRIES = 4
+"""So often a run of the model begins again."""
+
+
+@pytest.fixture
+def place(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A prepared table, whose windows share their lanes."""
+    made = new_place(kafka, str(tmp_path / "staging"), lanes=1)
+    sink_at(made).prepare()
+    record_the_wire(monkeypatch)
+    return made
+
+
+def opened(place: str, recorder: Recorder, who: str, kind: type[Any] = RecordedKafka) -> Any:
+    """A run's sink."""
+    return at(place, kind).listened_to(recorder, who)
+
+
+def run(place: str, recorder: Recorder, who: str, crash: str = "") -> None:
+    """A run of window 0 in a process of its own."""
+    os.environ["WINDROW_CRASH"] = crash
+    record_the_wire(pytest.MonkeyPatch())
+    commits(opened(place, recorder, who))
+
+
+def sent_by(by: str, sink: Any, patch: pytest.MonkeyPatch) -> Any:
+    """A run's sink in this process, whose client can send whole batches, or can't."""
+    if by == "librdkafka":
+        patch.setattr(sinks, "reachable", lambda _: False)
+    assert sink._target().whole_batches is (by == "whole batches")
+    return sink
+
+
+def patient(name: str) -> Scenario:
+    """A scenario whose runs give up on a look, and begin again, as the real ones do."""
+    scenario = FencedIds().scenarios[name]
+    world = scenario.world._replace(store=scenario.world.store._replace(gives_up=True))
+    return scenario._replace(world=world, processes=tuple(p._replace(args=(*p.args, TRIES)) for p in scenario.processes))
+
+
+def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
+    """The trace, once the model has followed all of it."""
+    return traced.follows(FencedIds(), recorder, patient(scenario))
+
+
+def refused(recorder: Recorder) -> Sequence[Event]:
+    """What of the trace the model can't follow."""
+    return traces.refused(FencedIds(), patient("one window twice"), recorder.trace())
+
+
+@pytest.mark.parametrize("by", ["whole batches", "librdkafka"])
+def test_one_run_is_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    """Glance; fence, look, write for each split; look and wait; fence, look, write the receipt."""
+    sink = sent_by(by, opened(place, recorder, "A"), monkeypatch)
+    assert isinstance(commits(sink), Done)
+    split = ["init", "control", "send", "end"]
+    assert [name for _, name, _ in steps(follows(recorder))] == ["glance", *split, *split, "control", "shown", *split]
+
+
+def test_splits_at_the_same_time_are_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look behind one's fence waits until the other is decided, if that has written already."""
+    monkeypatch.setattr(sinks, "_BESIDE", 2)
+    assert isinstance(commits(opened(place, recorder, "A")), Done)
+    follows(recorder)
+
+
+@pytest.mark.parametrize(
+    ("where", "by"),
+    [("_publish_part", "whole batches"), ("_pumped", "whole batches"), ("_pumped", "librdkafka"), ("_close", "whole batches")],
+)
+def test_a_race_is_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, where: str, by: str) -> None:
+    """B runs from beginning to end before A's first fence, when A's rows are written, or before A's receipt; A hears of it.
+
+    B sends whole batches, also where A is a client that librdkafka alone can connect.
+    """
+    first = sent_by(by, opened(place, recorder, "A"), monkeypatch)
+    in_turn(first, where, lambda: ended(begun(run, place, recorder, "B")), behind=where == "_pumped")
+    assert isinstance(commits(first), AlreadyDone)
+    told = steps(follows(recorder))
+    assert (("A", "send", "fenced") in told) is (where == "_pumped")
+    assert told[-1] == ("A", "glance" if where == "_pumped" else "control", "B")
+
+
+def test_two_windows_are_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The splits of B's window are published; A's window comes before its receipt."""
+    first, second = opened(place, recorder, "A"), opened(place, recorder, "B")
+    with monkeypatch.context() as dies:
+        dies.setattr(RecordedKafka, "_close", lambda *_: pytest.fail("it dies before the receipt"))
+        with pytest.raises(pytest.fail.Exception):
+            commits(second, window=1)
+    recorder.file.write_text("")
+    commits(first)
+    commits(second, window=1)
+    assert [(e.who, e.said) for e in follows(recorder, "two windows") if e.said] == [("A", "Done"), ("B", "Done")]
+
+
+@pytest.mark.parametrize("point", ["split.before", "split.after", "commit.before", "commit.after"])
+def test_a_kill_is_followed(place: str, recorder: Recorder, point: CrashPoint) -> None:
+    """A is killed right before or behind a commit; B ends what A left open, and finds what is decided."""
+    assert killed(run, place, recorder, "A", f"{point}:kill")
+    assert isinstance(commits(opened(place, recorder, "B")), AlreadyDone if point == "commit.after" else Done)
+    told = steps(follows(recorder))
+    first = next(n for n, (who, _, _) in enumerate(told) if who == "B")
+    fences = [name for _, name, _ in told[first + 1 : first + 4]]
+    assert (fences == ["init"] * 3) is point.endswith("before")
+
+
+@pytest.mark.parametrize("point", ["split.before", "commit.before"])
+def test_a_zombie_is_followed(place: str, recorder: Recorder, point: CrashPoint) -> None:
+    """A is stopped before a commit, and B commits the window; A wakes, its commit is refused, and it finds B's receipt."""
+    first = begun(run, place, recorder, "A", f"{point}:stop")
+    try:
+        assert stops(first)
+        assert isinstance(commits(opened(place, recorder, "B")), Done)
+        os.kill(first.pid or 0, signal.SIGCONT)
+        assert ended(first) == 0
+    finally:
+        first.kill()
+        first.join(60)
+    told = steps(follows(recorder))
+    assert ("A", "end", "fenced") in told
+    assert told[-1] == ("A", "glance", "B")
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never"])
+@pytest.mark.parametrize("number", [0, 2], ids=["of a split", "of the receipt"])
+def test_a_lost_answer_is_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool) -> None:
+    """Whether the commit arrived or not, the sink begins again, and writes only what isn't there.
+
+    Where it didn't, the other split can't look to the end of the control topic meanwhile.
+    """
+    lose_answers(monkeypatch, number, arrives=arrives, again=True)
+    sink = opened(place, recorder, "A")
+    if number == 0 and not arrives:
+        sink._control._patience = 3.0
+    assert isinstance(commits(sink), Done)
+    told = follows(recorder)
+    ends = [e.reply for e in told if e.name == "end"]
+    assert (UNDECIDED in [e.reply for e in told]) is (number == 0 and not arrives)
+    assert ends == ["ok"] * number + ["unknown"] + ["ok"] * (3 - number - arrives)
+
+
+def test_a_commit_that_is_asked_for_again_is_one(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first answer is lost; the coordinator, asked again, says that it is committed."""
+    lose_answers(monkeypatch, 2, arrives=True, again=False)
+    assert isinstance(commits(opened(place, recorder, "A")), Done)
+    assert [e.reply for e in follows(recorder) if e.name == "end"] == ["ok"] * 3
+
+
+def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again: bool) -> None:
+    """Of the commit of that number. `again`: also when it is asked for again, until it is given up on, which is at once."""
+    end, commits_ = WireTransaction._end, count()
+
+    def losing(transaction: WireTransaction, *, committed: bool) -> None:
+        if committed and next(commits_) == number:
+            ask, lost = transaction._wire.ask, count()
+
+            def unheard(request: Any, node: int | None = None, **more: Any) -> Any:
+                answer = ask(request, node, **more) if arrives or not isinstance(request, EndTxnRequest) else None
+                if isinstance(request, EndTxnRequest) and (again or next(lost) == 0):
+                    raise WireError(KafkaError._TRANSPORT, "the answer was lost")
+                return answer
+
+            patch.setattr(transaction._wire, "ask", unheard)
+            if again:
+                transaction._patience = -1.0
+        end(transaction, committed=committed)
+
+    patch.setattr(WireTransaction, "_end", losing)
+
+
+def test_batches_that_arent_taken_are_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the second split aren't: all that isn't published is begun again, by librdkafka."""
+    sent, answers = WireTransaction.sent, count()
+
+    def refusing(transaction: WireTransaction) -> list[BatchPlace]:
+        if next(answers) == 2:  # behind a split and its record
+            raise TransactionError("refused", "the batch isn't taken")
+        return sent(transaction)
+
+    monkeypatch.setattr(WireTransaction, "sent", refusing)
+    sink = opened(place, recorder, "A")
+    assert sink._target().whole_batches
+    assert isinstance(commits(sink), Done)
+    assert not sink._target().whole_batches
+    assert [e.reply for e in follows(recorder) if e.name == "send"] == ["delivered", "not delivered", "delivered", "delivered"]
+
+
+# --------------------------------------------------------------------------------------------------------------------- broken twins
+
+
+def test_a_look_before_the_fence_is_not_followed(place: str, recorder: Recorder) -> None:
+    """Where the model fences, it looks."""
+    commits(opened(place, recorder, "A", recorded(LookBeforeFence)))
+    first, *_ = refused(recorder)
+    assert (first.who, first.name, first.at) == ("A", "control", None)
+
+
+def test_an_id_of_ones_own_is_not_followed(place: str, recorder: Recorder) -> None:
+    """The model fences the id that all attempts share."""
+    commits(opened(place, recorder, "A", recorded(RandomId)))
+    first, *_ = refused(recorder)
+    assert first.name == "init"
+    assert "lane" not in str(first.at)
+
+
+def test_rows_without_their_record_are_not_followed(place: str, recorder: Recorder) -> None:
+    """The model sends both in one transaction."""
+    commits(opened(place, recorder, "A", recorded(NoRecord)))
+    first, *_ = refused(recorder)
+    assert (first.name, first.at) == ("send", "lane 0: ")
+
+
+def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorder) -> None:
+    """The model waits until readers see them."""
+    sink = opened(place, recorder, "A")
+    sink._topics.wait_until_seen = lambda _: None
+    commits(sink)
+    first, *_ = refused(recorder)
+    assert (first.name, first.at) == ("init", "table")
+
+
+def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
+    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The model ends it before it publishes anything."""
+    assert killed(run, place, recorder, "A", "split.before:kill")
+    monkeypatch.setattr(sinks, "end_open", lambda *_: None)
+    commits(opened(place, recorder, "B"))
+    first, *_ = refused(recorder)
+    assert (first.who, first.name, first.at) == ("B", "init", "lane 0")

@@ -1,0 +1,111 @@
+"""What tests that hold real sinks to a model have in common: runs that a recorder listens to, each with its name in the model."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.model.plan import Plan
+from ingest.model.receipt import Receipt
+from ingest.model.staged import Staged
+from ingest.ports.sink import Outcome
+from tests.protocols.explore import Protocol, Scenario
+from tests.protocols.traces import Event, Recorder, refused
+from tests.sinks.things import staged_receipt
+from tests.warm import SERVER
+
+
+class Recorded:
+    """Before a kind of sink. `who`: the run, as the model calls it."""
+
+    recorder: Recorder
+    who: str
+
+    def listened_to(self, recorder: Recorder, who: str) -> Any:
+        """The sink itself."""
+        self.recorder, self.who = recorder, who
+        return self
+
+    def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
+        with self.recorder.step(self.who, "keep_letters") as reply:
+            super().commit_dead(plan, attempt, staged)  # type: ignore[misc]
+            reply("ok")
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        outcome: Outcome = super().commit(receipt, staged)  # type: ignore[misc]
+        self.recorder.says(self.who, type(outcome).__name__)
+        return outcome
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    """An empty one."""
+    (tmp_path / "trace").touch()
+    return Recorder(tmp_path / "trace")
+
+
+def commits(sink: Any, generation: int = 0, window: int = 0) -> Any:
+    """A run of a window up to its end."""
+    made, staged = staged_receipt(sink, window, generation, sink.who)
+    sink.commit_dead(made.plan, sink.who, staged)
+    return sink.commit(made, staged)
+
+
+def follows(model: Protocol, recorder: Recorder, scenario: str | Scenario = "one window twice") -> list[Event]:
+    """The trace, once the model has followed all of it."""
+    trace = recorder.trace()
+    assert refused(model, scenario, trace) == [], "\n".join(map(str, trace))
+    return trace
+
+
+def steps(trace: Sequence[Event]) -> list[tuple[str, str, str | None]]:
+    """Whose, which, and what came of them."""
+    return [(event.who, event.name, event.reply) for event in trace]
+
+
+def begun(run: Callable[..., object], *args: Any) -> BaseProcess:
+    """A run in a process of its own."""
+    process = SERVER.Process(target=run, args=args)
+    process.start()
+    return process
+
+
+def ended(process: BaseProcess) -> int | None:
+    """Its exit code."""
+    process.join(60)
+    return process.exitcode
+
+
+def killed(run: Callable[..., object], *args: Any) -> bool:
+    """Whether a run in a process of its own ends as its crash point has it."""
+    return ended(begun(run, *args)) == -signal.SIGKILL
+
+
+def in_turn(owner: Any, name: str, turn: Callable[[], object], *, behind: bool = False) -> None:
+    """Another run gets its turn once, before the first call of a sink's method, or behind it."""
+    real = getattr(owner, name)
+
+    def once(*args: Any, **more: Any) -> Any:
+        setattr(owner, name, real)
+        if behind:
+            found = real(*args, **more)
+            turn()
+            return found
+        turn()
+        return real(*args, **more)
+
+    setattr(owner, name, once)
+
+
+Make = Callable[[str], Any]
+
+
+def maker(opened: Callable[..., Any], place: str, recorder: Recorder) -> Make:
+    """Runs' sinks at one place."""
+    return partial(opened, place, recorder)
