@@ -1,4 +1,7 @@
-"""Drivers on a cluster, in processes that a test may stop and kill: each runs windows on its one session, one after the other."""
+"""Drivers on a cluster, in processes that a test may stop and kill: each runs windows on its one session, one after the other.
+
+What a server of Spark Connect is asked by is such a driver, too: windrow plans and commits in it, whoever Spark's own driver is.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import psutil
 
 from ingest.assemble import assemble
 from ingest.engine.cluster import spark_engine, spark_session
+from ingest.engine.connect import ConnectedSpark
 from ingest.errors import WindrowError
 from ingest.model.codec import from_json, to_json
 from ingest.run.pipeline import Request, run
@@ -47,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Driver:
-    """One process. `words`: Spark's properties for its session."""
+    """One process. `master`: a cluster's, or the address of a Spark Connect server. `words`: Spark's properties for its own session."""
 
     def __init__(self, master: str, words: Mapping[str, str], folder: Path) -> None:
         """`folder`: where it writes what it has to say."""
@@ -105,7 +109,8 @@ def main() -> None:
     master, words = sys.argv[1], json.loads(sys.argv[2])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Java's too
-    engine = spark_engine(lambda: spark_session(master, words), master)
+    connected = master.startswith("sc://")
+    engine = ConnectedSpark(master).engine() if connected else spark_engine(lambda: spark_session(master, words), master)
     for line in sys.stdin:
         answers.write(to_json(_done(from_json(line, Order), engine)) + "\n")
         answers.flush()

@@ -14,7 +14,7 @@ from pathlib import Path
 import ingest.errors
 from assets.demo.standalone import LIMIT, Cluster
 from assets.demo.standalone import cluster as any_cluster
-from ingest.engine.cluster import project
+from ingest.engine.cluster import own_code
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def _visited(place: Path) -> dict[str, str]:
     made = _bare(place)
     above = place / "home" / ".cache" / "windrow" / "code"
     above.mkdir(0o700, parents=True)
-    shutil.copytree(Path(ingest.errors.__file__).parent, above / project().digest / "ingest")
+    shutil.copytree(Path(ingest.errors.__file__).parent, above / own_code().digest / "ingest")
     return made
 
 
