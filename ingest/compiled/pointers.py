@@ -10,6 +10,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ingest.compiled.making import part
+
 _utils: Any = cgutils  # has no types
 
 
@@ -59,3 +61,14 @@ byte_at = intrinsic(_at(types.uint8))
 
 put_int64_at = intrinsic(_put(types.int64))
 put_byte_at = intrinsic(_put(types.uint8))
+
+
+@part
+def copy_bytes(source: Any, length: Any, target: Any) -> None:
+    """Bytes from one address to another, eight at a time, and never one more than there are."""
+    while length >= 8:
+        put_int64_at(target, int64_at(source))
+        source, target, length = source + 8, target + 8, length - 8
+    while length > 0:
+        put_byte_at(target, byte_at(source))
+        source, target, length = source + 1, target + 1, length - 1

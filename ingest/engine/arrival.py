@@ -22,6 +22,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,12 @@ class Code:
     def __init__(self, files: bytes, digest: str, versions: Mapping[str, str]) -> None:
         self.files, self.digest, self.versions = files, digest, dict(versions)
 
-    def trouble(self) -> str | None:
-        """Why nothing can be done here; None if all is well, and windrow can be imported.
+    def trouble(self) -> tuple[str, str] | None:
+        """Why nothing can be done here, and what to do; None if all is well, and windrow can be imported.
 
         A task's worker that has loaded another client's windrow ends itself, and Spark runs the task again.
         """
-        loaded = sys.modules.get("ingest")
+        host, loaded = socket.gethostname(), sys.modules.get("ingest")
         known = getattr(loaded, "__windrow_digest__", None)
         if known == self.digest:
             return None
@@ -54,20 +55,25 @@ class Code:
             os._exit(1)
         same = _digest_here() == self.digest
         if loaded is not None and not same:
-            return f"A Python worker on {socket.gethostname()} has loaded another windrow than the driver's"
+            return f"A Python worker on {host} has loaded another windrow than the driver's", _DO_ENVIRONMENT
         wrong = list(_differences(self.versions))
         if wrong:
-            return f"A worker on {socket.gethostname()}, which runs {sys.executable}, is not as the driver is: {'; '.join(wrong)}"
+            return f"A worker on {host}, which runs {sys.executable}, is not as the driver is: {'; '.join(wrong)}", _DO_ENVIRONMENT
         if not same:
-            sys.path.insert(0, str(_unpacked(self.files, self.digest)))
+            try:
+                folder = _unpacked(self.files, self.digest)
+            except OSError as failed:
+                places = "neither in its user's cache nor in its temporary folder"
+                return f"A worker on {host} can't keep windrow's code, {places} ({failed.strerror})", _DO_ROOM
+            sys.path.insert(0, str(folder))
             importlib.invalidate_caches()
         package: Any = importlib.import_module("ingest")
         package.__windrow_digest__ = self.digest
         return None
 
 
-DO = "Nothing was committed. Give the workers an environment with windrow's requirements, by spark.pyspark.python."
-"""What helps where a worker isn't as the driver is."""
+_DO_ENVIRONMENT = "Give the workers an environment with windrow's requirements, by spark.pyspark.python."
+_DO_ROOM = "Make room there, or name another folder by XDG_CACHE_HOME in the workers' environment."
 
 
 def take_up(code: Code | None) -> None:
@@ -78,7 +84,8 @@ def take_up(code: Code | None) -> None:
     """
     trouble = None if code is None else code.trouble()
     if trouble is not None:
-        raise RuntimeError(f"{trouble}. {DO}")
+        what, do = trouble
+        raise RuntimeError(f"{what}. Nothing was committed. {do}")
 
 
 class Arrival:
@@ -96,8 +103,10 @@ class Arrival:
         if trouble is None:
             yield from pickle.loads(self._job)(batches)  # noqa: S301  # the driver's own
             return
+        what, do = trouble
         nowhere = {"topic": None, "partition": None, "offset": None}
-        outcome = json.dumps({"failure": {"kind": "UnreachableError", "what": trouble, "stage": "setup", "do": DO, **nowhere}})
+        told = {"kind": "UnreachableError", "what": what, "stage": "setup", "do": f"Nothing was committed. {do}", **nowhere}
+        outcome = json.dumps({"failure": told})
         for batch in batches:
             indices = [index for share in batch.column(0).to_pylist() for index in self._shares[share]]
             yield pa.RecordBatch.from_pydict({"index": pa.array(indices, pa.int64()), "outcome": pa.array([outcome] * len(indices))})
@@ -136,30 +145,46 @@ def _differences(versions: Mapping[str, str]) -> Iterator[str]:
 
 
 def _unpacked(code: bytes, digest: str) -> Path:
-    """The folder with windrow's code: this user's own on this machine, else one of this process's own.
+    """The folder with windrow's code: one that this user's workers on this machine share, else one of this process's own.
+
+    What they share is the user's cache; where that can't be written to, or others may write to it, it is a folder of the user's among the
+    temporary ones.
+
+    Raises:
+        OSError: nothing can be written anywhere.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "windrow" / "code"
+    for above in (cache, Path(tempfile.gettempdir()) / f"windrow-code-{os.geteuid()}"):
+        with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
+            return _shared(code, digest, above.expanduser())
+    return _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+
+
+def _shared(code: bytes, digest: str, above: Path) -> Path:
+    """The folder in a place for all versions.
 
     Several workers may begin at once: each unpacks beside it, the first one's becomes the folder, and all take that. Who brings a new one
     removes those that nobody has used for long.
+
+    Raises:
+        OSError: it can't be kept there, or isn't this user's alone, or is being removed.
     """
-    try:
-        above = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "windrow" / "code"
-        above.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _private(above):
-            raise PermissionError(above)
-        folder = above / digest
-        if folder.is_dir() and _private(folder) and _held(folder):
-            return folder
-        made = Path(tempfile.mkdtemp(dir=above))
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
-        return _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
-    _extracted(code, made)
+    above.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _private(above):
+        raise PermissionError(above)
+    folder = above / digest
+    if folder.is_dir() and _private(folder) and _held(folder):
+        return folder
+    made = _extracted(code, Path(tempfile.mkdtemp(dir=above)))
     try:
         made.rename(folder)
     except OSError:  # another one was first
         shutil.rmtree(made, ignore_errors=True)
     held = _held(folder)
     _remove_unused(above)
-    return folder if held else _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+    if not held:
+        raise BlockingIOError(folder)
+    return folder
 
 
 def _held(folder: Path) -> bool:
@@ -219,8 +244,13 @@ def _is_at(handle: int, folder: Path) -> bool:
 
 
 def _extracted(code: bytes, folder: Path) -> Path:
-    with zipfile.ZipFile(io.BytesIO(code)) as archive:
-        archive.extractall(folder)
+    """The folder with all of it; where there is no room for that, none of it stays."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(code)) as archive:
+            archive.extractall(folder)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from ingest.engine.local import MASTER, local_session, started_session
-from ingest.engine.spark import Job, SparkEngine, dumped, own_parallelism
+from ingest.engine.spark import Job, SparkEngine, dumped, own_parallelism, spark_troubles_as
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +41,12 @@ _SETTINGS = {
 }
 
 
+_DO_MASTER = (
+    "Nothing was read or committed. Is it up, and is this its address to the letter, as its own log has it (spark://HOST:7077)? "
+    "`windrow doctor` says whether Java and Spark are well here; --debug shows Spark's own words."
+)
+
+
 def is_local(master: str) -> bool:
     """Whether a master is this machine itself."""
     return _LOCAL.fullmatch(master) is not None
@@ -51,12 +57,16 @@ def spark_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
 
     On a cluster the workers' interpreter is `spark.pyspark.python`'s, else the `python3` of their own path; where the driver is reached is
     Spark's to find, or `spark.driver.host`'s to say.
+
+    Raises:
+        UnreachableError: on a cluster: there is no such master, or it doesn't answer for as long as Spark asks it, which is a minute.
     """
     if is_local(master):
         return local_session(master, more)
     named = (more or {}).get(_PYTHON, "python3")
     os.environ["PYSPARK_PYTHON"] = named  # which wins over the property
-    return started_session(master, {**_SETTINGS, _PYTHON: named, **(more or {})})
+    with spark_troubles_as("setup", f"Spark doesn't begin at the master {master}", _DO_MASTER):
+        return started_session(master, {**_SETTINGS, _PYTHON: named, **(more or {})})
 
 
 def spark_engine(session: Callable[[], SparkSession], master: str = MASTER) -> SparkEngine:

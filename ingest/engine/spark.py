@@ -9,6 +9,7 @@ own, and only the attempt whose result Spark returns is committed.
 from __future__ import annotations
 
 import gc
+import logging
 import pickle
 import re
 import sys
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -41,6 +42,11 @@ _PER_CORE = 2
 
 _CANCEL_SECONDS = 10.0
 """How long an interrupted run waits for Spark to have heard of it."""
+
+_ALONE_SECONDS = 30.0
+"""After so long without a result it is said that no executor is there, if none is."""
+
+_LOG = logging.getLogger("windrow.engine")
 
 _RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
 
@@ -198,6 +204,12 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
     InheritableThread(target=collect, daemon=True).start()
     try:
+        wait([answer], _ALONE_SECONDS)
+        if not answer.done() and _is_alone(spark):
+            _LOG.warning(
+                "No executor has come up at %s. The run waits for one, without end: see at the master whether workers are there, and have "
+                "free what an executor asks for (spark.executor.memory, spark.executor.cores).", spark.sparkContext.master,
+            )  # fmt: skip
         return answer.result()
     finally:
         if not answer.done():  # Ctrl-C, or who runs us has ended the run
@@ -206,6 +218,19 @@ def rows_of(frame: DataFrame) -> list[Row]:
             with suppress(Exception):  # Spark may be gone as well
                 spark.interruptTag(tag)
             wait([answer], _CANCEL_SECONDS)
+
+
+def _is_alone(spark: SparkSession) -> bool:
+    """Whether a session at a cluster's master has no executor, for which Spark waits without a word that anybody sees.
+
+    A local session is its own executor, and what a server has is its own affair.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect") or str(spark.sparkContext.master).startswith("local"):
+        return False
+    with suppress(Exception):  # Spark may be gone, which the job's own error says
+        known: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001  # nothing public tells; the driver is in it
+        return bool(known.size() <= 1)
+    return False
 
 
 def named(failed: Exception) -> str:

@@ -8,7 +8,8 @@ transaction and goes: librdkafka keeps its epoch from one transaction to the nex
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import ClassVar, Literal, TypeVar
 
@@ -72,11 +73,39 @@ def kind_of(error: KafkaError) -> Kind:
     return "refused" if code in NOT_TAKEN else "failed"
 
 
-class Sender:
-    """A producer for one piece of work. Used by one thread."""
+class Sending(ABC):
+    """One piece of work: what is sent to topics, and records of what was done. Used by one thread."""
 
     visible_at_once: ClassVar[bool]
     """Whether readers see what was sent before it is committed."""
+
+    @abstractmethod
+    def fence(self, known: str) -> None:
+        """Whoever was at the same work before can't go on with it, where that is possible. `known`: a topic that is there."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """From here on what is sent is part of the work."""
+
+    @abstractmethod
+    def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Sequence[tuple[str, bytes]]) -> None:
+        """Records, keys and values, into a topic's first partition; the brokers have each when this returns. `headers`: of each.
+
+        Raises:
+            TransactionError: one was not taken.
+        """
+
+    @abstractmethod
+    def commit(self) -> None:
+        """What was sent counts. What is sent now may not be taken back, whatever is answered."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """End what was not committed, and be done."""
+
+
+class Sender(Sending):
+    """Sends by a producer of librdkafka."""
 
     def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
         """Makes the producer; asks nothing.
@@ -94,16 +123,41 @@ class Sender:
         return self.producer
 
     def fence(self, known: str) -> None:
-        """Whoever was at the same work before can't go on with it, where that is possible. `known`: a topic that is there."""
+        """See `Sending.fence`: nobody is fenced."""
 
     def begin(self) -> None:
-        """From here on what is produced is part of the work."""
+        """See `Sending.begin`: there is nothing to begin."""
 
     def commit(self) -> None:
-        """What was produced counts. What is sent now may not be taken back, whatever is answered."""
+        """See `Sending.commit`: what was sent counts already."""
 
     def leave(self) -> None:
-        """End what was not committed."""
+        """See `Sending.leave`."""
+
+    def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Sequence[tuple[str, bytes]]) -> None:
+        """See `Sending.write`."""
+        failed: list[KafkaError] = []
+        left = len(records)
+
+        def reported(error: KafkaError | None, _message: object) -> None:
+            nonlocal left
+            left -= 1
+            if error is not None:
+                failed.append(error)
+
+        def put() -> None:
+            for key, value in records:
+                self.records.produce(topic, value, key, 0, headers=list(headers), on_delivery=reported)
+
+        self.called(put)
+        deadline = time.monotonic() + self._patience
+        while left and not failed and time.monotonic() < deadline:
+            self.called(lambda: self.records.poll(_AGAIN_SECONDS))
+        if failed or left:
+            text = self.scrub(failed[0]) if failed else "no answer"
+            kind = kind_of(failed[0]) if failed else "failed"
+            sent = self.visible_at_once and kind == "failed"  # it may be there, or come yet
+            raise TransactionError(kind, text, sent=sent)
 
     def called(self, call: Callable[[], T], *, sends: bool = False) -> T:
         """A step of the transaction, which librdkafka lets be repeated where it says so. `sends`: it is the commit.

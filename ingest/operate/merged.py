@@ -37,7 +37,7 @@ def compare_merged(receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit,
         deep: whether all rows are to be read back and summed up.
         whole: whether there is no receipt besides. Else there is nothing to hold the table against.
     """
-    findings = [finding for receipt in receipts for finding in _graves(receipt, keyed)]
+    findings = [_untold(receipt, error) for receipt, error in keyed.lost_graves(receipts)]
     if not whole:
         return findings
     try:
@@ -117,11 +117,5 @@ def summed(receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names
     return ReadBack(rows, text(checksum), outside)
 
 
-def _graves(receipt: Receipt, keyed: KeyedAudit) -> list[Finding]:
-    try:
-        keyed.refuse_lost_graves(receipt)
-    except UnreachableError as error:
-        return [Finding("unchecked", "table", error.what, error.do, receipt.window.key)]
-    except RefusedError as error:
-        return [Finding("wrong", "table", error.what, error.do, receipt.window.key)]
-    return []
+def _untold(receipt: Receipt, error: RefusedError | UnreachableError) -> Finding:
+    return Finding("unchecked" if isinstance(error, UnreachableError) else "wrong", "table", error.what, error.do, receipt.window.key)

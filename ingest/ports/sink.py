@@ -12,6 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 import pyarrow as pa
 
+from ingest.errors import RefusedError, UnreachableError
 from ingest.model.binding import Binding
 from ingest.model.plan import Plan, Split
 from ingest.model.receipt import Committed, Receipt
@@ -127,12 +128,8 @@ class KeyedAudit(Protocol):
             DamagedError: the place isn't there.
         """
 
-    def refuse_lost_graves(self, receipt: Receipt) -> None:
-        """Look whether what a committed window took out can still be told.
-
-        Raises:
-            DamagedError: it can't; says what is missing, and what to do.
-        """
+    def lost_graves(self, receipts: Sequence[Receipt]) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
+        """Of committed windows those of which it can't be told what they took out: what is missing, or why nobody can look."""
 
 
 class Audit(Protocol):

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from ingest.compiled.making import compiled, part
-from ingest.compiled.pointers import byte_at, int32_at, int64_at, put_byte_at, put_int64_at
+from ingest.compiled.making import compiled
+from ingest.compiled.pointers import copy_bytes, int32_at, int64_at
 
 Ints = npt.NDArray[np.int64]
 
@@ -20,17 +20,6 @@ of a text that is the same in each row 0 instead, and its length."""
 _INTS = types.int64[::1]
 _TABLE = types.int64[:, ::1]
 _NOTHING = types.void
-
-
-@part
-def _copy(source: Any, length: Any, target: Any) -> None:
-    """Bytes from one address to another, eight at a time, and never one more than there are."""
-    while length >= 8:
-        put_int64_at(target, int64_at(source))
-        source, target, length = source + 8, target + 8, length - 8
-    while length > 0:
-        put_byte_at(target, byte_at(source))
-        source, target, length = source + 1, target + 1, length - 1
 
 
 @compiled(_NOTHING(_TABLE, _INTS, types.int64))
@@ -53,6 +42,6 @@ def join(parts: Any, ends: Ints, out: int) -> None:
             elif width == 8:
                 begin = int64_at(parts[number, ENDS] + 8 * row)
                 source, length = source + begin, int64_at(parts[number, ENDS] + 8 * row + 8) - begin
-            _copy(source, length, out + at)
+            copy_bytes(source, length, out + at)
             at += length
     ends[len(ends) - 1] = at

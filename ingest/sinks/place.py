@@ -22,8 +22,11 @@ _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""
 
 _FORMS = "Write a path, or a URI that begins with one of " + ", ".join(f"{s}://" for s in ("file", *_STORES)) + "."
-_RENAME = "Delta would take it for an escape and look under another name: give the table a path without it."
+_RENAME = "Readers would take it for something else and look under another name: give the table a path without it."
 _DRAFTS = "_windrow/drafts"
+
+FILES_LOG = "_windrow/log"
+"""Where a table of `kind: files` has its log, by which other kinds know such a table."""
 
 _CHECK = "Check the storage: that it answers, that it has room and that you may write there; then run this again."
 
@@ -56,6 +59,10 @@ def normal(uri: str) -> str:
         raise SpecError(f"sink.path {error}", "spec", _FORMS) from None
     if "%" in path:
         raise SpecError(f"sink.path is {path}, with a % in it", "spec", _RENAME)
+    if "\\" in path or any(c < " " for c in path):
+        raise SpecError(f"sink.path is {path!r}, with a backslash or a control character in it", "spec", _RENAME)
+    if not path.strip("/"):
+        raise SpecError(f"sink.path is {path}, which is no folder for a table", "spec", "Name a folder of the table's own.")
     return path.rstrip("/")
 
 
@@ -243,7 +250,10 @@ class Place:
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
         """Arrow's file system and the root in it; of an object store, finding it may ask the network."""
-        found, root = fs.FileSystem.from_uri(self._uri)
+        try:
+            found, root = fs.FileSystem.from_uri(self._uri)
+        except pa.ArrowInvalid as error:
+            raise self._senseless(without_secrets(self._uri), error) from error
         return found, root
 
     @property
@@ -266,11 +276,14 @@ class Place:
         try:
             yield
         except pa.ArrowInvalid as error:
-            raise SpecError(f"sink.path makes no sense at {where}: {self._reason(error)}", "spec", _FORMS) from error
+            raise self._senseless(where, error) from error
         except OSError as error:
             if or_missing and isinstance(error, FileNotFoundError):
                 raise
             raise UnreachableError(f"{where} can't be read or written: {self._reason(error)}", "setup", _CHECK) from error
+
+    def _senseless(self, where: str, error: pa.ArrowInvalid) -> SpecError:
+        return SpecError(f"sink.path makes no sense at {where}: {self._reason(error)}", "spec", _FORMS)
 
     def _reason(self, error: Exception) -> str:
         return str(error).strip().partition("\n")[0].replace(self._uri, without_secrets(self._uri)).rstrip(".")[:300]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -31,12 +32,14 @@ from ingest.ports.sink import Delivered, Promises
 from tests.chaos import reader, worker
 from tests.chaos.judge import judged, unmerged
 from tests.chaos.sinks import KINDS
-from tests.chaos.worker import COMMITTED, FAILED, UNKNOWN, WAKE, Job, signalled
+from tests.chaos.worker import COMMITTED, FAILED, UNKNOWN, WAKE, WHERE, Job, signalled
 from tests.warm import stops
 
 LANES = 2
 LIMIT = 180
 """Seconds after which an attempt without faults can only be hanging."""
+TELLS = 2
+"""Seconds that one that hangs has to write down where it stands."""
 UP = 300
 """Seconds after which a server that was struck, perhaps twice in a row, isn't coming back."""
 ENOUGH = 6
@@ -98,7 +101,7 @@ def chaos(asked: Asked, folder: Path) -> Found:
         looks = reader.told(watching, folder)
         found = _found(lanes, looks)
         try:
-            _judge(found, kind.world, kind.world.sink_at(place))
+            _judge(found, kind.world, kind.world.sink_at(place), lanes.begun)
         except WindrowError as error:
             found.wrong.append(f"the table can't be judged: {error}")
     found.seconds = round(time.monotonic() - began, 1)
@@ -112,9 +115,9 @@ def _found(done: _Round, looks: reader.Looks) -> Found:
     )  # fmt: skip
 
 
-def _judge(found: Found, world: Any, sink: Any) -> None:
-    """Over all that is there, to its very end."""
-    report = judged(world, sink, range(found.asked.windows), found.asked.rows)
+def _judge(found: Found, world: Any, sink: Any, windows: int) -> None:
+    """Over all that is there of the windows that were begun, to its very end."""
+    report = judged(world, sink, range(windows), found.asked.rows)
     found.lost, found.doubled, found.foreign = len(report.lost), len(report.duplicated), len(report.invented)
     found.wrong += [*report.receipts, *report.accounting, *(f"out of order: {place}" for place in report.out_of_order), *unmerged(sink)]
 
@@ -129,13 +132,19 @@ class _Round:
         self.wrong: list[str] = []
         self.took = 0.1
         self.strikes = 0
+        self.stuck = False
         self.up = threading.Event()
         self.up.set()
         self._left: SimpleQueue[int] = SimpleQueue()
         self._lock, self._server = threading.Lock(), threading.Lock()
 
+    @property
+    def begun(self) -> int:
+        """How many windows were begun: all, unless one never commits."""
+        return self.asked.windows - self._left.qsize()
+
     def run(self) -> None:
-        """All windows, some at a time."""
+        """All windows, some at a time. Behind one that doesn't commit none begins: each may wait as long, and nobody hears of it."""
         for number in range(self.asked.windows):
             self._left.put(number)
         lanes = [threading.Thread(target=self._lane, daemon=True) for _ in range(LANES)]
@@ -146,7 +155,7 @@ class _Round:
             assert not lane.is_alive(), "a lane hangs"
 
     def _lane(self) -> None:
-        while True:
+        while not self.stuck:
             try:
                 number = self._left.get_nowait()
             except Empty:
@@ -180,7 +189,8 @@ class _Round:
                 self.up.set()
 
     def tell(self, what: str) -> None:
-        """Something that may not be."""
+        """Something that may not be. At once, too: the round may take long yet."""
+        print(f"chaos: {what}", file=sys.stderr, flush=True)
         with self._lock:
             self.wrong.append(what)
 
@@ -356,6 +366,7 @@ class Ordeal:
             if strikes == self.round.strikes:
                 codes.append(code)
         told = f"window {self.number}.{generation} did not commit ({what}) in {ENOUGH} runs without faults: {codes}; {self._errors()}"
+        self.round.stuck = True
         self.round.tell(told)
 
     def _errors(self) -> str:
@@ -366,9 +377,12 @@ class Ordeal:
         """Wait for an attempt's end; its exit code."""
         process.join(LIMIT)
         if process.is_alive():
+            signalled(process, WHERE)
+            process.join(TELLS)
             process.kill()
             process.join(60)
-            self.round.tell(f"window {self.number}: an attempt hung, and was killed after {LIMIT} s")
+            where = self.round.folder / "stderr"
+            self.round.tell(f"window {self.number}: an attempt hung, and was killed after {LIMIT} s; {where} says where it stood")
         code = process.exitcode
         assert code is not None
         names = {worker.DONE: "done", worker.ALREADY: "already done", UNKNOWN: "unknown", worker.REFUSED: "refused", FAILED: "failed"}

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from ingest.ports.sink import Promises
-from tests.chaos.harness import Asked, Found, chaos
+from tests.chaos import harness
+from tests.chaos.harness import LANES, Asked, Found, Ordeal, chaos
 from tests.chaos.judge import unwhole
 from tests.chaos.record import SUMS, record
 from tests.chaos.recovery import TITLE, Recovery
 from tests.chaos.recovery import record as record_recovery
 from tests.chaos.sinks import KINDS, SINKS, WEAKER
+from tests.chaos.worker import Job
 
 TWINS = [(kind, twin) for kind, what in KINDS.items() for twin in what.twins]
 WINDOWS = 25
@@ -62,6 +68,24 @@ def test_a_twin_is_right_in_the_calm(kind: str, twin: str, tmp_path: Path) -> No
     """Without faults a twin does all that the real sink does: it is the faults that tell them apart."""
     found = chaos(Asked(kind, 1, 1, twin=twin, calm=True), tmp_path)
     assert found.ok, found.wrong
+
+
+def test_a_window_that_hangs_ends_its_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt at it is ended after the limit and says where it stood; no other window is begun, to wait as long; the round is told."""
+    monkeypatch.setattr(harness, "LIMIT", 1)
+    monkeypatch.setattr(harness, "ENOUGH", 1)
+    monkeypatch.setattr(Ordeal, "job", partialmethod(hanging, Ordeal.job))
+    found = chaos(Asked("sqlite", 1, 8, calm=True), tmp_path)
+    assert not found.ok
+    assert 1 <= found.outcomes["died"] <= LANES, "other windows were begun"
+    assert any("did not commit" in line for line in found.wrong)
+    assert any("an attempt hung" in line for line in found.wrong)
+    assert "in attempt" in (tmp_path / "stderr").read_text()
+
+
+def hanging(ordeal: Ordeal, job: Callable[..., Job], generation: int, **more: Any) -> Job:
+    """An attempt that waits a minute between staging and its commits."""
+    return job(ordeal, generation, **more, gate=time.monotonic() + 60)
 
 
 WHOLE = {("w1", 0): (9, 9), ("w1", 1): (9, 9)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -63,6 +64,8 @@ def start(job: Job) -> BaseProcess:
 
 
 WAKE = signal.SIGCONT
+WHERE = signal.SIGUSR1
+"""Has an attempt write down where each of its threads stands."""
 
 
 def signalled(process: BaseProcess, number: signal.Signals) -> bool:
@@ -77,6 +80,7 @@ def signalled(process: BaseProcess, number: signal.Signals) -> bool:
 def _child(job: Job) -> None:
     os.environ["WINDROW_CRASH"] = job.crash
     os.dup2(os.open(Path(job.folder) / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    faulthandler.register(WHERE, 2)
     try:
         with nullcontext() if job.disk is None else files_end_at(job.disk):
             code = attempt(job)

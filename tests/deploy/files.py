@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -34,6 +35,12 @@ def dockerfile() -> list[Line]:
     """The instructions of the Dockerfile, in order, without comments."""
     parser = DockerfileParser(fileobj=BytesIO((DEPLOY / "Dockerfile").read_bytes()))
     return [Line(each["instruction"], each["value"]) for each in parser.structure if each["instruction"] != "COMMENT"]
+
+
+def copied() -> list[tuple[str, str]]:
+    """What the image takes from the project, each with the place that it gets there."""
+    lines = [shlex.split(line.value) for line in dockerfile() if line.word == "COPY" and "--from=" not in line.value]
+    return [(source, target) for *sources, target in lines for source in sources]
 
 
 def compose(text: str, variables: Mapping[str, str]) -> dict[str, Any]:

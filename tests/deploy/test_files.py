@@ -12,21 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.specifiers import SpecifierSet
 
 from ingest.spec.load import load_spec
-from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, dockerfile, ours, services
+from tests.deploy.containers import laid_out
+from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile, ours, services
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KNOWN = {"FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "ENTRYPOINT"}
 SECRET = re.compile(r"password|passwd|secret|token|key", re.IGNORECASE)
 """Names of what may hold a secret."""
-
-
-def copied() -> list[tuple[str, str]]:
-    """What the image takes from the project, each with the place that it gets there."""
-    lines = [shlex.split(line.value) for line in dockerfile() if line.word == "COPY" and "--from=" not in line.value]
-    return [(source, target) for *sources, target in lines for source in sources]
 
 
 def ends_as(text: str) -> tuple[str, str]:
@@ -90,6 +86,41 @@ def test_the_image_has_the_locks_packages() -> None:
     assert len(installs) == 3
     assert [each for each in installs if not re.search(r"--require-hashes|--(build-)?constraint requirements\.lock", each)] == []
     assert not re.search(r"curl|wget|git clone|--index|://", runs)
+
+
+def uv_commands() -> list[list[str]]:
+    """How the image's packages are installed, by this environment's uv into this environment: only looked at, and without a network."""
+    runs = " && ".join(line.value for line in dockerfile() if line.word == "RUN")
+    told = [shlex.split(found) for found in re.findall(r"tools/bin/uv [^&]+", runs)]
+    here = {"tools/bin/uv": str(Path(sys.executable).parent / "uv"), "/opt/venv": sys.prefix}
+    return [[*(here.get(word, word) for word in words), "--dry-run", "--offline"] for words in told]
+
+
+def tried(words: list[str], folder: Path) -> str:
+    """What uv says that it would do in a folder; nothing where it can't."""
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    return done.stderr if done.returncode == 0 else ""
+
+
+def test_its_packages_are_those_of_the_lock(tmp_path: Path) -> None:
+    """What the image installs is what is installed here, which is the lock, and then the project; by another lock it would be another.
+
+    Uv itself is cut out of the lock with its hashes, by the line that the image has for it.
+    """
+    packages, project = uv_commands()
+    assert "Would make no changes" in tried(packages, ROOT)
+    assert "+ windrow @ file://" in tried(project, ROOT)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    (tmp_path / "requirements.lock").write_text(re.sub(r"^msgspec==\S+", "msgspec==0.0.1", lock, flags=re.MULTILINE))
+    assert tried(packages, tmp_path) == ""
+    (tmp_path / "requirements.lock").write_text(lock)
+    [cuts] = re.findall(r"sed -n [^&]+", " && ".join(line.value for line in dockerfile() if line.word == "RUN"))
+    subprocess.run(["sh", "-c", cuts], cwd=tmp_path, check=True, timeout=60)
+    pinned, *rest = (line.strip(" \\") for line in (tmp_path / "uv.lock").read_text().splitlines())
+    assert re.fullmatch(r"uv==[\d.]+", pinned)
+    assert {line.partition(":")[0] for line in rest if not line.startswith("#")} == {"--hash=sha256"}
 
 
 def test_the_image_is_nobodys_root() -> None:
@@ -210,6 +241,15 @@ def test_a_secret_that_is_written_out_is_found(twin: dict[str, Any]) -> None:
 # ------------------------------------------------------------------------------------------------------ the pipeline in it
 
 
+def test_the_pipelines_have_one_name() -> None:
+    """Where the pipelines are is called the same by who serves them, who looks for them, and their own project."""
+    command = services()["code"]["command"]
+    [place] = yaml.safe_load((DEPLOY / "workspace.yaml").read_text(encoding="utf-8"))["load_from"]
+    project = tomllib.loads((DEPLOY / "project" / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["dg"]["project"]
+    served = command[command.index("--location-name") + 1]
+    assert served == place["grpc_server"]["location_name"] == project["code_location_name"]
+
+
 def test_the_pipeline_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is mounted to begin with is a pipeline with all that its services tell it, and its secrets are files that they are given."""
     environment = {**services()["code"]["environment"]}
@@ -222,3 +262,23 @@ def test_the_pipeline_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert named == {"kafka-ca", "kafka-password"}
     for name in ("code", "spark-worker"):
         assert named <= set(services()[name]["secrets"])
+
+
+WORKER = "    secrets: [kafka-password, kafka-ca]\n    volumes:\n      - lake:/lake\n"
+"""What workers are given, as it stands in the compose file."""
+
+
+@pytest.mark.parametrize(
+    ("instead", "lost"),
+    [
+        (WORKER, set()), (WORKER.replace("[kafka-password, kafka-ca]", "[kafka-ca]"), {"/run/secrets/kafka-password"}),
+        (WORKER.replace("lake:/lake", "lake:/sea"), {"/lake/orders"}), (WORKER.replace("lake:/lake", "cache:/lake"), {"/lake/orders"}),
+    ],
+)  # fmt: skip
+def test_workers_are_given_what_the_pipeline_names(instead: str, lost: set[str], tmp_path: Path) -> None:
+    """The services that read its spec have each place in it in common; the twins, where workers lack one, are found out."""
+    text = COMPOSE.read_text(encoding="utf-8")
+    assert text.count(WORKER) == 1
+    laid_out(text.replace(WORKER, instead), tmp_path, "127.0.0.1:1", {})
+    [spec] = (tmp_path / "deploy" / "project").rglob("defs.yaml")
+    assert set(re.findall(r"not there(\S+?)}?$", spec.read_text(encoding="utf-8"), re.MULTILINE)) == lost

@@ -1,6 +1,6 @@
-"""Drivers on a cluster, in processes that a test may stop and kill: each runs windows on its one session, one after the other.
+"""Drivers on a cluster, or clients of a Spark Connect server, in processes that a test may stop and kill.
 
-What a server of Spark Connect is asked by is such a driver, too: windrow plans and commits in it, whoever Spark's own driver is.
+Each runs windows on its one session, one after the other.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Driver:
-    """One process. `master`: a cluster's, or the address of a Spark Connect server. `words`: Spark's properties for its own session."""
+    """One process. `words`: Spark's properties for its session, which one on a server has none of."""
 
     def __init__(self, master: str, words: Mapping[str, str], folder: Path) -> None:
-        """`folder`: where it writes what it has to say."""
+        """`master`: a server's address is one, too. `folder`: where it writes what it has to say."""
         command = [sys.executable, "-m", "tests.engine.drivers", master, json.dumps(dict(words))]
         with (folder / "driver.log").open("a") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -109,8 +109,8 @@ def main() -> None:
     master, words = sys.argv[1], json.loads(sys.argv[2])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Java's too
-    connected = master.startswith("sc://")
-    engine = ConnectedSpark(master).engine() if connected else spark_engine(lambda: spark_session(master, words), master)
+    served = master.startswith("sc://")
+    engine = ConnectedSpark(master).engine() if served else spark_engine(lambda: spark_session(master, words), master)
     for line in sys.stdin:
         answers.write(to_json(_done(from_json(line, Order), engine)) + "\n")
         answers.flush()

@@ -36,10 +36,15 @@ def known_cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cl
 
 def _visited(place: Path) -> dict[str, str]:
     made = _bare(place)
-    above = place / "home" / ".cache" / "windrow" / "code"
+    leave_compiled(place / "home" / ".cache")
+    return made
+
+
+def leave_compiled(cache: Path) -> None:
+    """Put into a cache what an earlier run would have left: windrow's code, and what was compiled of it."""
+    above = cache / "windrow" / "code"
     above.mkdir(0o700, parents=True)
     shutil.copytree(Path(ingest.errors.__file__).parent, above / own_code().digest / "ingest")
-    return made
 
 
 def _bare(place: Path) -> dict[str, str]:

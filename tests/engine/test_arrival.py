@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 
-from ingest.engine.arrival import _differences, _held, _is_at, _remove_unused, _unpacked
+from ingest.engine.arrival import Arrival, Code, _differences, _held, _is_at, _remove_unused, _unpacked
 from ingest.engine.cluster import code_to_send, is_local, own_code
+from tests.full_disk import files_end_at
 
 CONNECT = "pyspark.sql.connect.session"
 
@@ -27,6 +31,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's home, without a cache yet."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     return tmp_path
 
 
@@ -60,15 +66,54 @@ def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
     assert home in folder.parents
 
 
-def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """There a process takes a folder of its own."""
+def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
+    """There a user's workers share one of the temporary folders, which is the user's alone: each new worker leaves nothing of its own."""
     above = home / ".cache" / "windrow" / "code"
     above.mkdir(parents=True)
     above.chmod(0o777)
-    folder = _unpacked(own_code().files, own_code().digest)
-    assert above not in folder.parents
-    assert (folder / "ingest" / "errors.py").is_file()
+    folders = {_unpacked(own_code().files, own_code().digest) for _ in range(3)}
+    assert folders == {home / "tmp" / f"windrow-code-{os.geteuid()}" / own_code().digest}
+    assert (folders.pop() / "ingest" / "errors.py").is_file()
     assert list(above.iterdir()) == []
+    assert len(list((home / "tmp").iterdir())) == 1
+
+
+def test_a_home_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cache can't be made, because something else is in its place, or its way leads through a file: the same."""
+    for cache in (home / "file", home / "file" / "below"):
+        (home / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        assert _unpacked(own_code().files, own_code().digest).parent == home / "tmp" / f"windrow-code-{os.geteuid()}"
+
+
+def test_a_temporary_folder_that_others_made_is_not_trusted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder under the user's name in which others may write, or a link to one, is passed over: each process has one of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
+    (home / "file").touch()
+    shared = home / "tmp" / f"windrow-code-{os.geteuid()}"
+    (home / "else").mkdir(0o700)
+    shared.symlink_to(home / "else")
+    assert shared not in _unpacked(own_code().files, own_code().digest).parents
+    shared.unlink()
+    shared.mkdir()
+    shared.chmod(0o777)
+    assert shared not in _unpacked(own_code().files, own_code().digest).parents
+    assert list(shared.iterdir()) == list((home / "else").iterdir()) == []
+
+
+def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that can't keep the code says where, why and what to do, for each of its splits; half of the code stays nowhere."""
+    monkeypatch.setitem(sys.modules, "ingest", None)  # a worker has none of it
+    asked = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
+    arrival = Arrival(b"", [[3, 4]], Code(own_code().files, own_code().digest, {}))
+    with files_end_at(1024):
+        [answer] = list(arrival([asked]))
+    assert answer.column("index").to_pylist() == [3, 4]
+    for outcome in answer.column("outcome").to_pylist():
+        failure = json.loads(outcome)["failure"]
+        assert "can't keep windrow's code, neither in its user's cache nor in its temporary folder (File too large)" in failure["what"]
+        assert "Make room there, or name another folder by XDG_CACHE_HOME" in failure["do"]
+    assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
 WORKER = """

@@ -78,6 +78,46 @@ def test_doctor_looks_around_on_every_worker(two_workers: Cluster, kafka: str, t
     assert [path for path in sorted(tmp_path.iterdir()) if path.suffix != ".db"] == before
 
 
+@pytest.mark.broker
+@pytest.mark.slow
+def test_a_master_that_is_none(kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
+    """A run on it ends with one sentence that names it and says what to look at; not with one on Java, which is well."""
+    user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
+    failed = user.starts_and_ends("run", "--window", HOUR, "--master", "spark:/nobody:7077", *ON_IT, code=3)["error"]
+    assert failed["message"].startswith("Spark doesn't begin at the master spark:/nobody:7077 (")
+    assert "is this its address to the letter" in str(failed)
+    assert user.types("show")["windows"] == []
+
+
+ALONE = """
+import sys
+from ingest.engine import spark
+from ingest.engine.cluster import spark_engine, spark_session
+from tests.contracts.engine_contract import ONE
+from tests.engine.tasks import Name
+
+spark._ALONE_SECONDS = 0.5
+words = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "4g"}
+list(spark_engine(lambda: spark_session(sys.argv[1], words), sys.argv[1]).run(Name(), ONE))
+"""
+"""A run whose executors need more memory than a worker has."""
+
+
+@pytest.mark.slow
+def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None:
+    """Spark waits for executors without end, and without a word: the run says what it waits for, and goes on waiting."""
+    command = [sys.executable, "-c", ALONE, two_workers.master]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            said = next((line for line in process.stderr if "No executor" in line), "")
+            assert said.startswith(f"No executor has come up at {two_workers.master}. The run waits for one")
+            assert "spark.executor.memory" in said
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
 @pytest.mark.slow
 def test_the_contract_holds(two_workers: Cluster) -> None:
     """Everything that is promised of engines holds where workers have none of windrow's code, and none of the driver's files."""

@@ -11,7 +11,7 @@ PASSWORD = "C4nary-correct-horse"
 
 
 class SecureBroker(EmbeddedBroker):
-    """One that listens on a second port, where it asks for TLS and SCRAM."""
+    """One that listens on a second port, where it asks for TLS, and SCRAM or a password."""
 
     secure: str
 
@@ -29,9 +29,10 @@ class SecureBroker(EmbeddedBroker):
         }.items():  # fmt: skip
             text = text.replace(f"\n{name}=", f"\n{name}={more},")
         login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        plain = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="{PASSWORD}";'
         config.write_text(
-            f"{text}\nssl.keystore.type=PEM\nssl.keystore.location={pair}\nsasl.enabled.mechanisms=SCRAM-SHA-512\n"
-            f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\n"
+            f"{text}\nssl.keystore.type=PEM\nssl.keystore.location={pair}\nsasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN\n"
+            f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\nlistener.name.secure.plain.sasl.jaas.config={plain}\n"
         )
 
     def _java(self, arguments: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,3 +110,20 @@ def test_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spelled = ["a b/t", "a b/t/", f"{tmp_path}/a b/t", f"file://{tmp_path}/a%20b/t"]
     assert {normal(uri) for uri in spelled} == {f"{tmp_path}/a b/t"}
     assert normal("s3://bucket/t/") == "s3://bucket/t"
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [
+        ("/", "is no folder for a table"),
+        ("/lake/a%20b", "with a % in it"),
+        ("/lake/a\\b", "with a backslash"),
+        ("/lake/a\tb", "with a backslash"),
+        ("s3://bucket/two words", "makes no sense at s3://bucket/two words"),
+        ("s3://bucket/\u00fc", "makes no sense at s3://bucket/\u00fc"),
+    ],
+)
+def test_what_no_table_can_be_called(uri: str, says: str) -> None:
+    """Libraries that see other names in a place, or none, are not asked: what is wrong is told, and it is the spec."""
+    with pytest.raises(SpecError, match=re.escape(says)):
+        assert Place(normal(uri)).is_local

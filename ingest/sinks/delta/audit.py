@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from ingest.errors import RefusedError, UnreachableError
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.window import Window
 from ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
@@ -78,6 +79,11 @@ class DeltaKeyedAudit(DeltaAudit):
         """See `ports.sink.KeyedAudit.graves`: each window has a file of its own."""
         return iter(())
 
-    def refuse_lost_graves(self, receipt: Receipt) -> None:
-        """See `ports.sink.KeyedAudit.refuse_lost_graves`."""
-        GravesOf(Place(self._uri), receipt)
+    def lost_graves(self, receipts: Sequence[Receipt]) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
+        """See `ports.sink.KeyedAudit.lost_graves`."""
+        place = Place(self._uri)
+        for receipt in receipts:
+            try:
+                GravesOf(place, receipt)
+            except (RefusedError, UnreachableError) as error:
+                yield receipt, error

@@ -13,11 +13,13 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.transaction import CommitProperties
 
-from ingest.errors import SchemaChangedError, UnreachableError
+from ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import Evolution, Evolve, difference, evolution, has_local_times, table_schema
+from ingest.sinks.delta.demands import refuse_demands
 from ingest.sinks.delta.logged import Table, handle_of
+from ingest.sinks.place import FILES_LOG, Place, normal
 from ingest.sinks.rights import refuse_unwritable
 
 
@@ -104,8 +106,10 @@ def is_as_wanted(uri: str, table: Table, wanted: Wanted, mine: Binding) -> bool:
 def _missing(uri: str, table: Table | None, wanted: Wanted, mine: Binding) -> Callable[[], None] | None:
     """What is still to be done; None if the table is as wanted, or a commit may make it so."""
     if table is None:
+        _refuse_files(uri)
         return lambda: _create(uri, wanted, mine)
     refuse_other_binding(uri, tables.binding(uri, table, wanted.laid), mine)
+    refuse_demands(uri, table)
     _refuse_other_columns(uri, table, wanted)
     added = evolution(table.schema(), wanted.schema, wanted.evolve).added
     if wanted.at_once and added:
@@ -113,6 +117,17 @@ def _missing(uri: str, table: Table | None, wanted: Wanted, mine: Binding) -> Ca
     if has_local_times(wanted.schema) and "timestampNtz" not in (table.protocol().writer_features or ()):
         return lambda: _allow_local_times(handle_of(table))
     return None
+
+
+def _refuse_files(uri: str) -> None:
+    """A table of files, whose data and receipts lie where this one's would, loses them to sweeps, which take what Delta doesn't name.
+
+    Raises:
+        SpecError: there is one.
+    """
+    if any(Place(normal(uri)).walk(FILES_LOG)):
+        what = f"at {uri} lies a table of another kind"
+        raise SpecError(what, "setup", "Set sink.path to a place where nothing is, or sink.kind to the table's.")
 
 
 def _refuse_other_columns(uri: str, table: Table, wanted: Wanted) -> None:

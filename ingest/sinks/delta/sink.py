@@ -39,6 +39,7 @@ from ingest.sinks.columns import file_schema
 from ingest.sinks.decision import Seen, adjacent, decide, is_this
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
+from ingest.sinks.delta.demands import refuse_demands
 from ingest.sinks.delta.janitor import sweep
 from ingest.sinks.delta.names import COMMITS_APP, RANGES_APP, SWEPT_APP, receipt_app, receipts_among, version_app, window_app
 from ingest.sinks.delta.newest import Newest, State, append_on
@@ -255,7 +256,8 @@ class DeltaSink:
         return state
 
     def _refuse_unfit(self, state: State, receipt: Receipt, files: Sequence[StagedFile]) -> None:
-        """What would make a commit on this snapshot a wrong one: files that are gone, rows that nobody committed."""
+        """What would make a commit on this snapshot a wrong one: other demands, files that are gone, rows that nobody committed."""
+        refuse_demands(self.uri, state.table)
         refuse_gone(self._place, files, state.version_of(SWEPT_APP))
         if receipt.generation == 0:
             self._refuse_strange_rows(state, receipt.window.key)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ingest.model.binding import Binding
+from ingest.sinks.place import FILES_LOG
 
 ENTRY_VERSION = 1
 """The form that is written now."""
 
-LOG = "_windrow/log"
 _PER_FOLDER = 1000
 
 ColumnText = tuple[str, str, bool]
@@ -99,7 +99,7 @@ def fingerprint(content: bytes) -> str:
 
 def folder_of(number: int) -> str:
     """Where an entry lies: folders of a thousand, so that to list one stays cheap however old the table is."""
-    return f"{LOG}/{number // _PER_FOLDER:010d}"
+    return f"{FILES_LOG}/{number // _PER_FOLDER:010d}"
 
 
 def path_of(number: int) -> str:

@@ -24,7 +24,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table import DataScan, FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSchemaUpdate,
@@ -97,11 +97,24 @@ class LakeState:
         if self.table.current_snapshot() is None:
             return []
         of_window = EqualTo(column, key)  # type: ignore[call-arg, arg-type]  # mypy sees the aliases of pydantic's fields, here and below
-        return list(self.table.scan(row_filter=of_window).plan_files())
+        return self._planned(self.table.scan(row_filter=of_window))
 
     def every_task(self) -> list[FileScanTask]:
         """All files of the table."""
-        return [] if self.table.current_snapshot() is None else list(self.table.scan().plan_files())
+        return [] if self.table.current_snapshot() is None else self._planned(self.table.scan())
+
+    def _planned(self, scan: DataScan) -> list[FileScanTask]:
+        """The files that a scan reads.
+
+        Raises:
+            UnreachableError: a manifest can't be read, or is damaged: PyIceberg raises whatever its bytes lead to.
+        """
+        try:
+            return list(scan.plan_files())
+        except Exception as error:
+            what = f"the manifests of the table {'.'.join(self.table.name())} can't be read: {type(error).__name__}"
+            do = "Check the storage. If a file in its folder metadata is damaged or gone, restore it from a backup. Nothing was committed."
+            raise UnreachableError(what, "setup", do) from error
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,13 @@ class MessageForm(msgspec.Struct, frozen=True):
                 return int(written[found[0]]), found[1]
         return _untold(batch, self.headers.values(), numbers=True)
 
+    def untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> int | None:
+        """The first row with a time that no message can be given: Kafka takes none before 1970, and librdkafka takes 0 for none."""
+        if self.time == "published":
+            return None
+        early = pc.less_equal(self._stamps(batch, messages), 0)
+        return next((int(row) for row in pc.indices_nonzero(early).to_pylist()), None)
+
     def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageForm:
         """The same with the ids of its schemas, where a registry has them; see `RegisteredPart.registered`. `rows`: with the metadata's."""
         key, value = (
@@ -171,6 +178,8 @@ class MessageForm(msgspec.Struct, frozen=True):
     def _times(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
         if self.time == "published":
             return pa.repeat(pa.scalar(NOW, pa.int64()), batch.num_rows)
+        return pc.fill_null(self._stamps(batch, messages), NOW)
+
+    def _stamps(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
         stamps = messages["timestamp"] if self.time == "message" else batch[self.time]
-        found = stamps.cast(pa.timestamp("ms", stamps.type.tz), safe=False).cast(pa.int64())
-        return pc.fill_null(pc.if_else(pc.less(found, 0), NOW, found), NOW)  # Kafka takes no time before 1970
+        return stamps.cast(pa.timestamp("ms", stamps.type.tz), safe=False).cast(pa.int64())

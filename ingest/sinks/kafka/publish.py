@@ -18,7 +18,8 @@ from confluent_kafka import KafkaError, KafkaException
 from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
 from ingest.kafka.delivery import Acks, Delivery
 from ingest.kafka.properties import Value
-from ingest.kafka.transaction import Sender, Transaction, TransactionError, kind_of
+from ingest.kafka.transaction import Sender, Sending, Transaction, TransactionError, kind_of
+from ingest.kafka.wire_transaction import WireTransaction
 from ingest.model.plan import Split
 from ingest.ports.sink import Delivered
 from ingest.sinks.kafka.control import OffsetSpan, Record
@@ -43,7 +44,11 @@ class UnansweredCommit(Overtaken):
 
 
 class PublishTarget(msgspec.Struct, frozen=True):
-    """Where messages go, and how a producer is made. `control`: the topic of records; `only`: the one topic, None: a row says which."""
+    """Where messages go, and how.
+
+    `control`: the topic of records; `only`: the one topic, None: a row says which; `whole_batches`: in batches that are encoded here, in
+    transactions by Kafka's own requests; else message by message, by librdkafka.
+    """
 
     topics: Mapping[str, Topic]
     only: str | None
@@ -55,14 +60,16 @@ class PublishTarget(msgspec.Struct, frozen=True):
     patience: float
     delivery: Delivered = "exactly-once"
     acks: Acks = "1"
+    whole_batches: bool = False
 
-    def sender(self, name: str) -> Sender:
-        """A producer of its own. What a topic takes at once bounds a batch: so a message is refused only if it is too large by itself."""
-        least = min((topic.message_bytes for topic in self.topics.values()), default=_BATCH)
+    def sender(self, name: str) -> Sending:
+        """What sends one piece of work."""
+        if self.whole_batches:
+            return WireTransaction(self.properties, name, self.timeout_ms, self.patience)
         own: Mapping[str, Value] = {
             **self.properties,
             **({"partitioner": BY_KEY} if self.partitioner == "key-hash" else {}),
-            "batch.size": max(1024, min(_BATCH, least // 2)),
+            "batch.size": self.batch_bytes,
             "queue.buffering.max.kbytes": _QUEUE,
             "queue.buffering.max.messages": _MOST,
         }
@@ -70,6 +77,11 @@ class PublishTarget(msgspec.Struct, frozen=True):
             return Delivery(own, self.acks if self.delivery == "none" else None, self.patience)
         socket = min(int(self.properties["socket.timeout.ms"]), self.timeout_ms)  # librdkafka takes no longer one
         return Transaction({**own, "transaction.timeout.ms": self.timeout_ms, "socket.timeout.ms": socket}, name, self.patience)
+
+    @property
+    def batch_bytes(self) -> int:
+        """What a topic takes at once bounds a batch: so a message is refused only if it is too large by itself."""
+        return max(1024, min(_BATCH, min((topic.message_bytes for topic in self.topics.values()), default=_BATCH) // 2))
 
     @property
     def taken_back(self) -> str:
@@ -81,7 +93,7 @@ _turns: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
 
 
 @contextmanager
-def turn(target: PublishTarget, name: str) -> Iterator[Sender]:
+def turn(target: PublishTarget, name: str) -> Iterator[Sending]:
     """A transaction whose id is fenced; or a producer that has none, if that is what was asked for.
 
     Of this process one at a time has an id: two would only fence each other, or do the same work.
@@ -240,31 +252,17 @@ _WAYS_OUT = {
 """By the broker's code."""
 
 
-def put_records(target: PublishTarget, transaction: Sender, records: Sequence[Record], headers: Sequence[tuple[str, bytes]] = ()) -> None:
-    """Records for the control topic, in an open transaction; returns when each was reported.
+def put_records(target: PublishTarget, transaction: Sending, records: Sequence[Record], headers: Sequence[tuple[str, bytes]] = ()) -> None:
+    """Records for the control topic, as part of what is sent; returns when the brokers have each.
 
     Raises:
+        RefusedError: the topic's settings let one not in, however often it is tried.
         TransactionError: one was not taken.
     """
-    failed: list[KafkaError] = []
-    left = len(records)
-
-    def reported(error: KafkaError | None, _message: object) -> None:
-        nonlocal left
-        left -= 1
-        if error is not None:
-            failed.append(error)
-
-    def put() -> None:
-        for key, value in records:
-            transaction.records.produce(target.control, value, key, 0, headers=list(headers), on_delivery=reported)
-
-    transaction.called(put)
-    deadline = time.monotonic() + target.patience
-    while left and not failed and time.monotonic() < deadline:
-        transaction.called(lambda: transaction.records.poll(_AGAIN_SECONDS))
-    if failed or left:
-        text = transaction.scrub(failed[0]) if failed else "no answer"
-        kind = kind_of(failed[0]) if failed else "failed"
-        sent = transaction.visible_at_once and kind == "failed"  # it may be there, or come yet
-        raise TransactionError(kind, f"the control topic {target.control}: {text}", sent=sent)
+    try:
+        transaction.write(target.control, records, headers)
+    except TransactionError as error:
+        if error.kind == "refused":
+            do = "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the window again."
+            raise RefusedError(f"The control topic {target.control} doesn't take a record: {error.text}", "commit", do) from None
+        raise TransactionError(error.kind, f"the control topic {target.control}: {error.text}", sent=error.sent) from None

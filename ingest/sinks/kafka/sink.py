@@ -32,7 +32,8 @@ import pyarrow as pa
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
-from ingest.kafka.transaction import Sender
+from ingest.kafka.transaction import Sending
+from ingest.kafka.wire import reachable
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.codec import to_json
 from ingest.model.plan import Plan
@@ -52,7 +53,6 @@ from ingest.sinks.kafka.control import (
     receipt_records,
     split_record,
 )
-from ingest.sinks.kafka.fast import reportable, usable
 from ingest.sinks.kafka.form import MessageForm, of_columns
 from ingest.sinks.kafka.function import PartitionFunction
 from ingest.sinks.kafka.ids import TransactionalIds
@@ -60,7 +60,7 @@ from ingest.sinks.kafka.options import Options, Reach, addresses
 from ingest.sinks.kafka.parts import Part, chains
 from ingest.sinks.kafka.publish import Overtaken, PublishTarget, UnansweredCommit, turn
 from ingest.sinks.kafka.publish import put_records as put
-from ingest.sinks.kafka.send import sent, sent_one_by_one
+from ingest.sinks.kafka.send import sent
 from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
 from ingest.sinks.kafka.topics import SinkTopics
 from ingest.sinks.kafka.unfinished import KafkaTransactions, end_open
@@ -284,7 +284,7 @@ class KafkaSink:
         return PublishTarget(
             self._topics.targets(), options.topics[0] if options.topic_column is None else None, options.control, self._admin,
             options.timeout // timedelta(milliseconds=1), options.partitioner, self.metadata["window"], self.patience,
-            options.delivery, options.acks,
+            options.delivery, options.acks, options.delivery == "exactly-once" and not self._one_by_one and reachable(self._admin),
         )  # fmt: skip
 
     def _function(self) -> PartitionFunction | None:
@@ -348,15 +348,12 @@ class KafkaSink:
             transaction.commit()
             crash_point("split.after")
 
-    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]) -> list[Record]:
+    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Sending, numbers: Sequence[int]) -> list[Record]:
         """The records of splits whose messages are all written."""
         return [split_record(split) for split in self._sent(work, target, transaction, numbers)]
 
-    def _sent(self, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]) -> list[PublishedSplit]:
-        api = None if self._one_by_one or not reportable(target) else usable()
-        if api is None:
-            return sent_one_by_one(self._files, work, target, transaction, numbers)
-        return sent(api, self._topics.ends, self._files, work, target, transaction, numbers)
+    def _sent(self, work: WindowWork, target: PublishTarget, transaction: Sending, numbers: Sequence[int]) -> list[PublishedSplit]:
+        return sent(self._topics.ends, self._files, work, target, transaction, numbers, one_by_one=self._one_by_one)
 
     def _close(self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]) -> Outcome:
         """The receipt: one window at a time, behind the table's fence; with `atomic_window` all that the window has, in one transaction."""

@@ -85,6 +85,12 @@ class KafkaStager(FileStager[StagedMessages]):
             row, what = misfit
             do = "Nothing was published. Have a transform change it, or leave the column out; then run the window again."
             raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, messages["offset"][row].as_py())
+        untimed = self._form.untimed(batch, messages)
+        if untimed is not None:
+            of = "the message" if self._form.time == "message" else f"column {self._form.time}"
+            what = f"the time of {of} isn't after 1970-01-01T00:00:00Z: no message can be published with it"
+            do = "Nothing was published. Refuse such rows by a rule, or set sink.timestamp: published; then run the window again."
+            raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, messages["offset"][untimed].as_py())
         encoded = self._form.encoded(batch, messages)
         if self._form.strange(encoded) is not None:  # what it is may be secret
             what = f"a row's {self._form.topic} is none of sink.topics"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from psycopg import sql
 
-from ingest.errors import RefusedError
+from ingest.errors import RefusedError, UnreachableError
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.window import Window
 from ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
@@ -124,11 +124,15 @@ class PostgresKeyedAudit(PostgresAudit):
                 columns = pa.schema([found.target.columns.field(name) for name in self._form.grave])
                 yield from rows(connection, there, columns, sql.SQL(""), ())
 
-    def refuse_lost_graves(self, receipt: Receipt) -> None:
-        """See `ports.sink.KeyedAudit.refuse_lost_graves`: those of all windows are in one table."""
-        if not receipt.counts.deletes:
+    def lost_graves(self, receipts: Sequence[Receipt]) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
+        """See `ports.sink.KeyedAudit.lost_graves`: those of all windows are in one table, which is looked for once."""
+        deleting = [receipt for receipt in receipts if receipt.counts.deletes]
+        if not deleting or not self._form.buries:
             return
-        with reading(self._place.url, "check") as connection:
-            found = catalog.table_at(connection, self._place)
-            if self._form.buries and found is not None and found.target is not None:
-                refuse_lost_graves(connection, self._place, found.target)
+        try:
+            with reading(self._place.url, "check") as connection:
+                found = catalog.table_at(connection, self._place)
+                if found is not None and found.target is not None:
+                    refuse_lost_graves(connection, self._place, found.target)
+        except (RefusedError, UnreachableError) as error:
+            yield from ((receipt, error) for receipt in deleting)

@@ -6,7 +6,8 @@
     marks      of dead letters: which attempt's are there, and what is published
 
 A table says by the comment on its window column which row of `targets` is its own: a name can be given to another table, and a table's
-number changes when it is restored from a dump.
+number changes when it is restored from a dump. A copy (`CREATE TABLE ... (LIKE ... INCLUDING ALL)`) has the comment, too. So that says the
+table's number besides: of tables with one comment it is the table that has this number, and where there is only one, it was restored.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ingest.ports.sink import Unreadable
 from ingest.sinks.decision import Seen, adjacent
 from ingest.sinks.postgres.columns import CatalogColumn
 from ingest.sinks.postgres.lock import lock_row
-from ingest.sinks.postgres.names import MARK, TableName
+from ingest.sinks.postgres.names import MARK, TableName, marked, quoted
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, identifier, set_lock_timeout
 
 TABLES = """
@@ -57,9 +58,19 @@ CREATE TABLE IF NOT EXISTS {marks} (
 
 _COLUMNS = """
 SELECT a.attname::text, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull,
-    a.atthasdef OR a.attgenerated <> '' OR a.attidentity <> '', col_description(a.attrelid, a.attnum)
+    a.atthasdef OR a.attgenerated <> '' OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
+    col_description(a.attrelid, a.attnum)
 FROM pg_attribute a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
+
+_LIKE = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_description d JOIN pg_class c ON c.oid = d.objoid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE d.classoid = 'pg_class'::regclass AND d.objsubid > 0 AND starts_with(d.description, %(mark)s) AND c.relkind IN ('r', 'p')
+    AND c.oid <> to_regclass(%(table)s) AND c.oid NOT IN (SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))
+ORDER BY c.oid = %(number)s DESC, 1, 2 LIMIT 1
+"""
+"""Another table with a mark; rather the one that has the number which the mark says. Partitions are often made as copies of their table."""
 
 _NEWEST = """
 SELECT DISTINCT ON (window_key) window_key, receipt, sha256, version FROM {receipts}
@@ -106,27 +117,52 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class TableThere(msgspec.Struct, frozen=True):
-    """A table that is there: its columns by the catalog; `target` is None if windrow has not bound it."""
+    """A table that is there: its columns by the catalog; `target` is None if windrow has not bound it.
+
+    `stale`: its mark says another number than it has, as it was restored from a dump.
+    """
 
     columns: tuple[CatalogColumn, ...]
     target: Target | None
+    stale: bool = False
 
 
 def table_at(connection: Connection, place: TablePlace) -> TableThere | None:
     """The table at a place as it is now; None if there is none.
 
     Raises:
-        SpecError: it isn't a table, or its mark is of another schema of windrow's.
+        SpecError: it isn't a table, its mark is of another schema of windrow's, or another table has that mark, too.
     """
-    kind = connection.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", [place.name.quoted]).fetchone()
-    if kind is None:
+    asked = "SELECT oid::bigint, relkind::text FROM pg_class WHERE oid = to_regclass(%s)"
+    one = connection.execute(asked, [place.name.quoted]).fetchone()
+    if one is None:
         return None
-    if kind[0] not in {"r", "p"}:
+    if one[1] not in {"r", "p"}:
         raise SpecError(f"{place} is no table", "setup", "Set sink.table to a table, or to a name that isn't taken.")
     rows = connection.execute(_COLUMNS, [place.name.quoted]).fetchall()
-    marks = [str(comment).split()[1].rstrip(":") for *_, comment in rows if str(comment or "").startswith(MARK)]
-    columns = tuple(CatalogColumn(*row[:4]) for row in rows)
-    return TableThere(columns, _target(connection, place, UUID(marks[0])) if marks else None)
+    columns = tuple(CatalogColumn(*row[:5]) for row in rows)
+    found = next(((row[0], said) for row in rows if (said := marked(str(row[5] or ""))) is not None), None)
+    if found is None:
+        return TableThere(columns, None)
+    window, (mark, number) = found
+    stale = number != one[0]
+    if stale:
+        _refuse_copy(connection, place, window, mark, number)
+    return TableThere(columns, _target(connection, place, mark), stale)
+
+
+def _refuse_copy(connection: Connection, place: TablePlace, window: str, mark: UUID, number: int | None) -> None:
+    names = {"mark": f"{MARK}{mark}", "table": place.name.quoted, "number": number or 0}
+    row = connection.execute(_LIKE, names).fetchone()
+    if row is not None:
+        other = TableName(*row)
+        what = f"the table {place.name} is a copy of {other}, or that of it: the comments on their columns name one table of windrow's"
+        take = "COMMENT ON COLUMN {}.{} IS NULL"
+        do = (
+            f"Take the comment off the copy: {take.format(place.name.quoted, quoted(window))}; an empty one is taken as yours then. "
+            f"If it is to take the other's place, with the rows: {take.format(other.quoted, quoted(window))}."
+        )
+        raise SpecError(what, "setup", do)
 
 
 def _target(connection: Connection, place: TablePlace, mark: UUID) -> Target:

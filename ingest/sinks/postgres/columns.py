@@ -189,12 +189,13 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 class CatalogColumn(msgspec.Struct, frozen=True):
-    """A column as the catalog has it. `filled`: it has a default, or is generated, so that rows may leave it out."""
+    """A column as the catalog has it. `filled`: it has a default, or is generated, so that rows may leave it out; `generated`: must."""
 
     name: str
     type: str
     nullable: bool
     filled: bool
+    generated: bool
 
 
 def strange(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list[str]:
@@ -210,6 +211,8 @@ def strange(columns: Sequence[CatalogColumn], schema: pa.Schema) -> list[str]:
             found.append(f"{field.name} ({shape(field)}): not in the table")
         elif column.type != held:
             found.append(f"{field.name}: {column.type} in the table, not {held}")
+        elif column.generated:
+            found.append(f"{field.name}: GENERATED ALWAYS in the table, and rows bring its values")
         elif field.nullable and not column.nullable:
             found.append(f"{field.name}: not null in the table, and rows may have nulls")
     others = [c for c in columns if c.name not in schema.names and not c.filled]

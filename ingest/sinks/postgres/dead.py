@@ -19,10 +19,11 @@ from ingest.ports.dead_letters import Publication
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 from ingest.sinks.postgres import catalog
-from ingest.sinks.postgres.prepare import WantedTable, ensure, refuse_unwritable
+from ingest.sinks.postgres.prepare import WantedTable, ensure
 from ingest.sinks.postgres.read import rows
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
 from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
+from ingest.sinks.postgres.unfit import refuse_unwritable
 from ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
 from ingest.sinks.staging import DeadLetterLayout
 

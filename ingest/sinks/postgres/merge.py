@@ -159,7 +159,7 @@ class _Merge:
             self._bury()
         others = [identifier(name) for name in self._columns.names if name not in self._form.key.columns]
         taken = self._run(
-            "INSERT INTO {table} ({names}) SELECT {names} FROM {words} w WHERE {stays} ON CONFLICT ({key}) DO UPDATE SET {put}",
+            "INSERT INTO {table} AS t ({names}) SELECT {names} FROM {words} w WHERE {stays} ON CONFLICT ({key}) DO UPDATE SET {put}",
             names=sql.SQL(", ").join(names),
             put=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others),
         )

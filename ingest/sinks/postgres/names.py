@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import msgspec
 
@@ -14,7 +15,7 @@ SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
 DEAD = "_dead"
 MARK = "windrow "
-"""How the comment on a bound table's window column begins; what follows is the table's id."""
+"""How the comment on a bound table's window column begins; what follows is the table's id, and its number in the catalog."""
 
 
 class TableName(msgspec.Struct, frozen=True):
@@ -58,6 +59,19 @@ def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
         yield f"the name {name!r} holds control characters"
     if len(name.encode()) > longest:
         yield f"the name {name} is longer than {longest} bytes"
+
+
+def mark_of(table_id: UUID, number: int) -> str:
+    """The comment on a bound table's window column. `number`: the table's in the catalog, which a copy of the table doesn't have."""
+    return f"{MARK}{table_id} {number}: the window that a row is of. By this comment windrow knows the table; leave it as it is."
+
+
+def marked(comment: str) -> tuple[UUID, int | None] | None:
+    """What such a comment says; None of any other. The first ones had no number."""
+    if not comment.startswith(MARK):
+        return None
+    table_id, *number = comment.removeprefix(MARK).partition(":")[0].split()
+    return UUID(table_id), int(number[0]) if number else None
 
 
 def quoted(name: str) -> str:

@@ -25,6 +25,7 @@ from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from ingest.sinks.postgres.names import TableName
 from ingest.sinks.postgres.url import ServerUrl
+from ingest.sinks.postgres.watched import WatchedConnection
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -52,8 +53,8 @@ _DEFAULTS = {
 _PLANNING = {"enable_seqscan": "off", "jit": "off"}
 """A window's rows are asked for by the index. The planner would expect a row of any window soon, and read all of a table that has none."""
 
-_WHOLE = {"row_security": "off", "statement_timeout": "0"}
-"""All rows or an error, never some of them without a word; and as long as it takes."""
+_WHOLE = {"row_security": "off", "statement_timeout": "0", "quote_all_identifiers": "off"}
+"""All rows or an error, never some of them without a word; as long as it takes; and the catalog's names of types as they are compared."""
 
 _RETRIED = {"40001", "40P01"}  # serialization failure, deadlock
 _ENDED = {"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"}  # by an administrator, a crash, a start, or for idling
@@ -132,8 +133,7 @@ def connected(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
 def _connect(url: ServerUrl) -> Connection:
     given = conninfo.conninfo_to_dict(url.text)
     options = {**{k: v for k, v in _DEFAULTS.items() if k not in given}, "client_encoding": "UTF8"}
-    connection: Connection = psycopg.connect(url.text, autocommit=True, prepare_threshold=None, **options)  # type: ignore[arg-type]
-    return connection
+    return WatchedConnection.connect(url.text, autocommit=True, prepare_threshold=None, **options)  # type: ignore[arg-type]
 
 
 @contextmanager

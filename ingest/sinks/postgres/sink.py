@@ -40,10 +40,10 @@ from ingest.sinks.postgres.prepare import (
     ensure,
     refuse_other_columns,
     refuse_others_rows,
-    refuse_unwritable,
 )
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
 from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
+from ingest.sinks.postgres.unfit import refuse_unwritable
 from ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
 from ingest.sinks.staging import RowLayout
 

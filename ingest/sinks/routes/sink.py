@@ -34,6 +34,7 @@ from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Audit, Outcome, Promises, Sink, Unknown
 from ingest.sinks.decision import refuse_overlap, refuse_torn, settled
+from ingest.sinks.routes.apart import refuse_not_apart
 from ingest.sinks.routes.audit import RoutedAudit
 from ingest.sinks.routes.parts import emptied, expected, parts_for, receipt_for, refuse_unknown, routed, staged_for
 from ingest.sinks.routes.router import By, Router, Rule
@@ -52,7 +53,7 @@ class RoutedSink:
         metadata: those that it adds, by name.
 
     Raises:
-        SpecError: two tables are one, one can't take part, or rows can't be told apart so.
+        SpecError: two tables are one, or don't lie apart; one can't take part, or rows can't be told apart so.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class RoutedSink:
         self._router, self._tables = Router(by, name, tuple(rule for rule, _ in routes)), tuple(sink for _, sink in routes)
         self._other, self._load = other, rows
         self.metadata = dict(metadata)
+        refuse_not_apart(self._tables, other)
         _refuse_unfit(self._every)
         self._router.refuse_no_pattern()
         if isinstance(rows, pa.Schema):
@@ -236,10 +238,6 @@ def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None
 
 
 def _refuse_unfit(sinks: Sequence[Sink]) -> None:
-    names = [sink.identity for sink in sinks]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SpecError(f"two routes lead to {', '.join(twice)}", "spec", "Put their values under one route, or name another table.")
     for sink in sinks:
         if sink.promises.mode != "append" or sink.promises.atomic != "window":
             what = f"{sink.identity} can't be one of several tables: only tables that rows are appended to, window by window, can"

@@ -3,13 +3,18 @@
 python windrow.py BOOTSTRAP [MASTER]      then a JSON job per line on stdin, an answer per line on stdout
 
 The first three run the task of a window without what comes behind, on the same engine. `table` has a fresh table and ledger each time, so
-it plans, freezes boundaries and commits.
+it plans, freezes boundaries and commits. `around` is the same, and says how long that took without the engine's part: what the driver does.
+A master may be a Spark Connect server's address.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,12 +24,14 @@ import pyarrow as pa
 from assets.demo.standalone import WORDS
 from ingest.assemble import assemble
 from ingest.engine.cluster import is_local, spark_engine, spark_session
+from ingest.engine.connect import ConnectedSpark
 from ingest.engine.spark import SparkEngine
 from ingest.engine.warmth import kept_warm
 from ingest.model.plan import Split
-from ingest.model.staged import Staging
+from ingest.model.staged import Staged, Staging
 from ingest.model.window import Window
 from ingest.ports.decoder import Decode, Decoded
+from ingest.ports.engine import Engine
 from ingest.ports.reader import ReadPlan
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run_windows
@@ -65,6 +72,24 @@ class NoRows:
         return lambda messages: Decoded(pa.record_batch({}), none, none, text, text, text, filtered=messages.num_rows)
 
 
+class Watched:
+    """An engine that counts the seconds in which the driver waits for it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.seconds = engine, 0.0
+
+    def slots(self) -> int:
+        """As many as the engine has."""
+        return self._engine.slots()
+
+    def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
+        """All of it, so that the clock has stopped when the driver goes on."""
+        began = time.perf_counter()
+        results = list(self._engine.run(task, splits))
+        self.seconds += time.perf_counter() - began
+        return iter(results)
+
+
 def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
     """Messages that the tasks have read and, but for `raw`, made rows of."""
     topic = job["topic"]
@@ -85,29 +110,45 @@ def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
     return sum(c.rows + c.dead for c in counts)
 
 
-def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> int:
-    """Do a job; the messages that it was done with."""
+def around(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> dict[str, Any]:
+    """The same, and the seconds in which it was the driver's turn."""
+    engine = Watched(pipeline.engine)
+    began = time.perf_counter()
+    rows = table(replace(pipeline, engine=engine), first, job)
+    return {"rows": rows, "seconds": time.perf_counter() - began - engine.seconds}
+
+
+def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, Any]:
+    """Do a job; the messages that it was done with, and perhaps its seconds."""
     first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
     out.mkdir(parents=True)
     attributes = {
-        "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"]},
+        "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"], **job.get("source", {})},
         "window": {"grid": job["grid"], "start": first.isoformat()},
         "decode": {"schema": job["schema"]}, "sink": job["sink"],
         "state": f"sqlite:///{out}/state.db",
     }  # fmt: skip
     pipeline = assemble(parse_spec(attributes, HERE), engine)
-    return table(pipeline, first, job) if job["work"] == "table" else steps(pipeline, job)
+    if job["work"] == "around":
+        return around(pipeline, first, job)
+    return {"rows": table(pipeline, first, job) if job["work"] == "table" else steps(pipeline, job)}
 
 
 def main(bootstrap: str, master: str = "local[2]") -> None:
     """Answer until stdin ends."""
-    session = spark_session(master, None if is_local(master) else WORDS)
-    engine = spark_engine(lambda: session, master)
+    if served := master.startswith("sc://"):
+        server = ConnectedSpark(master)
+        session, engine = server.session(), server.engine()
+    else:
+        session = spark_session(master, None if is_local(master) else WORDS)
+        engine = spark_engine(lambda: session, master)
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
-    with kept_warm(session):  # its turns are further apart than Spark keeps idle workers
+    with (
+        nullcontext() if served else kept_warm(session)
+    ):  # its turns are further apart than Spark keeps idle workers; a server does the same
         for line in sys.stdin:
-            print(json.dumps({"rows": ran(json.loads(line), bootstrap, engine)}), flush=True)
+            print(json.dumps(ran(json.loads(line), bootstrap, engine)), flush=True)
 
 
 if __name__ == "__main__":

@@ -304,7 +304,7 @@ def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) 
     """A table with deletion vectors isn't written anew: what its files hold isn't what it holds."""
 
     class Vectors:
-        reader_features = ("deletionVectors",)
+        reader_features = writer_features = ("deletionVectors",)
 
     staged = table.staged(table.sink(WIDE, "widen"), 2)
     sink = table.sink(WIDE, "widen")

@@ -22,7 +22,7 @@ from ingest.sinks.files.entry import path_of
 from ingest.sinks.files.log import CHECKPOINTS, FilesLog
 from ingest.sinks.files.stage import row_files
 from ingest.sinks.place import Place
-from tests.sinks.beside import BINDING
+from tests.sinks.beside import BINDING, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
 
@@ -312,6 +312,13 @@ def test_a_table_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "orders" / "_delta_log" / f"{0:020d}.json").write_text("{}")
     with pytest.raises(SpecError, match="another kind"):
         FilesBoth(str(tmp_path / "orders"), ROWS).prepare()
+
+
+def test_its_folder_is_not_made_one_of_another_kind(sink: Any) -> None:
+    """Nor is a folder of files made a Delta table: its sweep would remove files that its own log doesn't name."""
+    with pytest.raises(SpecError, match="another kind"):
+        DeltaBoth(sink.uri, ROWS).prepare()
+    assert not (Path(sink.uri) / "_delta_log").exists()
 
 
 COLUMNS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["int64", "string"]), st.booleans()), unique_by=lambda c: c[0])

@@ -17,7 +17,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import IdentityTransform
 
-from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
+from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from ingest.model.receipt import Checksums
 from ingest.operate.deep import summed
 from ingest.ports.sink import AlreadyDone, Done, Unreadable
@@ -193,6 +193,15 @@ def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
     table(made).transaction().remove_properties("windrow.pipeline").commit_transaction()
     with pytest.raises(SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"):
         made.prepare()
+
+
+@pytest.mark.parametrize("damage", [b"", b"Obj\x01\x0e", b"\0" * 100])
+def test_a_damaged_manifest_is_told(sink: Any, damage: bytes) -> None:
+    """It is no bug of windrow's, whatever PyIceberg makes of the bytes."""
+    for manifest in Path(sink._lake.look_now().place._uri.removeprefix("file://"), "metadata").glob("*-m0.avro"):
+        manifest.write_bytes(damage)
+    with pytest.raises(UnreachableError, match=r"manifests of the table .* can't be read"):
+        list(sink.receipts())
 
 
 def test_a_lost_page_stops_everything(sink: Any) -> None:

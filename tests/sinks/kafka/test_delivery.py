@@ -18,8 +18,7 @@ from ingest.kafka.delivery import Acks, Delivery
 from ingest.model.codec import to_json
 from ingest.operate.verify import compare_rows
 from ingest.ports.sink import AlreadyDone, Delivered, Done, Promises
-from ingest.sinks.kafka import control, publish
-from ingest.sinks.kafka import sink as sinks
+from ingest.sinks.kafka import control, publish, send
 from ingest.sinks.kafka.control import Held, binding_record, parts_of, receipt_records
 from ingest.sinks.kafka.fast import CompiledPump, reportable
 from ingest.sinks.kafka.publish import PublishTarget, put_records
@@ -267,7 +266,7 @@ def test_reports_are_taken_where_nothing_else_lies_beside_them() -> None:
 @pytest.mark.slow
 def test_at_least_once_goes_without_an_object_for_each_message(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a window is sent the compiled way, also where more wait than the client's queue takes; none is missing."""
-    monkeypatch.setattr(sinks, "sent_one_by_one", None)
+    monkeypatch.setattr(send, "sent_one_by_one", None)
     monkeypatch.setattr(publish, "_MOST", 5)
     sink = sink_at(place)
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)

@@ -1,4 +1,4 @@
-"""Messages as they arrive, both ways of sending them; what a topic doesn't take; what hides the control topic's end."""
+"""Messages as they arrive, each way of sending them; what a topic doesn't take; what hides the control topic's end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 import confluent_kafka as ck
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
 from ingest.model.staged import Staged
 from ingest.ports.sink import Done
-from ingest.sinks.kafka import control, parts, topics
+from ingest.sinks.kafka import control, parts, send, topics
 from ingest.sinks.kafka import sink as sinks
 from ingest.sinks.kafka.control import ControlTopic
 from ingest.sinks.kafka.fast import usable
@@ -34,11 +35,13 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 ROWS = pa.schema([("k", pa.binary()), ("v", pa.string()), ("to", pa.string())])
 
 
-@pytest.fixture(params=["compiled", "one by one"])
+@pytest.fixture(params=["whole batches", "compiled", "one by one"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of sending."""
+    """Each way of sending."""
+    if request.param != "whole batches":
+        monkeypatch.setattr(sinks, "reachable", lambda _: False)
     if request.param == "one by one":
-        monkeypatch.setattr(sinks, "usable", lambda: None)
+        monkeypatch.setattr(send, "usable", lambda: None)
     else:
         assert usable() is not None
     return str(request.param)
@@ -83,7 +86,7 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -
     ]  # fmt: skip
     sink = table(kafka, tmp_path, [one, two], partitioner="fixed")
     assert isinstance(sink.commit(*staged(sink, rows)), Done)
-    assert not sink._one_by_one, "the compiled way was given up"
+    assert not sink._one_by_one, "the way was given up"
     for topic in (one, two):
         found = list(committed(kafka, topic))
         wanted = [(n, k, None if v is None else v.encode()) for n, (k, v, to) in enumerate(rows) if to == topic]
@@ -110,6 +113,17 @@ def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way:
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 0, 1)
     assert list(committed(kafka, small)) == []
     assert sink.look(window(0)) is None
+
+
+def test_a_record_that_the_control_topic_does_not_take(kafka: str, admin: AdminClient, tmp_path: Path) -> None:
+    """No try helps against a setting: it is refused, with the setting, and nothing of the window is visible."""
+    topic = create_topic(kafka, 1)
+    settings = {"cleanup.policy": "compact", "max.message.bytes": "250"}
+    admin.create_topics([NewTopic(f"{topic}.windrow", 1, config=settings)])[f"{topic}.windrow"].result(30)
+    sink = table(kafka, tmp_path, [topic])
+    with pytest.raises(RefusedError, match=r"control topic .* doesn't take a record: .*too large.*Raise its max\.message\.bytes"):
+        sink.commit(*staged(sink, [(None, "a", topic), (None, "b", topic)]))
+    assert list(committed(kafka, topic)) == []
 
 
 def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: Path, way: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ingest.errors import SpecError
 from ingest.operate.unfinished import end_transactions
 from ingest.ports.transactions import Transactional
-from tests.kafka.produce import OpenTransaction, Put
+from tests.kafka.produce import OpenTransaction, Put, until_decided
 from tests.sinks.kafka.attempts import DONE, ended, started
 from tests.sinks.kafka.test_kills import place, report
 from tests.sinks.kafka.world import new_place, sink_at
@@ -36,6 +36,7 @@ def test_a_killed_runs_transaction_is_ended(kafka: str, tmp_path: Path, atomic: 
     sink = sink_at(place)
     sink.prepare()
     assert isinstance(sink, Transactional)
+    until_decided(kafka, sink.options.control)  # a commit is answered before it is marked
     assert sink.transactions().held_back() == []
     assert ended(started(place, 0, "first", "commit.before:kill" if atomic else "split.before:kill")) == -signal.SIGKILL
     held_back = sink.transactions().held_back()
@@ -66,6 +67,7 @@ def test_a_run_that_is_alive_begins_its_part_again(place: str) -> None:
 def test_another_programs_transaction_is_told_and_left(kafka: str, place: str) -> None:
     """Nobody knows its id here: it is said where it holds readers back, and nothing is taken from anybody."""
     sink = sink_at(place)
+    until_decided(kafka, sink.options.control)
     other = OpenTransaction(kafka, sink.options.topics[0])
     other.send([Put(b"another's", 0, 1)])
     try:

@@ -89,7 +89,11 @@ def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
         left = set(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
         consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in left])
         while left:
-            for message in arrived(consumer, SECONDS):
+            batch = arrived(consumer, SECONDS)
+            if not batch:
+                what = f"nothing came of {topic}, partitions {sorted(left)}, for {SECONDS} s"
+                raise TimeoutError(what)
+            for message in batch:
                 if message.error() is None:
                     yield message
                 elif message.error().code() == ck.KafkaError._PARTITION_EOF:

