@@ -13,8 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ingest.assemble import assemble as open_pipeline
     from ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
-    from ingest.frames.sink import WindrowKafka
-    from ingest.frames.source import WindrowSource
+    from ingest.frames.formats import WindrowKafka, WindrowSource
     from ingest.model.plan import Plan
     from ingest.model.receipt import Committed, Receipt
     from ingest.model.window import Window
@@ -50,8 +49,8 @@ _HOMES = {
     "UnreachableError": "ingest.errors:UnreachableError",
     "Window": "ingest.model.window:Window",
     "WindrowError": "ingest.errors:WindrowError",
-    "WindrowKafka": "ingest.frames.sink:WindrowKafka",
-    "WindrowSource": "ingest.frames.source:WindrowSource",
+    "WindrowKafka": "ingest.frames.formats:WindrowKafka",
+    "WindrowSource": "ingest.frames.formats:WindrowSource",
     "load_spec": "ingest.spec.load:load_spec",
     "mend_window": "ingest.operate.mend:mend",
     "open_pipeline": "ingest.assemble:assemble",

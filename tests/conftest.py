@@ -78,7 +78,7 @@ def spark_server() -> Iterator[str]:
     """The address of one Spark Connect server, kept by the command itself, with two cores and four tries a task."""
     from tests.engine.servers import serving
 
-    with serving("--conf", "spark.master=local[2,4]") as (address, _):
+    with serving("--master", "local[2,4]") as (address, _):
         yield address
 
 

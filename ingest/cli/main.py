@@ -360,6 +360,7 @@ def spark_archive(json: Json = False, debug: Debug = False) -> None:
 
 @spark_app.command("run")
 def spark_run(
+    master: Master = None,
     host: Annotated[str, typer.Option(help="Where it listens; to other machines only with a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")] = 15002,
     token_file: TokenFile = None,
@@ -375,7 +376,7 @@ def spark_run(
     with telling(json=json, debug=debug) as output:
         from ingest.cli.serving import run_spark
 
-        run_spark(output, host, port, token_file, settings)
+        run_spark(output, master, host, port, token_file, settings)
 
 
 def main() -> None:

@@ -62,19 +62,20 @@ class Connected(msgspec.Struct):
     connect: str
 
 
-def run_spark(output: Output, host: str, port: int, token_file: Path | None, settings: Mapping[str, str]) -> None:
-    """A Spark Connect server until Ctrl-C or SIGTERM.
+def run_spark(output: Output, master: str | None, host: str, port: int, token_file: Path | None, settings: Mapping[str, str]) -> None:
+    """A Spark Connect server until Ctrl-C or SIGTERM. `master`: where its tasks run; None: on this machine.
 
     Raises:
         SpecError: there is no token in the file, or it would listen to other machines without one.
         UnreachableError: the port is taken, Spark doesn't start, or the server ends by itself.
     """
     from ingest.engine.connect import read_token
+    from ingest.engine.local import MASTER
     from ingest.engine.server import spark_server
 
     ended = _until_told()
     token = None if token_file is None else read_token(token_file)
-    with spark_server(host, port, token, settings) as server:
+    with spark_server(host, port, token, settings, master or MASTER) as server:
         text = Text(f"Spark answers on {server.address}. Ctrl-C ends it.")
         output.show(Connected(server.address), text)
         output.finish()

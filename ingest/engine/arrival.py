@@ -6,7 +6,9 @@ This module travels by value, for the worker has none of windrow's: nothing of w
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -26,24 +28,78 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark's own
 
 _UNUSED_SECONDS = 30 * 24 * 3600
 """So long code is kept that no worker begins with; one that has begun keeps its own for as long as it lives."""
 
 
+class Code:
+    """Windrow's own code as a zip (`files`), named by its `digest`, and the `versions` of what must be there: of Python and of packages."""
+
+    def __init__(self, files: bytes, digest: str, versions: Mapping[str, str]) -> None:
+        self.files, self.digest, self.versions = files, digest, dict(versions)
+
+    def trouble(self) -> tuple[str, str] | None:
+        """Why nothing can be done here, and what to do; None if all is well, and windrow can be imported.
+
+        A task's worker that has loaded another client's windrow ends itself, and Spark runs the task again.
+        """
+        host, loaded = socket.gethostname(), sys.modules.get("ingest")
+        known = getattr(loaded, "__windrow_digest__", None)
+        if known == self.digest:
+            return None
+        if known is not None and TaskContext.get() is not None:
+            os._exit(1)
+        same = _digest_here() == self.digest
+        if loaded is not None and not same:
+            return f"A Python worker on {host} has loaded another windrow than the driver's", _DO_ENVIRONMENT
+        wrong = list(_differences(self.versions))
+        if wrong:
+            return f"A worker on {host}, which runs {sys.executable}, is not as the driver is: {'; '.join(wrong)}", _DO_ENVIRONMENT
+        if not same:
+            try:
+                folder = _unpacked(self.files, self.digest)
+            except OSError as failed:
+                places = "neither in its user's cache nor in its temporary folder"
+                return f"A worker on {host} can't keep windrow's code, {places} ({failed.strerror})", _DO_ROOM
+            sys.path.insert(0, str(folder))
+            importlib.invalidate_caches()
+        package: Any = importlib.import_module("ingest")
+        package.__windrow_digest__ = self.digest
+        return None
+
+
+_DO_ENVIRONMENT = "Give the workers an environment with windrow's requirements, by spark.pyspark.python."
+_DO_ROOM = "Make room there, or name another folder by XDG_CACHE_HOME in the workers' environment."
+
+
+def take_up(code: Code | None) -> None:
+    """Have windrow's code at hand. `code`: None where it is there.
+
+    Raises:
+        RuntimeError: this Python isn't as the driver is. (No error of windrow's own: there is no windrow here.)
+    """
+    trouble = None if code is None else code.trouble()
+    if trouble is not None:
+        what, do = trouble
+        raise RuntimeError(f"{what}. Nothing was committed. {do}")
+
+
 class Arrival:
-    """A job and what it needs: windrow's own code as a zip, named by its `digest`, and the versions of what must be there.
+    """A job and the code that it needs.
 
     `job`: a pickled callable of batches. `shares`: which splits each of its tasks takes, for a task that can't begin says so for each.
-    `versions`: of Python (`python`) and of packages, as the driver has them.
     """
 
-    def __init__(self, job: bytes, shares: Sequence[Sequence[int]], code: bytes, digest: str, versions: Mapping[str, str]) -> None:
-        self._job, self._shares, self._code, self._digest, self._versions = job, shares, code, digest, dict(versions)
+    def __init__(self, job: bytes, shares: Sequence[Sequence[int]], code: Code) -> None:
+        self._job, self._shares, self._code = job, shares, code
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One Spark task: the job's, or the reason why it can't be done here."""
-        trouble = self._trouble()
+        trouble = self._code.trouble()
         if trouble is None:
             yield from pickle.loads(self._job)(batches)  # noqa: S301  # the driver's own
             return
@@ -55,28 +111,25 @@ class Arrival:
             indices = [index for share in batch.column(0).to_pylist() for index in self._shares[share]]
             yield pa.RecordBatch.from_pydict({"index": pa.array(indices, pa.int64()), "outcome": pa.array([outcome] * len(indices))})
 
-    def _trouble(self) -> tuple[str, str] | None:
-        """Why nothing can be done here, and what to do; None if all is well, and windrow can be imported."""
-        host, environment = socket.gethostname(), "Give the workers an environment with windrow's requirements, by spark.pyspark.python."
-        loaded = sys.modules.get("ingest")
-        if loaded is not None:
-            known = getattr(loaded, "__windrow_digest__", None)
-            return None if known == self._digest else (f"A worker on {host} has loaded another windrow than the driver's", environment)
-        wrong = list(_differences(self._versions))
-        if wrong:
-            return f"A worker on {host}, which runs {sys.executable}, is not as the driver is: {'; '.join(wrong)}", environment
-        try:
-            folder = _unpacked(self._code, self._digest)
-        except OSError as failed:
-            what = (
-                f"A worker on {host} can't keep windrow's code, neither in its user's cache nor in its temporary folder ({failed.strerror})"
-            )
-            return what, "Make room there, or name another folder by XDG_CACHE_HOME in the workers' environment."
-        sys.path.insert(0, str(folder))
-        importlib.invalidate_caches()
-        package: Any = importlib.import_module("ingest")
-        package.__windrow_digest__ = self._digest
-        return None
+
+def files_of(package: Path) -> dict[str, bytes]:
+    """Windrow's own code, by its names within a zip: all that lies in its package, without what was compiled of it."""
+    found = sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in found}
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """What names windrow's own code: the same files give the same."""
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _digest_here() -> str | None:
+    """That of the windrow which this Python has loaded, or would load; None if there is none."""
+    found = importlib.util.find_spec("ingest")
+    return None if found is None or found.origin is None else digest_of(files_of(Path(found.origin).parent))
 
 
 def _differences(versions: Mapping[str, str]) -> Iterator[str]:

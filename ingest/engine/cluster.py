@@ -6,11 +6,11 @@ so that what a driver is, its workers are, too. Each machine keeps it by its dig
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import platform
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,14 +18,15 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from packaging.requirements import Requirement
 
 from ingest.engine.local import MASTER, local_session, started_session
-from ingest.engine.spark import Job, SparkEngine, own_parallelism, spark_troubles_as
+from ingest.engine.spark import Job, SparkEngine, dumped, own_parallelism, spark_troubles_as
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ingest.engine.arrival import Code
 
 _LOCAL = re.compile(r"local(\[.*\])?")
 
@@ -73,26 +74,16 @@ def spark_engine(session: Callable[[], SparkSession], master: str = MASTER) -> S
     return SparkEngine(session) if is_local(master) else SparkEngine(session, own_parallelism, shipped)
 
 
-class Project(msgspec.Struct, frozen=True):
-    """Windrow's own code as a zip, the digest of its files, and the versions of what it stands on."""
-
-    code: bytes
-    digest: str
-    versions: Mapping[str, str]
-
-
 @cache
-def project() -> Project:
-    """This process's. The same files give the same bytes."""
-    package = Path(__file__).parents[1]
-    files = sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    digest, packed = hashlib.sha256(), io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in files:
-            name, content = path.relative_to(package.parent).as_posix(), path.read_bytes()
-            digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
-            archive.writestr(zipfile.ZipInfo(name), content)
-    return Project(packed.getvalue(), digest.hexdigest()[:32], _versions())
+def own_code() -> Code:
+    """This process's windrow, and the versions of what it stands on. The same files give the same bytes."""
+    from ingest.engine.arrival import Code, digest_of, files_of  # noqa: PLC0415  # Spark is loaded only where it is used
+
+    files, packed = files_of(Path(__file__).parents[1]), io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return Code(packed.getvalue(), digest_of(files), _versions())
 
 
 def _versions() -> dict[str, str]:
@@ -106,12 +97,21 @@ def _versions() -> dict[str, str]:
     return {name: found[name] for name in sorted(found) if name not in _DRIVERS}
 
 
+def code_to_send() -> Code | None:
+    """What the workers of this process's Spark sessions may lack of windrow; None where all of them are on this machine, and have it."""
+    from pyspark import SparkContext  # noqa: PLC0415  # as above
+
+    own = SparkContext._active_spark_context  # noqa: SLF001  # nothing public tells without making one
+    masters = [] if own is None else [str(own.master)]
+    connect = sys.modules.get("pyspark.sql.connect.session")  # who has no session there hasn't loaded it
+    if connect is not None:
+        session = connect.SparkSession.getActiveSession() or connect.SparkSession._get_default_session()  # noqa: SLF001  # as above
+        masters.append("unknown" if session is None else session.conf.get("spark.master", "unknown"))
+    return None if all(map(is_local, masters)) else own_code()
+
+
 def shipped(job: Job) -> Any:
     """The job with all that a worker needs to run it."""
-    from pyspark import cloudpickle  # noqa: PLC0415  # Spark is loaded only where it is used
+    from ingest.engine.arrival import Arrival  # noqa: PLC0415  # as above
 
-    from ingest.engine import arrival  # noqa: PLC0415  # as above: it loads Arrow
-
-    cloudpickle.register_pickle_by_value(arrival)  # type: ignore[no-untyped-call]  # Spark's own
-    ours = project()
-    return arrival.Arrival(cloudpickle.dumps(job), job.shares, ours.code, ours.digest, ours.versions)  # type: ignore[no-untyped-call]
+    return Arrival(dumped(job), job.shares, own_code())

@@ -2,6 +2,9 @@
 
 What is asked of it is what is asked of a session of one's own, by `ingest.engine.spark`. Here is what a server makes different: it may be
 away, made anew, of another environment, or have let go of a session; and what is told to it must not be heard by others.
+
+The workers of a server are of its own environment, and so the client must be; or they are a cluster's, and windrow's code travels to them
+with each job of a client, as from any driver (`ingest.engine.cluster`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingest.engine.spark import SparkEngine
+from ingest.engine.cluster import is_local, own_code, shipped
+from ingest.engine.spark import Job, SparkEngine
 from ingest.errors import SpecError, UnreachableError
 
 if TYPE_CHECKING:
@@ -31,6 +35,12 @@ ENVIRONMENT = "spark.windrow.environment"
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """This machine, by its names in an address."""
+
+_BUFFER = "spark.sql.execution.pandas.udf.buffer.size"
+"""The property of a session that becomes part of its workers' environment (SPARK_BUFFER_SIZE)."""
+
+_BUFFER_BYTES, _KINDS = 65_536, 4_096
+"""Spark's own size, and how many there may be above it."""
 
 _ADDRESS = re.compile(r"sc://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?/?(?P<tls>;use_ssl=true)?")
 
@@ -72,6 +82,7 @@ class ConnectedSpark:
     address: str
     token_file: Path | None = None
     _session: Any = field(default=None, repr=False)
+    _elsewhere: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the address.
@@ -83,7 +94,11 @@ class ConnectedSpark:
 
     def engine(self) -> SparkEngine:
         """Where tasks run: there."""
-        return SparkEngine(self.session, parallelism)
+        return SparkEngine(self.session, parallelism, self._fitted)
+
+    def _fitted(self, job: Job) -> Any:
+        """The job as the workers of the session want it."""
+        return shipped(job) if self._elsewhere else job
 
     def session(self) -> SparkSession:
         """The session, made if there is none, and made anew if the server has let go of it: after an hour without a word, or a new start.
@@ -99,7 +114,10 @@ class ConnectedSpark:
             except UnreachableError:
                 self.close()
         self._session = self._opened()
-        return self._greeted(self._session)
+        begun = self._greeted(self._session)
+        if self._elsewhere:
+            begun.conf.set(_BUFFER, str(_buffer_bytes(own_code().digest)))
+        return begun
 
     def close(self) -> None:
         """End the session, here and on the server."""
@@ -128,11 +146,12 @@ class ConnectedSpark:
         return session
 
     def _greeted(self, session: Any) -> SparkSession:
-        """The session, once the server has said that it is there and who it is."""
+        """The session, once the server has said that it is there, who it is and where its workers are."""
         from pyspark.errors import PySparkException  # noqa: PLC0415  # as above
 
         try:
-            said = session.conf.get(ENVIRONMENT, None)
+            said, self._elsewhere = session.conf.get(ENVIRONMENT, None), not is_local(session.conf.get("spark.master", ""))
+            differs = _difference(said, session.version if self._elsewhere else None)
         except PySparkException as failed:
             if "UNAUTHENTICATED" in str(failed):
                 what = f"The Spark Connect server at {self.address} doesn't take the token, or wants one"
@@ -140,11 +159,32 @@ class ConnectedSpark:
             else:
                 what, do = f"No Spark Connect server answers at {self.address}", "Start it (windrow spark run), or wait until it is up."
             raise UnreachableError(what, "setup", f"{do} Nothing was read or committed.") from failed
-        if said != environment():
-            runs = f"runs {said}" if said else "was not begun by `windrow spark run`"
+        if differs is not None:
             do = "Nothing was read or committed. End it, and start it with this environment's `windrow spark run`."
-            raise UnreachableError(f"The Spark Connect server at {self.address} {runs}, and this is {environment()}", "setup", do)
+            raise UnreachableError(f"The Spark Connect server at {self.address} {differs}", "setup", do)
         return session  # type: ignore[no-any-return]  # pyspark's two kinds of sessions have one interface
+
+
+def _difference(said: str | None, spark: str | None) -> str | None:
+    """How a server isn't as this client is; None if it is. Pure but for what this environment is.
+
+    `said`: its environment, which its own workers have. `spark`: the version of it that counts alone where workers are a cluster's: they
+    get windrow's code, and are held against the client themselves (`ingest.engine.arrival`).
+    """
+    if said is None:
+        return f"was not begun by `windrow spark run`, and this is {environment()}"
+    if spark is None:
+        return None if said == environment() else f"runs {said}, and this is {environment()}"
+    return None if spark == version("pyspark") else f"runs Spark {spark}, and this client has {version('pyspark')}"
+
+
+def _buffer_bytes(digest: str) -> int:
+    """How large a buffer the workers of a client have, by the digest of its code.
+
+    Spark gives a task to any idle worker of the environment that the task wants, and of a client nothing but numbers of this kind goes into
+    it. So workers that have loaded another client's windrow aren't asked (but by one client in thousands; then they end, see `Code`).
+    """
+    return _BUFFER_BYTES + int(digest[:8], 16) % _KINDS
 
 
 def _as_spark_has_it(address: str) -> str:

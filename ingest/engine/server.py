@@ -1,7 +1,7 @@
 """The Spark Connect server that `windrow spark run` keeps: Spark and its Java are up before the first run asks, and stay between runs.
 
-It is a local session like any other, in whose Java Spark's own Connect service listens. Clients' tasks run beside each other, each in
-Python workers that are this environment's, and wait for the next client (`ingest.engine.warmth`).
+It is a session like any other, in whose Java Spark's own Connect service listens. Clients' tasks run beside each other: on this machine in
+Python workers that are this environment's, and wait for the next client (`ingest.engine.warmth`); or on a cluster, in those of its workers.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
+from ingest.engine.cluster import is_local, spark_session
 from ingest.engine.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
-from ingest.engine.local import local_session
+from ingest.engine.local import MASTER
 from ingest.engine.warmth import kept_warm
 from ingest.errors import SpecError, UnreachableError
 
@@ -27,7 +28,7 @@ class SparkServer:
     """A server that runs. `address`: what clients are told."""
 
     def __init__(self, host: str, session: Any) -> None:
-        """`session`: the local session in whose Java it listens."""
+        """`session`: the one in whose Java it listens."""
         self._session = session
         self._java = session.sparkContext._gateway  # noqa: SLF001  # its process is Java; nothing public leads there
         self.address = f"sc://{host}:{getattr(getattr(session._jvm, _SERVICE), 'MODULE$').localPort()}"  # noqa: SLF001  # as above
@@ -47,7 +48,7 @@ class SparkServer:
 
 
 @contextmanager
-def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str]) -> Iterator[SparkServer]:
+def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str], master: str = MASTER) -> Iterator[SparkServer]:
     """A server until the end of the block.
 
     Args:
@@ -55,6 +56,7 @@ def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str
         port: 0: any that is free.
         token: what clients must know; None: that in the environment, if there is one.
         more: Spark properties by name, on top of windrow's own.
+        master: where its tasks run.
 
     Raises:
         SpecError: it would listen to other machines, and ask nobody for a token; or `more` has what is told otherwise.
@@ -70,28 +72,28 @@ def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str
         "spark.connect.grpc.binding.port": str(port),
         ENVIRONMENT: environment(),
     }
-    refused = more.keys() & {*settings, "spark.connect.authenticate.token"}
+    refused = more.keys() & {*settings, "spark.connect.authenticate.token", "spark.master"}
     if refused:
-        do = f"Leave it out: --host and --port say where it listens, and {TOKEN} or --token-file which token it asks for."
+        do = f"Leave it out: --master says where tasks run, --host and --port where it listens, {TOKEN} or --token-file its token."
         raise SpecError(f"{min(refused)} is no property to set by --conf", "spec", do)
     _refuse_taken(host, port)
     with _set(TOKEN, token):  # Java reads it there; on its command line everybody would
-        session = _started({**more, **settings})
+        session = _started(master, {**more, **settings})
     session.sparkContext.environment.clear()  # clients' workers have no variables of a session's, and are this one's only if it has none
     server = SparkServer(host, session)
     try:
-        with kept_warm(session):
+        with kept_warm(session) if is_local(master) else nullcontext():
             yield server
     finally:
         server.stop()
 
 
-def _started(settings: Mapping[str, str]) -> Any:
+def _started(master: str, settings: Mapping[str, str]) -> Any:
     from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
-        return local_session(more=settings)
+        return spark_session(master, settings)
     except (PySparkException, Py4JError, OSError) as failed:
         do = "Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
         raise UnreachableError(f"Java or Spark can't start ({type(failed).__name__})", "setup", do) from failed

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import logging
 import pickle
+import re
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -117,7 +118,12 @@ class SparkEngine:
 
 
 DO_DOCTOR = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
+DO_PYTHON = "Nothing was read or committed. Give the workers the driver's, by spark.pyspark.python."
 DO_AGAIN = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
+
+
+_OTHER_PYTHON = re.compile(r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)")
+"""What Spark's own worker says before it unpickles anything: of another minor version it couldn't."""
 
 
 @contextmanager
@@ -133,6 +139,10 @@ def spark_troubles_as(stage: Stage, what: str, do: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, OSError) as failed:  # OSError: no such program, or the Java side is gone
+        other = _OTHER_PYTHON.search(str(failed))
+        if other is not None:
+            python = f"The workers have Python {other[1]}, and the driver has {other[2]}"
+            raise UnreachableError(python, "setup", DO_PYTHON) from failed
         raise UnreachableError(f"{what} ({named(failed)})", stage, do) from failed
 
 

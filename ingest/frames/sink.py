@@ -1,4 +1,4 @@
-"""`df.write.format("windrow-kafka")`: a DataFrame's rows become messages of Kafka, each batch once, by the protocol of the Kafka sink.
+"""Behind `df.write.format("windrow-kafka")`: a DataFrame's rows become messages, each batch once, by the protocol of the Kafka sink.
 
     save()        the file is checked, the control topic is made if it isn't there, and looked at: a batch that is there writes nothing
     each task     stages its rows as messages, where no reader sees them; Spark may try it again, or twice at once
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,8 +25,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -56,33 +54,25 @@ _KEPT = timedelta(days=7)
 """What writes that died have staged is removed by a later one, once it is so old."""
 
 
-class WindrowKafka(DataSource):
-    """Register it once in a session: `spark.dataSource.register(ingest.WindrowKafka)`. The options: `docs/dataframes.md`."""
+def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> bytes:
+    """What writes a DataFrame, pickled.
 
-    @classmethod
-    def name(cls) -> str:
-        """What `format` takes."""
-        return "windrow-kafka"
-
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """What writes the DataFrame.
-
-        Raises:
-            SpecError: the options, the file or the columns can't be used; or what is there was to be overwritten.
-            RefusedError: the control topic belongs to somebody else, or is damaged.
-            UnreachableError: the cluster doesn't answer.
-        """
-        if overwrite:
-            raise SpecError("Messages can't be taken back, so nothing can be overwritten", "spec", 'Write with mode("append").')
-        asked, rows = write_options(dict(self.options)), to_arrow_schema(schema, timezone="UTC")
-        path, attempt = Path(asked.spec).absolute(), uuid.uuid4().hex
-        spec = read_write_spec(path)
-        sink = spec.table(path.parent, rows)
-        sink.refuse_unwritable()
-        sink.prepare(Binding(spec.id, _LEDGER, BATCH))
-        plan = plan_of(spec.id, asked.batch, sink.identity)
-        stager = None if sink.look(plan.window) is not None else dumped(sink.stager(plan, 0, attempt))
-        return BatchWriter(path, plan, attempt, datetime.now(UTC), rows, stager)
+    Raises:
+        SpecError: the options, the file or the columns can't be used; or what is there was to be overwritten.
+        RefusedError: the control topic belongs to somebody else, or is damaged.
+        UnreachableError: the cluster doesn't answer.
+    """
+    if overwrite:
+        raise SpecError("Messages can't be taken back, so nothing can be overwritten", "spec", 'Write with mode("append").')
+    asked, rows = write_options(options), to_arrow_schema(schema, timezone="UTC")
+    path, attempt = Path(asked.spec).absolute(), uuid.uuid4().hex
+    spec = read_write_spec(path)
+    sink = spec.table(path.parent, rows)
+    sink.refuse_unwritable()
+    sink.prepare(Binding(spec.id, _LEDGER, BATCH))
+    plan = plan_of(spec.id, asked.batch, sink.identity)
+    stager = None if sink.look(plan.window) is not None else dumped(sink.stager(plan, 0, attempt))
+    return dumped(BatchWriter(path, plan, attempt, datetime.now(UTC), rows, stager))
 
 
 def plan_of(write: str, batch: int, sink: str) -> Plan:
@@ -93,16 +83,8 @@ def plan_of(write: str, batch: int, sink: str) -> Plan:
     return Plan(window, start, stop, (Split(write, 0, 0, 1),), sink)
 
 
-@dataclass
-class StagedRows(WriterCommitMessage):
-    """What came of one task, which wrote the partition of that number: as an engine's tasks end (`ingest.engine.outcome`)."""
-
-    partition: int
-    outcome: str
-
-
 @dataclass(frozen=True)
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter:
     """Writes a batch of rows. `path`: of the file; `rows`: their columns; `stager`: pickled, None if the batch was there already."""
 
     path: Path
@@ -112,17 +94,15 @@ class BatchWriter(DataSourceArrowWriter):
     rows: pa.Schema
     stager: bytes | None
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage a partition, where it is to be written."""
+    def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> str | None:
+        """Stage the partition of that number, where it is to be written; how it ended, as tasks of an engine do. None: it is there."""
         if self.stager is None:
-            return WriterCommitMessage()
-        context = TaskContext.get()
-        assert context is not None, "Spark calls this in its tasks"
-        task = StageRows(pickle.loads(self.stager), self.rows, context.partitionId())  # noqa: S301  # our own, of the driver's
-        return StagedRows(task.partition, tried(partial(task, batches=iterator), *self.plan.splits))
+            return None
+        task = StageRows(pickle.loads(self.stager), self.rows, partition)  # noqa: S301  # our own, of the driver's
+        return tried(partial(task, batches=batches), *self.plan.splits)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what was staged, unless the batch is there.
+    def commit(self, tasks: Mapping[int, str | None]) -> None:
+        """Publish what was staged, unless the batch is there. `tasks`: how that of each partition ended.
 
         Raises:
             WindrowError: a task's own; or the sink's, of which nothing was published.
@@ -130,8 +110,8 @@ class BatchWriter(DataSourceArrowWriter):
         """
         if self.stager is None:
             return
-        tasks = sorted((m for m in messages if isinstance(m, StagedRows)), key=lambda message: message.partition)
-        staged = together([brought_back(task.outcome) for task in tasks], *self.plan.splits)
+        outcomes = [outcome for _, outcome in sorted(tasks.items()) if outcome is not None]
+        staged = together([brought_back(outcome) for outcome in outcomes], *self.plan.splits)
         spec = read_write_spec(self.path)
         sink = spec.table(self.path.parent, self.rows)
         outcome = sink.commit(self._receipt(staged), [staged])
@@ -140,9 +120,6 @@ class BatchWriter(DataSourceArrowWriter):
             raise OutcomeUnknownError(what, "commit", "Write it again under the same number: it is looked for first.")
         with suppress(WindrowError):  # the batch is there: a folder that can't be read is the next one's trouble
             sink.sweep(_KEPT)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing was published. What was staged is left to a later write: a copy of a task may still be at it."""
 
     def _receipt(self, staged: Staged) -> Receipt:
         now = datetime.now(UTC)

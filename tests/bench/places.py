@@ -55,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder, ExitStack() as stack:
         scratch = Path(folder)
         bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap
-        server, _ = stack.enter_context(serving("--conf", "spark.master=local[2,4]"))
+        server, _ = stack.enter_context(serving("--master", "local[2,4]"))
         places = {HERE: "local[2]", "a cluster": stack.enter_context(cluster(scratch / "cluster")).master, "Connect": server}
         programs = {}
         for number, (place, master) in enumerate(places.items()):

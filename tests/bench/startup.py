@@ -70,7 +70,7 @@ def main(rounds: int) -> None:
     for _ in range(rounds):
         for way, name in COLD.items():
             taken[name] += _measured(way)
-        with serving("--conf", "spark.master=local[2,4]") as (address, _):
+        with serving("--master", "local[2,4]") as (address, _):
             for name in WARM[:2]:
                 first, *later = _measured(address)
                 taken[name].append(first)

@@ -27,7 +27,7 @@ from ingest.run.pipeline import Request, run
 from tests.integration.harness import Place
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 120
+LIMIT = 240
 """Seconds in which a window is run, and in which a driver has ended."""
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import ingest.errors
 from assets.demo.standalone import LIMIT, Cluster
 from assets.demo.standalone import cluster as any_cluster
-from ingest.engine.cluster import project
+from ingest.engine.cluster import own_code
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def leave_compiled(cache: Path) -> None:
     """Put into a cache what an earlier run would have left: windrow's code, and what was compiled of it."""
     above = cache / "windrow" / "code"
     above.mkdir(0o700, parents=True)
-    shutil.copytree(Path(ingest.errors.__file__).parent, above / project().digest / "ingest")
+    shutil.copytree(Path(ingest.errors.__file__).parent, above / own_code().digest / "ingest")
 
 
 def _bare(place: Path) -> dict[str, str]:

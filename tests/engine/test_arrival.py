@@ -12,13 +12,18 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 
-from ingest.engine.arrival import Arrival, _differences, _held, _is_at, _remove_unused, _unpacked
-from ingest.engine.cluster import is_local, project
+from ingest.engine.arrival import Arrival, Code, _differences, _held, _is_at, _remove_unused, _unpacked
+from ingest.engine.cluster import code_to_send, is_local, own_code
 from tests.full_disk import files_end_at
+
+CONNECT = "pyspark.sql.connect.session"
 
 
 @pytest.fixture
@@ -33,27 +38,28 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_difference_is_named() -> None:
     """What is missing, and what is of another version, with both versions; what agrees isn't mentioned."""
-    ours = dict(project().versions)
+    ours = dict(own_code().versions)
     assert list(_differences(ours)) == []
     wrong = list(_differences({**ours, "msgspec": "0.0.1", "no-such-package": "1"}))
     assert wrong == [f"msgspec is {ours['msgspec']}, the driver's is 0.0.1", "no-such-package is missing, the driver has 1"]
 
 
 def test_what_travels_is_windrows_own_code(home: Path) -> None:
-    """All of the package's modules and files are there, byte for byte, and nothing that was compiled of them."""
-    folder = _unpacked(project().code, project().digest)
-    assert folder == home / ".cache" / "windrow" / "code" / project().digest
+    """All of the package's modules and files are there, byte for byte, nothing that was compiled of them; in less than half the room."""
+    folder = _unpacked(own_code().files, own_code().digest)
+    assert folder == home / ".cache" / "windrow" / "code" / own_code().digest
     ours = Path(__file__).parents[2] / "ingest"
     sent = {path.relative_to(folder / "ingest"): path.read_bytes() for path in (folder / "ingest").rglob("*") if path.is_file()}
     assert sent == {
         path.relative_to(ours): path.read_bytes() for path in ours.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     }
+    assert len(own_code().files) < sum(map(len, sent.values())) / 2
 
 
 def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
     """However many unpack at the same time, one folder is left, whole, and all have it."""
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(lambda _: _unpacked(project().code, project().digest), range(8)))
+        found = set(pool.map(lambda _: _unpacked(own_code().files, own_code().digest), range(8)))
     [folder] = found
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert (folder / "ingest" / "errors.py").is_file()
@@ -65,8 +71,8 @@ def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
     above = home / ".cache" / "windrow" / "code"
     above.mkdir(parents=True)
     above.chmod(0o777)
-    folders = {_unpacked(project().code, project().digest) for _ in range(3)}
-    assert folders == {home / "tmp" / f"windrow-code-{os.geteuid()}" / project().digest}
+    folders = {_unpacked(own_code().files, own_code().digest) for _ in range(3)}
+    assert folders == {home / "tmp" / f"windrow-code-{os.geteuid()}" / own_code().digest}
     assert (folders.pop() / "ingest" / "errors.py").is_file()
     assert list(above.iterdir()) == []
     assert len(list((home / "tmp").iterdir())) == 1
@@ -77,7 +83,7 @@ def test_a_home_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for cache in (home / "file", home / "file" / "below"):
         (home / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-        assert _unpacked(project().code, project().digest).parent == home / "tmp" / f"windrow-code-{os.geteuid()}"
+        assert _unpacked(own_code().files, own_code().digest).parent == home / "tmp" / f"windrow-code-{os.geteuid()}"
 
 
 def test_a_temporary_folder_that_others_made_is_not_trusted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,11 +93,11 @@ def test_a_temporary_folder_that_others_made_is_not_trusted(home: Path, monkeypa
     shared = home / "tmp" / f"windrow-code-{os.geteuid()}"
     (home / "else").mkdir(0o700)
     shared.symlink_to(home / "else")
-    assert shared not in _unpacked(project().code, project().digest).parents
+    assert shared not in _unpacked(own_code().files, own_code().digest).parents
     shared.unlink()
     shared.mkdir()
     shared.chmod(0o777)
-    assert shared not in _unpacked(project().code, project().digest).parents
+    assert shared not in _unpacked(own_code().files, own_code().digest).parents
     assert list(shared.iterdir()) == list((home / "else").iterdir()) == []
 
 
@@ -99,7 +105,7 @@ def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """A worker that can't keep the code says where, why and what to do, for each of its splits; half of the code stays nowhere."""
     monkeypatch.setitem(sys.modules, "ingest", None)  # a worker has none of it
     asked = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
-    arrival = Arrival(b"", [[3, 4]], project().code, project().digest, {})
+    arrival = Arrival(b"", [[3, 4]], Code(own_code().files, own_code().digest, {}))
     with files_end_at(1024):
         [answer] = list(arrival([asked]))
     assert answer.column("index").to_pylist() == [3, 4]
@@ -134,7 +140,7 @@ def test_code_that_nobody_uses_is_removed(home: Path) -> None:
     """Who brings a new version removes what no worker took up for a month, and half of an unpacking that was killed; nothing younger."""
     above = home / ".cache" / "windrow" / "code"
     old, killed, young = aged(above, "a" * 32, 31), aged(above, "tmpx1", 40), aged(above, "b" * 32, 29)
-    folder = _unpacked(project().code, project().digest)
+    folder = _unpacked(own_code().files, own_code().digest)
     assert sorted(above.iterdir()) == sorted([folder, young])
     assert not old.exists()
     assert not killed.exists()
@@ -148,7 +154,7 @@ def test_code_in_use_stays(home: Path) -> None:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "True\n"
         os.utime(old, (0, 0))
-        _unpacked(project().code, project().digest)
+        _unpacked(own_code().files, own_code().digest)
         assert old.exists()
         worker.communicate("\n", timeout=60)
     _remove_unused(above)
@@ -157,14 +163,14 @@ def test_code_in_use_stays(home: Path) -> None:
 
 def test_code_that_is_being_removed_is_not_taken(home: Path) -> None:
     """A worker that begins while its folder is locked for removal has one of its own; one that lost the name behind its handle, too."""
-    folder = _unpacked(project().code, project().digest)
+    folder = _unpacked(own_code().files, own_code().digest)
     copy = folder.with_name("c" * 32)
     shutil.copytree(folder, copy)
     handle = os.open(copy, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         assert not _held(copy)
-        other = _unpacked(project().code, copy.name)
+        other = _unpacked(own_code().files, copy.name)
         assert folder.parent not in other.parents
         assert (other / "ingest" / "errors.py").is_file()
         copy.rename(folder.with_name("away"))
@@ -178,3 +184,39 @@ def test_code_that_is_being_removed_is_not_taken(home: Path) -> None:
 def test_a_master_is_here_or_elsewhere(master: str, here: bool) -> None:
     """Only to workers elsewhere does the code travel."""
     assert is_local(master) is here
+
+
+class Sessions:
+    """In the place of Spark Connect's sessions: the one that is active, if any, on a server with that master."""
+
+    def __init__(self, master: str | None) -> None:
+        self.session = None if master is None else SimpleNamespace(conf={"spark.master": master})
+
+    def getActiveSession(self) -> Any:  # noqa: N802  # Spark's own name
+        return self.session
+
+    _get_default_session = getActiveSession
+
+
+@pytest.mark.parametrize(
+    ("own", "connected", "sent"),
+    [
+        (None, "not loaded", False),
+        ("local[2]", "not loaded", False),
+        ("spark://a:7077", "not loaded", True),
+        (None, "local[*,4]", False),
+        (None, "spark://a:7077", True),
+        ("local[2]", "spark://a:7077", True),
+        (None, None, True),
+    ],
+)
+def test_code_goes_along_where_it_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, own: str | None, connected: str | None, *, sent: bool
+) -> None:
+    """What is registered takes windrow's code along, but where this process's sessions all have their workers on this machine."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None if own is None else SimpleNamespace(master=own))
+    if connected == "not loaded":
+        monkeypatch.delitem(sys.modules, CONNECT, raising=False)
+    else:
+        monkeypatch.setitem(sys.modules, CONNECT, SimpleNamespace(SparkSession=Sessions(connected)))  # type: ignore[arg-type]  # what is asked
+    assert code_to_send() is (own_code() if sent else None)

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from ingest.registry.embedded import RegistryServer
 from tests.engine.on_cluster import MASTER
 from tests.engine.standalone import Cluster, cluster, deps_only
+from tests.frames.on_cluster import BOOTSTRAP
 from tests.integration.format_cases import CASES, HOUR, somebody
 
 pytestmark = pytest.mark.spark
@@ -120,8 +121,21 @@ def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None
 @pytest.mark.slow
 def test_the_contract_holds(two_workers: Cluster) -> None:
     """Everything that is promised of engines holds where workers have none of windrow's code, and none of the driver's files."""
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "tests/engine/on_cluster.py"]
+    runs_there("tests/engine/on_cluster.py", two_workers)
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_dataframes_hold(two_workers: Cluster, kafka: str, tmp_path: Path) -> None:
+    """Exact ranges, a window's rows, batches that are written once: also where workers have none of windrow's code."""
+    driver = {"XDG_CACHE_HOME": str(tmp_path / "cache"), BOOTSTRAP: kafka}
+    runs_there("tests/frames/on_cluster.py", two_workers, driver)
+
+
+def runs_there(module: str, cluster: Cluster, driver: Mapping[str, str] = {}) -> None:
+    """A module of tests in a process of its own, whose session is on the cluster. `driver`: its environment besides."""
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, MASTER: two_workers.master}, capture_output=True, text=True, timeout=280, check=False
-    )
+        [sys.executable, "-m", "pytest", "-n", "0", "-q", module],
+        cwd=ROOT, env={**os.environ, MASTER: cluster.master, **driver}, capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]

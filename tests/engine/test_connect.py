@@ -187,7 +187,7 @@ def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no token is set" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["spark.connect.authenticate.token", "spark.plugins", "spark.connect.grpc.binding.port"])
+@pytest.mark.parametrize("name", ["spark.connect.authenticate.token", "spark.plugins", "spark.connect.grpc.binding.port", "spark.master"])
 def test_properties_that_are_told_otherwise(name: str) -> None:
     """What the server sets itself, or what everybody would read on the command line, is refused, not passed over."""
     with pytest.raises(SpecError, match=f"{name} is no property to set") as caught, spark_server_of("127.0.0.1", 0, None, {name: SECRET}):

@@ -44,7 +44,7 @@ class Ground:
         port = int(self.address.rpartition(":")[2] or 0)
         crash = {"WINDROW_CRASH": f"write.middle:stop:{self.trap}"}
         self.address, self.server = self.stack.enter_context(
-            serving("--conf", "spark.master=local[2,4]", port=port, environment=crash)
+            serving("--master", "local[2,4]", port=port, environment=crash)
         )  # fmt: skip
 
     def clients(self, count: int) -> list[Driver]:

@@ -88,6 +88,13 @@ def test_what_a_worker_says_is_no_part_of_the_error(spark: SparkSession) -> None
     assert "secret-payload" not in str(caught.value)
 
 
+def test_workers_of_another_python_are_told(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They could unpickle nothing, not even what compares versions: Spark's own look at them becomes one sentence with both."""
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.9")
+    with pytest.raises(UnreachableError, match=r"The workers have Python 3\.\d+, and the driver has 3\.9 .*spark\.pyspark\.python"):
+        list(SparkEngine(lambda: spark).run(Name(), SPLITS[:1]))
+
+
 def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
     """Where Java is missing the error is that of something that can't be reached, and names the command that looks."""
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
