@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import ssl
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -17,24 +19,28 @@ from confluent_kafka import KafkaError
 from ingest.kafka.properties import Value
 
 _LOG = logging.getLogger("kafka")
-_LOG.setLevel(logging.CRITICAL + 1)  # it would write payloads into the log of who asks for all details; errors are told by each step
+if _LOG.level == logging.NOTSET:  # else somebody has said what to hear of it
+    _LOG.setLevel(logging.CRITICAL + 1)  # it would write payloads into the log of who hears all; errors are told by each step
 _LIBRARY = {
-    "client.id": "client_id", "client.dns.lookup": "client_dns_lookup", "connections.max.idle.ms": "connections_max_idle_ms",
-    "metadata.max.age.ms": "metadata_max_age_ms", "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
-    "reconnect.backoff.ms": "reconnect_backoff_ms", "sasl.mechanism": "sasl_mechanism", "sasl.password": "sasl_plain_password",
-    "sasl.username": "sasl_plain_username", "security.protocol": "security_protocol",
+    "client.id": "client_id", "client.dns.lookup": "client_dns_lookup", "sasl.mechanism": "sasl_mechanism",
+    "sasl.password": "sasl_plain_password", "sasl.username": "sasl_plain_username", "security.protocol": "security_protocol",
     "socket.connection.setup.timeout.ms": "socket_connection_setup_timeout_ms", "socket.timeout.ms": "request_timeout_ms",
 }  # fmt: skip
 """What librdkafka's properties are called there."""
 
 _TLS = frozenset({"ssl.ca.location", "ssl.ca.pem"})
 _WITHOUT = frozenset({
-    "bootstrap.servers", "allow.auto.create.topics", "client.rack", "enable.metrics.push", "log.connection.close", "retry.backoff.max.ms",
-    "retry.backoff.ms", "socket.keepalive.enable", "socket.nagle.disable", "log_level",
+    "bootstrap.servers", "allow.auto.create.topics", "client.rack", "connections.max.idle.ms", "enable.metrics.push",
+    "log.connection.close", "log_level", "metadata.max.age.ms", "reconnect.backoff.max.ms", "reconnect.backoff.ms",
+    "retry.backoff.max.ms", "retry.backoff.ms", "socket.keepalive.enable", "socket.nagle.disable",
 })  # fmt: skip
-"""What changes nothing here: told in another way, or about what isn't done."""
+"""What changes nothing here: told in another way, about what isn't done, or about connections that live longer than these."""
 
-_SLICE_SECONDS = 0.05
+_BEGIN_SECONDS = 5.0
+"""So long one of the servers that are named is asked who the brokers are, before another one is."""
+
+_PAUSE_SECONDS = 0.002
+_CLOSE_SECONDS = 5.0
 
 
 class WireError(Exception):
@@ -56,7 +62,9 @@ def reachable(properties: Mapping[str, Value]) -> bool:
 
 
 class Wire:
-    """Connections to the brokers of a cluster. Used by one thread.
+    """Connections to the brokers of a cluster. Used by one thread; a thread of its own speaks with the brokers.
+
+    So whatever interrupts the thread that waits, as Ctrl-C does, is raised there, and not in the middle of the library.
 
     Args:
         properties: an AdminClient's; they are `reachable`.
@@ -64,37 +72,39 @@ class Wire:
     """
 
     def __init__(self, properties: Mapping[str, Value], patience: float) -> None:
-        from kafka.net.manager import KafkaConnectionManager  # noqa: PLC0415  # loaded where it is used
-        from kafka.net.selector import NetworkSelector  # noqa: PLC0415
-
-        told: dict[str, Any] = {_LIBRARY[name]: value for name, value in properties.items() if name in _LIBRARY}
-        if str(told.get("security_protocol", "")).endswith("SSL"):
-            told["ssl_context"] = _tls(properties)
-        self._patience = patience
-        self._net = NetworkSelector(slow_task_threshold_secs=0)
-        self._manager = KafkaConnectionManager(self._net, bootstrap_servers=str(properties["bootstrap.servers"]).split(","), **told)
+        self._properties, self._patience = properties, patience
+        self._net: Any = None
+        self._manager: Any = None
 
     def ask(self, request: Any, node: int | None = None, *, seconds: float | None = None) -> Any:
-        """The answer to a request. `node`: the broker's number; None: whichever.
+        """The answer to a request. `node`: the broker's number; None: whichever. `seconds`: less patience than else.
 
         Raises:
             WireError: there is none in time.
         """
-        asked = self.sent(request, node)
+        asked = self.sent(request, node, seconds=seconds)
         self.wait([asked], seconds)
         return answer_of(asked)
 
-    def sent(self, request: Any, node: int | None = None) -> Any:
-        """A request that is on its way; `answer_of` what `wait` waits for.
+    def sent(self, request: Any, node: int | None = None, *, seconds: float | None = None) -> Any:
+        """A request that is on its way, behind all that were sent before it: what `wait` waits for, and `answer_of` has the answer of.
 
         Raises:
             WireError: the cluster doesn't answer.
         """
-        self._begin()
-        return self._manager.call_soon(self._sending, request, node)
+        self._begin(seconds)
+        handed_over = self._manager.call_soon(self._hand_over, request, node)
+        self.wait([handed_over], seconds)
+        [asked] = answer_of(handed_over)
+        return asked
 
-    async def _sending(self, request: Any, node: int | None) -> Any:
-        return await self._manager.send(request, node)
+    async def _hand_over(self, request: Any, node: int | None) -> list[Any]:
+        """The request's own future. A connection that is paused, by a quota or a full buffer, would refuse it: it is waited for."""
+        chosen = self._manager.least_loaded_node() if node is None else node
+        connection = self._manager.get_connection(chosen)
+        while connection.paused and not connection.closed:
+            await self._net.sleep(_PAUSE_SECONDS)
+        return [connection.send_request(request)]
 
     def wait(self, asked: Iterable[Any], seconds: float | None = None) -> None:
         """Until each has its answer, or none can come any more.
@@ -102,58 +112,90 @@ class Wire:
         Raises:
             WireError: it takes longer than that.
         """
-        left, deadline = [one for one in asked if not one.is_done], time.monotonic() + (self._patience if seconds is None else seconds)
-        while left:
-            self._net.poll(timeout_ms=int(_SLICE_SECONDS * 1000), future=left[0])
-            left = [one for one in left if not one.is_done]
-            if left and time.monotonic() > deadline:
+        deadline = time.monotonic() + (self._patience if seconds is None else seconds)
+        for one in asked:
+            answered = threading.Event()
+            one.add_both(lambda *_, answered=answered: answered.set())
+            if not answered.wait(max(0.0, deadline - time.monotonic())):
                 raise WireError(KafkaError._TIMED_OUT, "no answer in time")  # noqa: SLF001  # public
 
     def leaders(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Per topic-partition the number of its leader.
+        """Per topic-partition that has one the number of its leader.
 
         Raises:
-            WireError: a topic isn't there, may not be seen, or has no leader.
+            WireError: a topic isn't there, or may not be seen.
         """
         from kafka.protocol.metadata import MetadataRequest  # noqa: PLC0415
 
         asked = [MetadataRequest.MetadataRequestTopic(topic_id=None, name=name) for name in topics]
         found = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=8))
-        leaders = {}
+        leaders: dict[tuple[str, int], int] = {}
         for topic in found.topics:
             refuse(topic.error_code, f"the topic {topic.name}")
-            for partition in topic.partitions:
-                refuse(partition.error_code, f"{topic.name}[{partition.partition_index}]")
-                leaders[topic.name, partition.partition_index] = int(partition.leader_id)
+            leaders |= {(topic.name, p.partition_index): int(p.leader_id) for p in topic.partitions if p.leader_id >= 0}
         return leaders
 
-    def coordinator(self, name: str) -> int:
-        """The number of the broker that keeps the transactions of a transactional id.
+    def coordinator(self, name: str, seconds: float) -> int:
+        """The number of the broker that keeps the transactions of a transactional id. `seconds`: how long that may take.
 
         Raises:
             WireError: nobody does yet, or this client may not know.
         """
         from kafka.protocol.metadata import FindCoordinatorRequest  # noqa: PLC0415
 
-        found = self.ask(FindCoordinatorRequest(key=name, key_type=1, max_version=2))
+        found = self.ask(FindCoordinatorRequest(key=name, key_type=1, max_version=2), seconds=seconds)
         refuse(found.error_code, "the coordinator of transactions")
         return int(found.node_id)
 
     def close(self) -> None:
         """Close the connections; what is on its way gets no answer."""
-        with suppress(Exception):
-            self._manager.close()
-            self._net.poll(timeout_ms=0)
-        with suppress(Exception):
-            self._net.close()
-
-    def _begin(self) -> None:
-        """Ask who the brokers are, once."""
-        if self._manager.bootstrapped:
+        if self._manager is None:
             return
-        begun = self._manager.bootstrap_async(timeout_ms=int(self._patience * 1000))
-        self.wait([begun])
-        answer_of(begun)
+        with suppress(WireError):
+            # In this order: who loses a connection asks for the brokers anew, unless all is closed.
+            self.wait([self._manager.call_soon(self._manager.close), self._manager.call_soon(self._hang_up)], _CLOSE_SECONDS)
+        self._net.stop(timeout_ms=int(_CLOSE_SECONDS * 1000))
+        self._net.close()
+        self._manager = None
+
+    def _hang_up(self) -> None:
+        """With an error, so that nobody waits until what is written is sent."""
+        from kafka.errors import Cancelled  # noqa: PLC0415
+
+        for connection in list(self._manager._conns.values()):  # noqa: SLF001  # it has no other word for all of them
+            connection.close(Cancelled())
+
+    def _begin(self, seconds: float | None) -> None:
+        """Ask who the brokers are, once. One server that is silent doesn't take all the time that there is.
+
+        Raises:
+            WireError: none of the servers says it.
+        """
+        if self._manager is None:
+            self._net, self._manager = self._connections()
+        deadline = time.monotonic() + (self._patience if seconds is None else min(seconds, self._patience))
+        while not self._manager.bootstrapped:
+            left = min(_BEGIN_SECONDS, max(0.1, deadline - time.monotonic()))
+            begun = self._manager.bootstrap_async(timeout_ms=int(left * 1000))
+            try:
+                self.wait([begun], left + 1)
+                answer_of(begun)
+            except WireError:
+                with suppress(WireError):
+                    self.wait([self._manager.call_soon(self._hang_up)], _CLOSE_SECONDS)
+                if time.monotonic() >= deadline:
+                    raise
+
+    def _connections(self) -> tuple[Any, Any]:
+        from kafka.net.manager import KafkaConnectionManager  # noqa: PLC0415  # loaded where it is used
+        from kafka.net.selector import NetworkSelector  # noqa: PLC0415
+
+        told: dict[str, Any] = {_LIBRARY[name]: value for name, value in self._properties.items() if name in _LIBRARY}
+        if str(told.get("security_protocol", "")).endswith("SSL"):
+            told["ssl_context"] = _tls(self._properties)
+        net = NetworkSelector(slow_task_threshold_secs=0)
+        net.start()
+        return net, KafkaConnectionManager(net, bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","), **told)
 
 
 def answer_of(asked: Any) -> Any:
@@ -180,6 +222,17 @@ def refuse(code: int, what: str) -> None:
 
 
 def _tls(properties: Mapping[str, Value]) -> ssl.SSLContext:
-    """As librdkafka does it: the broker's certificate must be signed, and be for the name that it is reached by."""
+    """As librdkafka does it: the broker's certificate must be signed, and be for the name that it is reached by.
+
+    Raises:
+        WireError: the authority's certificate can't be used.
+    """
     where, text = (properties.get(f"ssl.ca.{name}") for name in ("location", "pem"))
-    return ssl.create_default_context(cafile=None if where is None else str(where), cadata=None if text is None else str(text))
+    place = None if where in {None, "probe"} else str(where)  # librdkafka's word for those of the system
+    folder = place if place is not None and Path(place).is_dir() else None
+    try:
+        context = ssl.create_default_context(cafile=None if folder else place, capath=folder, cadata=None if text is None else str(text))
+    except (OSError, ValueError) as why:  # ssl's own errors are of the first kind
+        raise WireError(KafkaError._SSL, f"ssl.ca.location or ssl.ca.pem: {type(why).__name__}") from None  # noqa: SLF001  # public
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # which Python has by default from 3.13 on, and librdkafka hasn't
+    return context

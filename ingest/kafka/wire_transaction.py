@@ -37,7 +37,9 @@ _AGAIN = frozenset({
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR,
     KafkaError.CONCURRENT_TRANSACTIONS,
 })  # fmt: skip
-"""What a coordinator says that is not ready yet, or is elsewhere: it did nothing."""
+"""What a coordinator says that is not ready yet, or is elsewhere."""
+
+_NOT_ATTEMPTED = KafkaError.OPERATION_NOT_ATTEMPTED
 
 _UNHEARD = frozenset({
     KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION,  # noqa: SLF001  # public
@@ -45,6 +47,7 @@ _UNHEARD = frozenset({
 """Where it isn't known what was done."""
 
 _SOON_SECONDS, _LATER_SECONDS = 0.005, 0.1
+_LEAST_SECONDS = 1.0
 _LEAVE_SECONDS = 5.0
 _BESIDE = 4
 """Requests to a broker that wait for their answers; Kafka keeps the order of five."""
@@ -132,7 +135,7 @@ class WireTransaction(Sending):
             while len(asked) >= _BESIDE:
                 self._taken(asked)
             first = self._sequence[place]
-            self._sequence[place] = first + batch.records
+            self._sequence[place] = (first + batch.records) % (1 << 31)
             asked.append((place, batch.records, self._wire.sent(self._produce(place, batch.sealed(self._producer, first)), leader)))
 
     def sent(self) -> list[BatchPlace]:
@@ -169,6 +172,8 @@ class WireTransaction(Sending):
         """See `transaction.Sending.leave`."""
         if self._open and self._added:
             self._patience = _LEAVE_SECONDS
+            with suppress(WireError):  # what is on its way is not to arrive behind the end
+                self._wire.wait([answer for asked in self._asked.values() for _, _, answer in asked], _LEAVE_SECONDS)
             with suppress(TransactionError):
                 self._end(committed=False)
         self._open = False
@@ -222,13 +227,14 @@ class WireTransaction(Sending):
         deadline, unheard, wait = time.monotonic() + self._patience, False, _SOON_SECONDS
         while True:
             try:
+                left = max(_LEAST_SECONDS, deadline - time.monotonic())
                 if self._coordinator is None:
-                    self._coordinator = self._wire.coordinator(self._name)
-                answer = self._wire.ask(request, self._coordinator)
-                for code in codes(answer):
+                    self._coordinator = self._wire.coordinator(self._name, left)
+                answer = self._wire.ask(request, self._coordinator, seconds=left)
+                for code in sorted(codes(answer), key=lambda code: code == _NOT_ATTEMPTED):  # another one says why
                     refuse(code, type(request).__name__.removesuffix("Request"))
             except WireError as failed:
-                unheard |= failed.code in _UNHEARD
+                unheard |= failed.code in _AGAIN | _UNHEARD | {KafkaError.UNKNOWN}  # a coordinator may say so of what it did
                 if failed.code not in _AGAIN | _UNHEARD or time.monotonic() > deadline:
                     raise self._error(failed, sent=sends and unheard) from None
                 if failed.code != KafkaError.CONCURRENT_TRANSACTIONS:

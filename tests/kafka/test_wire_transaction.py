@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import signal
+import ssl
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +19,7 @@ from ingest.kafka.client import admin_properties
 from ingest.kafka.embedded.server import find_jars
 from ingest.kafka.record_batch import Messages, batches
 from ingest.kafka.transaction import Transaction, TransactionError
-from ingest.kafka.wire import reachable
+from ingest.kafka.wire import _tls, answer_of, reachable
 from ingest.kafka.wire_transaction import BatchPlace, WireTransaction
 from tests.kafka.listener import TLS
 from tests.kafka.produce import create_topic
@@ -165,6 +169,65 @@ def test_nobody_answers() -> None:
     """It is told in time, not waited for."""
     kind, _ = refusal(WireTransaction(admin_properties("127.0.0.1:1", {}), "nobody", TIMEOUT_MS, 0.5))
     assert kind == "failed"
+
+
+class Interrupted(BaseException):
+    """As the command raises it where Ctrl-C is pressed."""
+
+
+def test_an_interrupt_is_raised_where_it_waits(kafka: str, topic: str) -> None:
+    """1 The broker is silent.  2 Ctrl-C is pressed.  3 The run ends by it, at once, and no step is said to have failed instead."""
+    one = begun(kafka, topic)
+
+    def interrupted(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupted)
+    try:
+        one._wire.wait([one._wire._manager.call_soon(lambda: [c.pause("a test") for c in one._wire._manager._conns.values()])])
+        threading.Timer(0.3, signal.raise_signal, (signal.SIGUSR1,)).start()
+        with pytest.raises(Interrupted):
+            send(one, topic, [b"never"])
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        one._wire.close()
+
+
+def test_a_paused_connection_is_waited_for(kafka: str, topic: str) -> None:
+    """A quota, or a network that is slower than what is sent, ends no transaction; the order stays."""
+    one = begun(kafka, topic)
+    send(one, topic, [b"first"])
+    wire = one._wire
+
+    def pause() -> None:
+        for connection in wire._manager._conns.values():
+            connection.pause("a test")
+            wire._net.call_later(0.3, lambda c=connection: c.unpause("a test"))
+
+    paused = wire._manager.call_soon(pause)
+    wire.wait([paused])
+    answer_of(paused)
+    send(one, topic, [b"second"])
+    send(one, topic, [b"third"])
+    one.commit()
+    one.leave()
+    assert seen(kafka, topic) == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize("where", ["probe", "a folder"])
+def test_authorities_are_found_where_librdkafka_finds_them(where: str, tmp_path: Path) -> None:
+    """In a folder, or where the system has them."""
+    context = _tls({"ssl.ca.location": where if where == "probe" else str(tmp_path)})
+    assert context.check_hostname
+    assert context.verify_mode == ssl.CERT_REQUIRED
+
+
+def test_an_authority_that_is_not_there_fails_as_a_step(tmp_path: Path) -> None:
+    """So the other way of publishing is tried, and says what is wrong."""
+    properties = admin_properties("127.0.0.1:1", client(ca=tmp_path / "none.pem"))
+    kind, text = refusal(WireTransaction(properties, "x", TIMEOUT_MS, 0.5))
+    assert kind == "failed"
+    assert "ssl.ca.location" in text
 
 
 @pytest.fixture(scope="module")

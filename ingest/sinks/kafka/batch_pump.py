@@ -42,7 +42,7 @@ class BatchPump:
         Raises:
             TransactionError: the transaction can't go on.
         """
-        for batch in staged:
+        for batch in filter(len, staged):
             messages = self._messages(batch)
             placed = list(self._placed(batch))
             self._transaction.add([place for place, _ in placed])

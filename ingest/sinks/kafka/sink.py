@@ -223,18 +223,22 @@ class KafkaSink:
         work, sent = WindowWork.of(receipt, staged), False
         self._one_by_one = False
 
-        def attempt() -> Outcome:
+        def publish() -> Outcome:
             nonlocal sent
             try:
                 return self._publish(work)
             except UnansweredCommit:
                 sent = True
                 raise
+
+        def attempt() -> Outcome:
+            try:
+                return publish()
             except UnreachableError:
                 if self._one_by_one or self.options.delivery == "none":
                     raise
                 self._one_by_one = True  # which tells what was not taken
-                return self._publish(work)
+                return publish()
 
         try:
             outcome = self._again(attempt)

@@ -25,6 +25,7 @@ from ingest.sinks.kafka.fast import usable
 from ingest.sinks.kafka.form import MessagePart
 from ingest.sinks.kafka.options import Options, Reach
 from ingest.sinks.kafka.parts import chains
+from ingest.sinks.kafka.stage import StagedFiles, StagedMessages
 from ingest.sinks.kafka.topics import SinkTopics
 from tests.kafka.produce import OpenTransaction, Put, create_topic
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
@@ -140,6 +141,16 @@ def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: P
     file.write_bytes(content)
     assert isinstance(sink.commit(*made), Done)
     assert [m.value() for m in committed(kafka, topic)] == [b"a" * 50, b"b" * 50]
+
+
+def test_a_staged_file_whose_lengths_are_gone_is_refused(tmp_path: Path) -> None:
+    """Offsets that fall, as a page of zeros leaves them, never reach a pass that trusts them."""
+    offsets = pa.array([0, 4, 0, 6], pa.int32()).buffers()[1]
+    column = pa.Array.from_buffers(pa.binary(), 3, [None, offsets, pa.py_buffer(b"abcdef")])
+    with pa.OSFile(str(tmp_path / "f.arrow"), "wb") as out, pa.ipc.new_file(out, pa.schema([("value", pa.binary())])) as writer:
+        writer.write_batch(pa.record_batch({"value": column}))
+    with pytest.raises(RefusedError, match="can't be read"):
+        list(StagedFiles(str(tmp_path)).batches(StagedMessages("f.arrow", 0, 3, "", "")))
 
 
 def test_a_split_that_fails_lets_no_other_begin(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
