@@ -35,7 +35,7 @@ def create_topic(bootstrap: str, partitions: int = 1, config: Mapping[str, str] 
     settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(config or {})
     admin = _admin(bootstrap)
     admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(_SECONDS)
-    _until(lambda: _leaders(admin, topic) == partitions, f"leaders of {topic}")
+    ask_until(lambda: _leaders(admin, topic) == partitions, f"leaders of {topic}")
     return topic
 
 
@@ -43,7 +43,7 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     """The topic is gone when this returns."""
     admin = _admin(bootstrap)
     admin.delete_topics([topic])[topic].result(_SECONDS)
-    _until(lambda: topic not in admin.list_topics(timeout=_SECONDS).topics, f"the end of {topic}")
+    ask_until(lambda: topic not in admin.list_topics(timeout=_SECONDS).topics, f"the end of {topic}")
     forget()
 
 
@@ -51,7 +51,7 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
     """The topic has `total` partitions, with leaders, when this returns."""
     admin = _admin(bootstrap)
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(_SECONDS)
-    _until(lambda: _leaders(admin, topic) == total, f"leaders of {topic}")
+    ask_until(lambda: _leaders(admin, topic) == total, f"leaders of {topic}")
     forget()
 
 
@@ -78,7 +78,7 @@ def until_decided(bootstrap: str, topic: str) -> None:
     def ends(level: ck.IsolationLevel) -> list[int]:
         return [future.result(_SECONDS).offset for future in admin.list_offsets(asked, isolation_level=level).values()]
 
-    _until(lambda: ends(ck.IsolationLevel.READ_COMMITTED) == ends(ck.IsolationLevel.READ_UNCOMMITTED), f"the transactions of {topic}")
+    ask_until(lambda: ends(ck.IsolationLevel.READ_COMMITTED) == ends(ck.IsolationLevel.READ_UNCOMMITTED), f"the transactions of {topic}")
 
 
 def produce(bootstrap: str, topic: str, puts: Iterable[Put], client: Mapping[str, Any] | None = None) -> None:
@@ -126,7 +126,9 @@ class OpenTransaction:
         before = {p: high_watermark(self._bootstrap, self._topic, p) for p in self._touched}
         how(_SECONDS)
         for partition, end in before.items():
-            _until(lambda p=partition, e=end: high_watermark(self._bootstrap, self._topic, p) > e, f"the marker in partition {partition}")
+            ask_until(
+                lambda p=partition, e=end: high_watermark(self._bootstrap, self._topic, p) > e, f"the marker in partition {partition}"
+            )
         _idle[self._bootstrap].append(self._producer)
 
 
@@ -163,7 +165,7 @@ def _leaders(admin: AdminClient, topic: str) -> int:
     return 0 if found is None else sum(p.leader >= 0 for p in found.partitions.values())
 
 
-def _until(true: Callable[[], bool], what: str) -> None:
+def ask_until(true: Callable[[], bool], what: str) -> None:
     """Ask the cluster until it says so; each question waits for an answer, so this doesn't spin."""
     deadline = time.monotonic() + _SECONDS
     while not true():

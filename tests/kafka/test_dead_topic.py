@@ -16,7 +16,7 @@ from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.kafka.dead_topic import PREFIX, KafkaDeadTopic
 from tests.contracts.dead_topic_contract import DeadTopicContract, letters
 from tests.kafka.dead_letters import read_topic, told
-from tests.kafka.produce import create_topic
+from tests.kafka.produce import ask_until, create_topic
 from tests.sinks.things import window
 
 pytestmark = pytest.mark.broker
@@ -147,8 +147,14 @@ def test_the_mark_is_a_groups_offset(admin: AdminClient, topic: KafkaDeadTopic) 
         turn.write([letters(1)])
         turn.commit(1)
     asked = ConsumerGroupTopicPartitions(f"{PREFIX}orders.a1", [TopicPartition(topic.name, 0)])
-    (kept,) = admin.list_consumer_group_offsets([asked], require_stable=True)[asked.group_id].result(30).topic_partitions
-    assert (kept.offset, kept.metadata) == (1, window(0).key)
+    found = list[TopicPartition]()
+
+    def stable() -> bool:
+        found[:] = admin.list_consumer_group_offsets([asked], require_stable=True)[asked.group_id].result(30).topic_partitions
+        return found[0].error is None
+
+    ask_until(stable, "the end of the transaction is still on its way")
+    assert (found[0].offset, found[0].metadata) == (1, window(0).key)
     assert topic.remembers() == timedelta(days=7)
 
 
