@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ingest.compiled.calling import Compiled
 from ingest.kafka.capi import Api, Unusable, load_api
+from ingest.kafka.record_batch import addresses
 from ingest.kafka.transaction import Sender, TransactionError, kind_of
 from ingest.model.plan import Split
 from ingest.sinks.kafka.control import OffsetSpan
@@ -195,7 +196,7 @@ class CompiledPump:
 
     def _send(self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int) -> None:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
-        columns = np.array([_addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
+        columns = np.array([addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
         headers = [name.removeprefix(HEADER).encode() for name in names]
         parts, kept = _parts(headers, (self._target.window_header.encode(), self._window))
         numbers = batch["time"].to_numpy()
@@ -226,13 +227,6 @@ class CompiledPump:
             return told, to
         by_topic = [partitions(how, n, sent, number, split.partition, self._target.topics[name].partitions) for name in names]
         return np.choose(codes, by_topic).astype(np.int64), to
-
-
-def _addresses(column: pa.Array) -> list[int]:
-    """See `passes.DATA`."""
-    present, ends, data = column.buffers()
-    return [0 if data is None else data.address, ends.address, 0 if present is None or not column.null_count else present.address,
-            column.offset]  # fmt: skip
 
 
 def _parts(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[np.ndarray[Any, Any], list[Any]]:
