@@ -162,7 +162,7 @@ class KafkaBroker:
         """
         if start >= stop:
             return
-        with self._consumers.one() as consumer:
+        with self._consumers.one(tp.topic) as consumer:
             yield from scan(consumer, tp, start, stop, self._doubt)
 
     # --------------------------------------------------------------------------------------------------------------- questions

@@ -10,9 +10,11 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import confluent_kafka as ck
+
+_TOLD_SECONDS = 1.0
 
 
 class Consumers:
@@ -24,10 +26,12 @@ class Consumers:
         self._idle: deque[_Kept] = deque(maxlen=1)  # whose operations are whole to all threads
 
     @contextmanager
-    def one(self) -> Generator[ck.Consumer, None, None]:
-        """A consumer without an assignment. It is kept if the scan ended or was left, and closed if it failed."""
-        kept = self._taken() or _Kept(self._new())
+    def one(self, topic: str) -> Generator[ck.Consumer, None, None]:
+        """A consumer without an assignment, for a scan of a topic. It is kept if the scan ended or was left, and closed if it failed."""
+        idle = self._taken()
+        kept = idle or _Kept(self._new())
         try:
+            kept.hears_of(topic, ask=idle is not None)
             yield kept.consumer
         except GeneratorExit:
             self._give_back(kept)
@@ -60,11 +64,22 @@ class _Kept:
         self.consumer = consumer
         self._process = os.getpid()
         self._closed = False
+        self._topics = set[str]()
 
     @property
     def ours(self) -> bool:
         """Whether this is its process."""
         return os.getpid() == self._process
+
+    def hears_of(self, topic: str, *, ask: bool) -> None:
+        """Have the client ask who leads a topic that it hasn't read before: by itself it would, but up to a second later.
+
+        `ask`: it is no new client, which asks for all that it is given at once. No answer is no failure here: the scan will meet it.
+        """
+        if ask and topic not in self._topics:
+            with suppress(ck.KafkaException):
+                self.consumer.list_topics(topic, _TOLD_SECONDS)
+        self._topics.add(topic)
 
     def close(self) -> None:
         """Closed, its threads ended; in another process left alone, for as long as that lives."""

@@ -25,6 +25,9 @@ K = TypeVar("K")
 _REQUEST_SECONDS = 10.0
 _HEAR_SECONDS = 0.05
 _AGAIN_SECONDS = 0.1
+_WAITS: dict[str, float] = {"wait_initial": 0.1, "wait_jitter": 0.1, "wait_max": 2.0}
+"""Seconds between tries. The library's own jitter is a second, which a topic that was just made is not worth."""
+
 _NEWS_SECONDS = 1.0
 """How long the news of a topic that was just made may take to reach the broker that is asked."""
 
@@ -99,7 +102,7 @@ class Questions:
 
         began = self._began = time.monotonic()
         try:
-            for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, wait_initial=0.1, wait_max=2.0):
+            for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, **_WAITS):
                 with attempt:
                     return self._with_news(question, began)
         except TimeoutError:

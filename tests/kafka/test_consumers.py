@@ -17,9 +17,15 @@ class Fake:
 
     def __init__(self) -> None:
         self.unassigned = self.closed = 0
+        self.asked: list[str] = []
 
     def unassign(self) -> None:
         self.unassigned += 1
+
+    def list_topics(self, topic: str, seconds: float) -> None:
+        self.asked.append(topic)
+        if topic == "silent":
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT))
 
     def close(self) -> None:
         self.closed += 1
@@ -43,14 +49,14 @@ def test_the_next_scan_gets_the_last_ones_consumer(made: Made) -> None:
     consumers = Consumers(made.new)
 
     def left() -> Any:
-        with consumers.one():
+        with consumers.one("a"):
             yield
 
-    with consumers.one():
+    with consumers.one("a"):
         pass
     with closing(left()) as scan:
         next(scan)
-    with consumers.one() as third:
+    with consumers.one("a") as third:
         assert len(made) == 1
         assert third is cast("ck.Consumer", made[0])
         assert (made[0].unassigned, made[0].closed) == (2, 0)
@@ -59,18 +65,28 @@ def test_the_next_scan_gets_the_last_ones_consumer(made: Made) -> None:
 def test_scans_at_the_same_time_have_their_own_and_one_is_kept(made: Made) -> None:
     """No two share one; of two that are done, one is closed."""
     consumers = Consumers(made.new)
-    with consumers.one() as first, consumers.one() as second:
+    with consumers.one("a") as first, consumers.one("a") as second:
         assert first is not second
-    with consumers.one():
+    with consumers.one("a"):
         assert len(made) == 2
         assert sorted(fake.closed for fake in made) == [0, 1]
+
+
+def test_a_kept_one_asks_for_a_topic_that_it_has_not_read_once(made: Made) -> None:
+    """A new one asks by itself; and no answer is left to the scan."""
+    consumers = Consumers(made.new)
+    for topic in ("a", "b", "a", "b", "silent"):
+        with consumers.one(topic):
+            pass
+    assert len(made) == 1
+    assert made[0].asked == ["b", "silent"]
 
 
 def test_one_that_failed_is_not_used_again(made: Made) -> None:
     """It is closed, and the next scan gets a new one."""
     consumers = Consumers(made.new)
     for _ in range(2):
-        with pytest.raises(ValueError, match="why"), consumers.one():
+        with pytest.raises(ValueError, match="why"), consumers.one("a"):
             raise ValueError("why")
     assert [fake.closed for fake in made] == [1, 1]
 
@@ -78,7 +94,7 @@ def test_one_that_failed_is_not_used_again(made: Made) -> None:
 def test_what_is_idle_is_closed_with_its_keeper(made: Made) -> None:
     """At once, without a garbage collection."""
     consumers = Consumers(made.new)
-    with consumers.one():
+    with consumers.one("a"):
         pass
     assert made[0].closed == 0
     del consumers
@@ -88,16 +104,16 @@ def test_what_is_idle_is_closed_with_its_keeper(made: Made) -> None:
 def test_another_process_leaves_a_consumer_alone(made: Made) -> None:
     """A child made by a fork neither uses nor closes what its parent made, idle or in a scan; it makes its own."""
     consumers = Consumers(made.new)
-    with consumers.one():
+    with consumers.one("a"):
         pass
-    kept = consumers.one()
+    kept = consumers.one("a")
     kept.__enter__()
-    with consumers.one():
+    with consumers.one("a"):
         pass
     before = [(fake.unassigned, fake.closed) for fake in made]
 
     def child() -> None:
-        with consumers.one():
+        with consumers.one("a"):
             assert len(made) == 3
         kept.__exit__(None, None, None)
         assert [(fake.unassigned, fake.closed) for fake in made[:2]] == before

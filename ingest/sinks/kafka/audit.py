@@ -154,7 +154,7 @@ class KafkaAudit:
         consumer = consumer_properties(self._sink.reach.servers, self._sink.reach.client)
         header, key = self.metadata["window"], window.key.encode()
         for place in places.values():
-            with CLIENTS.of(admin).consumers(consumer).one() as one:
+            with CLIENTS.of(admin).consumers(consumer).one(place.topic) as one:
                 for message in _read(one, place, self._sink.patience):
                     headers = dict(headers_of(message))
                     if headers.get(header) == key:

@@ -322,7 +322,7 @@ class ControlTopic:
         if self._position >= end:
             return
         deadline = time.monotonic() + self._patience
-        with CLIENTS.of(self._admin).consumers(self._consumer).one() as consumer:
+        with CLIENTS.of(self._admin).consumers(self._consumer).one(self.name) as consumer:
             consumer.assign([ck.TopicPartition(self.name, 0, self._position)])
             while self._position < end:
                 batch = arrived(consumer, _POLL_SECONDS)

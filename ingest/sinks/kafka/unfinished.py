@@ -85,7 +85,7 @@ class KafkaTransactions:
         admin = admin_properties(self._reach.servers, self._reach.client)
         consumer = consumer_properties(self._reach.servers, self._reach.client, isolation="read_uncommitted")
         deadline = time.monotonic() + self._patience
-        with CLIENTS.of(admin).consumers(consumer).one() as one:
+        with CLIENTS.of(admin).consumers(consumer).one(topic) as one:
             one.assign([ck.TopicPartition(topic, partition, offset)])
             while time.monotonic() < deadline:
                 for message in arrived(one, _POLL_SECONDS):
