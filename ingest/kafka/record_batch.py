@@ -37,6 +37,9 @@ _ROOM = 61
 
 _HEADER_ROOM = 10
 
+_UNCOMPRESSED = 4 << 20
+"""Bytes of a batch, at most: who reads it unpacks all of it at once."""
+
 
 class Producer(NamedTuple):
     """Who has a transaction. `number`: Kafka's for its transactional id."""
@@ -76,34 +79,69 @@ class Batch(NamedTuple):
         return memoryview(self.octets)
 
 
-def batches(messages: Messages, rows: Ints, most: int) -> Iterator[Batch]:
-    """The batches of some messages, which one topic-partition is to have in this order.
+class Batching:
+    """Cuts messages into batches, as large as a topic takes them. Keeps how far the last ones could be compressed. Used by one thread.
 
     Args:
-        messages: those among which they are.
-        rows: which they are.
-        most: bytes of a batch before it is compressed; a message that takes more has one of its own.
+        most: bytes of a batch that a topic takes (`max.message.bytes`); a message that takes more has a batch of its own.
     """
-    named = [name.encode() for name, _ in messages.headers]
-    names, others, kept = _names(named, messages.same)
-    columns = np.array([addresses(column) for column in (messages.value, messages.key, *(c for _, c in messages.headers))], np.int64)
-    room = np.full(len(rows), _ROOM + len(others) + sum(_HEADER_ROOM + len(name) for name in named), np.int64)
-    for column in (messages.value, messages.key, *(c for _, c in messages.headers)):
-        room += np.diff(_ends(column))[rows]
-    ends = np.cumsum(room)
-    first = 0
-    while first < len(rows):
-        before = int(ends[first - 1]) if first else 0
-        stop = max(int(np.searchsorted(ends, before + most, side="right")), first + 1)
-        some = rows[first:stop]
-        times = messages.times[some]
-        scratch = np.empty(int(ends[stop - 1]) - before, np.uint8)
-        base = int(times[0])
-        told = len(named) + len(messages.same)
-        written = passes.put_records(columns, names, np.ascontiguousarray(some), messages.times, base, told, scratch.ctypes.data)
-        yield Batch(_compressed(scratch[:written]), len(some), base, int(times.max()))
-        first = stop
-    del kept
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._least = self._before = max(1, min(most // 2, _UNCOMPRESSED))
+
+    def batches(self, messages: Messages, rows: Ints) -> Iterator[Batch]:
+        """The batches of some messages, which one topic-partition is to have in this order.
+
+        Args:
+            messages: those among which they are.
+            rows: which they are.
+        """
+        written = _Records(messages, rows)
+        first = 0
+        while first < len(rows):
+            stop = written.stop(first, self._before)
+            batch = written.batch(first, stop)
+            room, size = written.room(first, stop), len(batch.octets)
+            if size > self._most and batch.records > 1:
+                self._before = max(1, min(room, self._before) // 2)
+                continue
+            yield batch
+            first = stop
+            # Not all of what the next ones could have, by the last one: what doesn't fit is encoded twice.
+            self._before = max(self._least, min(_UNCOMPRESSED, room * self._most * 3 // (4 * size)))
+
+
+class _Records:
+    """Some messages on their way into batches."""
+
+    def __init__(self, messages: Messages, rows: Ints) -> None:
+        named = [name.encode() for name, _ in messages.headers]
+        self._names, others, self._kept = _names(named, messages.same)
+        columns = (messages.value, messages.key, *(column for _, column in messages.headers))
+        self._columns = np.array([addresses(column) for column in columns], np.int64)
+        self._messages, self._rows, self._headers = messages, np.ascontiguousarray(rows), len(named) + len(messages.same)
+        room = np.full(len(rows), _ROOM + len(others) + sum(_HEADER_ROOM + len(name) for name in named), np.int64)
+        for column in columns:
+            room += np.diff(_ends(column))[rows]
+        self._ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(room)])
+
+    def room(self, first: int, stop: int) -> int:
+        """Bytes that these take at most, before they are compressed."""
+        return int(self._ends[stop] - self._ends[first])
+
+    def stop(self, first: int, room: int) -> int:
+        """Up to which they fit into so many; one does."""
+        return max(int(np.searchsorted(self._ends, self._ends[first] + room, side="right")) - 1, first + 1)
+
+    def batch(self, first: int, stop: int) -> Batch:
+        """These."""
+        some, scratch = self._rows[first:stop], np.empty(self.room(first, stop), np.uint8)
+        times = self._messages.times
+        own = times[some]
+        base = int(own[0])
+        size = passes.put_records(self._columns, self._names, some, times, base, self._headers, scratch.ctypes.data)
+        return Batch(_compressed(scratch[:size]), len(some), base, int(own.max()))
 
 
 def crc32c(octets: memoryview) -> int:

@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError
 
 from ingest.kafka.client import scrubbed
 from ingest.kafka.properties import Value
-from ingest.kafka.record_batch import Batch, Messages, Producer, batches
+from ingest.kafka.record_batch import Batch, Batching, Messages, Producer
 from ingest.kafka.transaction import CALL_SECONDS, Sending, TransactionError, kind_of
 from ingest.kafka.wire import Wire, WireError, answer_of, refuse
 
@@ -159,7 +159,7 @@ class WireTransaction(Sending):
         now = np.full(len(records), time.time_ns() // 1_000_000, np.int64)
         place = (topic, 0)
         self.add([place])
-        for batch in batches(Messages(values, keys, (), headers, now), np.arange(len(records)), _RECORDS_BYTES):
+        for batch in Batching(_RECORDS_BYTES).batches(Messages(values, keys, (), headers, now), np.arange(len(records))):
             self.send(place, batch)
         self.sent()
 

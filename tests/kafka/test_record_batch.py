@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.record import default_records
 from kafka.record.memory_records import MemoryRecords
 
-from ingest.kafka.record_batch import Messages, Producer, batches, by_key, crc32c
+from ingest.kafka.record_batch import Batching, Messages, Producer, by_key, crc32c
 from tests.sinks.kafka.test_partitions import java_partition
 
 octets = st.none() | st.binary(max_size=40) | st.integers(0, 9000).map(lambda n: b"long" * n)
@@ -48,7 +48,8 @@ def test_a_batch_is_read_back(written: list[Any], most: int, random: Any) -> Non
     made = Messages(columns[0], columns[1], [("h", columns[2])], [("_window", b"w"), ("", b"")], np.array(times, np.int64))
     sequence, found = 5, list[Any]()
     with pytest.MonkeyPatch.context() as patch:
-        for batch in batches(made, rows, most):
+        for batch in Batching(most).batches(made, rows):
+            assert len(batch.octets) <= most or batch.records == 1
             for begins, records in read(batch.sealed(Producer(77, 3), sequence), patch):
                 assert begins == sequence
                 found += records
@@ -57,12 +58,24 @@ def test_a_batch_is_read_back(written: list[Any], most: int, random: Any) -> Non
     assert found == wanted
 
 
+def test_a_batch_is_as_large_as_a_topic_takes() -> None:
+    """What can be compressed comes in few batches, what can't in more, none of which is too large; also where one follows the other."""
+    noise, most = np.random.default_rng(1), 10_000
+    values = [*[b"long" * 50] * 2000, *(noise.bytes(200) for _ in range(500)), *[b"long" * 50] * 2000]
+    made = Messages(pa.array(values, pa.binary()), pa.nulls(4500, pa.binary()), [], [], np.zeros(4500, np.int64))
+    batches = list(Batching(most).batches(made, np.arange(4500)))
+    assert sum(batch.records for batch in batches) == 4500
+    assert all(len(batch.octets) <= most for batch in batches)
+    assert max(batch.records for batch in batches) > 500
+    assert len(batches) < 500 * 200 / most * 3
+
+
 def test_a_message_larger_than_a_block_of_lz4(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that takes more than all that fits is alone in its batch, in as many blocks as it needs."""
     noise = np.random.default_rng(1).bytes(9 << 20)
     values = pa.array([b"a", noise, b"b"], pa.binary())
     made = Messages(values, pa.nulls(3, pa.binary()), [], [], np.zeros(3, np.int64))
-    found = [read(batch.sealed(Producer(77, 3), 0), monkeypatch) for batch in batches(made, np.arange(3), 1000)]
+    found = [read(batch.sealed(Producer(77, 3), 0), monkeypatch) for batch in Batching(1000).batches(made, np.arange(3))]
     assert [[record[2] for record in records] for [(_, records)] in found] == [[b"a"], [noise], [b"b"]]
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from ingest.kafka.client import admin_properties
 from ingest.kafka.embedded.server import find_jars
-from ingest.kafka.record_batch import Messages, batches
+from ingest.kafka.record_batch import Batching, Messages
 from ingest.kafka.transaction import Transaction, TransactionError
 from ingest.kafka.wire import _tls, answer_of, reachable
 from ingest.kafka.wire_transaction import BatchPlace, WireTransaction
@@ -44,7 +44,7 @@ def send(transaction: WireTransaction, topic: str, values: Sequence[bytes], part
     n = len(values)
     messages = Messages(pa.array(values, pa.binary()), pa.nulls(n, pa.binary()), [], [], np.full(n, 1_767_603_600_000))
     transaction.add([(topic, partition)])
-    for batch in batches(messages, np.arange(n), 1 << 20):
+    for batch in Batching(1 << 20).batches(messages, np.arange(n)):
         transaction.send((topic, partition), batch)
     return transaction.sent()
 

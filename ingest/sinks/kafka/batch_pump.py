@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.kafka.record_batch import Messages, batches, by_key
+from ingest.kafka.record_batch import Batching, Messages, by_key
 from ingest.kafka.wire_transaction import Place, WireTransaction
 from ingest.model.plan import Split
 from ingest.sinks.kafka.control import OffsetSpan
@@ -33,6 +33,7 @@ class BatchPump:
 
     def __init__(self, target: PublishTarget, transaction: WireTransaction, window: str, number: int, split: Split) -> None:
         self._target, self._transaction, self._number, self._split = target, transaction, number, split
+        self._batching = Batching(target.message_bytes)
         self._same = [(target.window_header, window.encode())]
         self._sent = self._turn = 0
 
@@ -47,7 +48,7 @@ class BatchPump:
             placed = list(self._placed(batch))
             self._transaction.add([place for place, _ in placed])
             for place, rows in placed:
-                for encoded in batches(messages, rows, self._target.batch_bytes):
+                for encoded in self._batching.batches(messages, rows):
                     self._transaction.send(place, encoded)
             self._sent += batch.num_rows
             self._turn += 1

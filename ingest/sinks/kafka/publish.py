@@ -79,9 +79,14 @@ class PublishTarget(msgspec.Struct, frozen=True):
         return Transaction({**own, "transaction.timeout.ms": self.timeout_ms, "socket.timeout.ms": socket}, name, self.patience)
 
     @property
+    def message_bytes(self) -> int:
+        """What each of the topics takes at once, be it a message or a batch."""
+        return min(topic.message_bytes for topic in self.topics.values())
+
+    @property
     def batch_bytes(self) -> int:
-        """What a topic takes at once bounds a batch: so a message is refused only if it is too large by itself."""
-        return max(1024, min(_BATCH, min((topic.message_bytes for topic in self.topics.values()), default=_BATCH) // 2))
+        """Of a batch before it is compressed: so a message is refused only if it is too large by itself."""
+        return max(1024, min(_BATCH, self.message_bytes // 2))
 
     @property
     def taken_back(self) -> str:
