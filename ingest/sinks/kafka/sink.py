@@ -176,7 +176,7 @@ class KafkaSink:
             function_now(self.options.function)
         bound = self.binding()
         if bound is None:
-            self._topics.refuse_missing()
+            self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
             self._topics.make_control()
             bound = self._again(lambda: self._bind(binding))
         refuse_other_binding(self.identity, bound, binding)

@@ -120,14 +120,6 @@ class SinkTopics:
                 return
             time.sleep(LOOK_SECONDS)
 
-    def refuse_missing(self) -> None:
-        """See that each target topic is there: only a person knows how many partitions one should have.
-
-        Raises:
-            SpecError: one isn't.
-        """
-        self._refuse_missing(self._described(self._questions(), self._names))
-
     def make_control(self) -> None:
         """Make the control topic, if it isn't there.
 

@@ -1,0 +1,67 @@
+"""Topics and clusters into which nothing can be written exactly once: a table's first run says so, before it makes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from ingest.errors import SpecError
+from ingest.sinks.kafka import topics
+from ingest.sinks.kafka.options import Reach
+from tests.kafka.produce import create_topic
+from tests.sinks.kafka.world import KafkaBoth, options_of
+from tests.sinks.things import ROWS
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(kafka: str, tmp_path: Path) -> Refused:
+    """What the first run of a table in a topic is told; no control topic is made then."""
+
+    def told(topic: str, **more: Any) -> str:
+        sink = KafkaBoth(Reach(kafka), options_of(topic, str(tmp_path), **more), ROWS)
+        before = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys()
+        with pytest.raises(SpecError, match="can't be written exactly once") as why:
+            sink.prepare()
+        assert AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys() == before
+        return str(why.value)
+
+    return told
+
+
+def test_a_topic_of_which_more_copies_must_answer_than_there_are(kafka: str, refused: Refused) -> None:
+    """Else the first transaction waits until it is given up."""
+    topic = create_topic(kafka, config={"min.insync.replicas": "2"})
+    assert f"{topic} has 1 replicas and min.insync.replicas 2" in refused(topic)
+
+
+def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refused) -> None:
+    """With the name of the setting on both sides."""
+    told = refused(create_topic(kafka), timeout=timedelta(hours=1))
+    assert "sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms, 900000 ms" in told
+
+
+def test_a_control_topic_that_would_lose_receipts(kafka: str, refused: Refused) -> None:
+    """One that somebody made, with Kafka's own settings."""
+    topic = create_topic(kafka)
+    create_topic(kafka, name=f"{topic}.windrow")
+    assert "must be compact, or receipts are lost" in refused(topic)
+
+
+@pytest.mark.parametrize(("verifies", "why"), [({}, "older than Kafka 3.6"), ({topics._VERIFICATION: "false"}, "Set it to true")])
+def test_brokers_that_let_late_messages_in(
+    kafka: str, refused: Refused, monkeypatch: pytest.MonkeyPatch, verifies: Mapping[str, str], why: str
+) -> None:  # fmt: skip
+    """Those that know no verification of transactions, and those whose is switched off."""
+    said = {"transaction.max.timeout.ms": "900000", **verifies}
+    monkeypatch.setattr(topics, "_broker_settings", lambda _: {name: SimpleNamespace(value=value) for name, value in said.items()})
+    assert why in refused(create_topic(kafka))
