@@ -7,7 +7,10 @@ whatever the answer was.
 from __future__ import annotations
 
 import errno
+import time
 import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +21,9 @@ from ingest.sinks.place import Place, fsync_folder
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
+
+WAITS = (0.2, 1.0, 3.0)
+"""Seconds before each further try after a put that wasn't answered."""
 
 _S3 = "s3://"
 _TRIALS = "_windrow/trials"
@@ -74,6 +80,24 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
     return UnreachableError(what, "setup", "Check the storage: that it is there, that it answers, and that it has room.")
 
 
+def begun(uri: str, step: Callable[[], None]) -> None:
+    """Do what comes before anything can be committed below a place; what may pass is tried again. `step`: may be done more than once.
+
+    Raises:
+        SpecError, UnreachableError: as `refusal` has it.
+    """
+    for wait in (*WAITS, None):
+        try:
+            step()
+        except OSError as error:
+            why = refusal(uri, error)
+            if wait is None or isinstance(why, SpecError):
+                raise why from error
+            time.sleep(wait)
+        else:
+            return
+
+
 class Links:
     """On a disk: a synced draft, linked under the name."""
 
@@ -123,21 +147,23 @@ class S3Puts:
 
     def prove(self, path: str, content: bytes) -> None:
         """See `Exclusive.prove`: a store that doesn't know the condition may take no notice of it."""
-        try:
-            self.put(path, content)
-        except FileExistsError:
-            return
-        except OSError as error:
-            raise refusal(self._uri, error) from error
-        raise refusal(self._uri, OSError(errno.ENOTSUP, "the store takes no notice of If-None-Match"))
+
+        def put() -> None:
+            with suppress(FileExistsError):
+                self.put(path, content)
+                raise OSError(errno.ENOTSUP, "the store takes no notice of If-None-Match")
+
+        begun(self._uri, put)
 
     def try_out(self) -> None:
         """Put a file that nobody needs, twice, and take it away again; raises as `prove`."""
         path = f"{_TRIALS}/{uuid.uuid4().hex}"
-        try:
-            self.put(path, b"")
-        except OSError as error:
-            raise refusal(self._uri, error) from error
+
+        def put() -> None:
+            with suppress(FileExistsError):  # an earlier try arrived
+                self.put(path, b"")
+
+        begun(self._uri, put)
         try:
             self.prove(path, b"")
         finally:

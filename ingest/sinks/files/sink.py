@@ -32,8 +32,8 @@ from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
 from ingest.schema.metadata import DEFAULT, refuse_wrong
+from ingest.sinks import exclusive
 from ingest.sinks.decision import Seen, adjacent, decide
-from ingest.sinks.exclusive import refusal
 from ingest.sinks.files.columns import check_rows, columns_after, in_words, whole_schema
 from ingest.sinks.files.entry import BeginTable, BringWindow, ColumnText, RowFile
 from ingest.sinks.files.janitor import sweep
@@ -44,9 +44,6 @@ from ingest.sinks.gone import refuse_gone
 from ingest.sinks.place import Place, dead_place, is_same, normal
 from ingest.sinks.rights import refuse_unwritable
 from ingest.sinks.staging import RowLayout
-
-WAITS = (0.2, 1.0, 3.0)
-"""Seconds before each further try after a put that wasn't answered."""
 
 _KIND = "files:"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -238,11 +235,15 @@ class FilesSink:
         if self._place.names("_delta_log") or self._place.names("metadata"):
             what = f"at {self.uri} lies a table of another kind"
             raise SpecError(what, "setup", "Set sink.path to a place where nothing is, or sink.kind to the table's.")
-        try:
-            self._log.put(None, BeginTable(binding, self.written.format, self._columns))
-        except OSError as error:  # the name may be taken, or the put arrived and its answer didn't
-            if self._log.look() is None:
-                raise refusal(self.uri, error) from error
+
+        def put() -> None:
+            try:
+                self._log.put(None, BeginTable(binding, self.written.format, self._columns))
+            except OSError:  # the name may be taken, or the put arrived and its answer didn't
+                if self._log.look() is None:
+                    raise
+
+        exclusive.begun(self.uri, put)
         return self._state()
 
     def _refuse_other_format(self, state: FilesState) -> None:
@@ -259,7 +260,7 @@ class _Tries:
 
     def __init__(self) -> None:
         self.why: OSError | None = None
-        self._waits = list(WAITS)
+        self._waits = list(exclusive.WAITS)
         self._number = -1
         self._last = False
 

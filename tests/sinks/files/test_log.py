@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from ingest.model.binding import Binding
 from ingest.ports.sink import Done, Unknown, Unreadable
+from ingest.sinks import exclusive
 from ingest.sinks.files import log as logs
-from ingest.sinks.files import sink as files_sink
 from ingest.sinks.files.columns import columns_after
 from ingest.sinks.files.entry import path_of
 from ingest.sinks.files.log import CHECKPOINTS, FilesLog
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A prepared sink, with a checkpoint every third entry."""
     monkeypatch.setattr(logs, "EVERY", 3)
-    monkeypatch.setattr(files_sink, "WAITS", (0.0, 0.0))
+    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0))
     made = FilesBoth(str(tmp_path / "orders"), ROWS)
     made.prepare()
     return made

@@ -14,7 +14,7 @@ import pytest
 from ingest.errors import SpecError, UnreachableError
 from ingest.ports.sink import AlreadyDone, Done, Unknown
 from ingest.schema.metadata import DEFAULT
-from ingest.sinks.files import sink as files_sink
+from ingest.sinks import exclusive
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
 from tests.sinks.beside import BINDING, DeltaBoth
@@ -52,7 +52,7 @@ class TestParquetInStore(OF_A_STORE):
 @pytest.fixture
 def sink(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """A prepared sink in a bucket of its own, that waits for nothing."""
-    monkeypatch.setattr(files_sink, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS, dead=str(tmp_path / "dead"))
     made.prepare()
     return made
@@ -92,16 +92,31 @@ def test_two_racers_one_of_whom_hears_nothing(s3: S3Server, sink: Any) -> None:
     assert len({outcome.committed.receipt.attempt for outcome in outcomes}) == 1
 
 
-@pytest.mark.parametrize(("how", "begun"), [("lost", True), ("slow_down", False)])
-def test_a_table_is_begun_through_faults(s3: S3Server, how: Any, begun: bool) -> None:
-    """Where only the answer is lost, it is begun; else that can be tried again."""
+@pytest.mark.parametrize("how", ["lost", "cut", "slow_down", "broken"])
+def test_a_table_is_begun_through_faults(s3: S3Server, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether only the answer is lost or nothing was put: it is put again; the trial of the store's promise is, too."""
+    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
-    s3.fail(how, "PUT", LOG)
-    if not begun:
-        with pytest.raises(UnreachableError, match="SlowDown"):
-            made.prepare()
-    made.prepare()
+    for _ in range(2):
+        fault = s3.fail(how, "PUT", LOG, times=2)
+        made.prepare()
+        assert fault.hit
+        s3.faults.clear()
+    s3.fail(how, "PUT", "_windrow/trials/", times=2)
+    made.refuse_unwritable()
     assert made.binding() == BINDING
+
+
+def test_a_table_that_can_not_be_begun(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some tries that can be tried again: nothing was begun."""
+    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
+    made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
+    fault = s3.fail("slow_down", "PUT", LOG, times=100)
+    with pytest.raises(UnreachableError, match="SlowDown"):
+        made.prepare()
+    assert 1 < fault.hit < 10
+    s3.faults.clear()
+    assert made.binding() is None
 
 
 @pytest.mark.parametrize("how", ["unconditional", "no_conditions"])
