@@ -100,7 +100,7 @@ class IdentityError(RefusedError):
 
 
 class BindingError(IdentityError):
-    """The pipeline, its ledger and the table at `sink.path` don't belong together."""
+    """The pipeline, its ledger and the table that its sink names don't belong together."""
 
     of_setting = True
 

@@ -49,7 +49,7 @@ def against_ledger(
 def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
     if bound is None or sink.is_at(bound):
         return []
-    do = "Set sink.path back; if the table was moved there: windrow rebind SPEC shows what going on there means."
+    do = "Set the sink of the spec back; if the table was moved there: windrow rebind SPEC shows what going on there means."
     return [Finding("wrong", "ledger", f"the pipeline writes to {bound}, and the spec names {sink.identity}", do)]
 
 

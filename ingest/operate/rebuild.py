@@ -48,7 +48,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     """
     bound = sink.binding()
     if bound is None:
-        raise SpecError("There is no table yet", "ledger", "There is nothing to rebuild; check sink.path in the spec.")
+        raise SpecError("There is no table yet", "ledger", "There is nothing to rebuild; check the sink in the spec.")
     receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
     refuse_foreign(pipeline_id, bound, receipts)
     frozen = boundaries(receipts)
@@ -101,7 +101,7 @@ def refuse_foreign(pipeline_id: str, bound: Binding, receipts: Sequence[Receipt]
     named = {bound.pipeline, *(r.window.pipeline for r in receipts)}
     if named != {pipeline_id}:
         what = f"The table belongs to pipeline {', '.join(sorted(named))}, the spec is of {pipeline_id}"
-        raise IdentityError(what, "ledger", "Nothing was rebuilt. Check id and sink.path in the spec.")
+        raise IdentityError(what, "ledger", "Nothing was rebuilt. Check id and sink in the spec.")
     for receipt in receipts:
         if (receipt.ledger, receipt.grid) != (bound.ledger, bound.grid):
             what = (

@@ -12,8 +12,8 @@ from ingest.run.context import Pipeline
 
 _MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _GONE = (
-    "Is its disk mounted? If the table was moved, set sink.path to where it is now. If it was removed for good: windrow rebind SPEC "
-    "shows what going on without it means."
+    "Is its disk mounted? If the table was moved, let the sink of the spec name where it is now. If it was removed for good: "
+    "windrow rebind SPEC shows what going on without it means."
 )
 
 
@@ -76,5 +76,5 @@ def _refuse_elsewhere(pipeline: Pipeline, bound: str | None) -> None:
     if bound is not None and not pipeline.sink.is_at(bound):
         raise BindingError(
             f"Pipeline {pipeline.spec.id} writes to {bound}; the spec now names {pipeline.sink.identity}", "setup",
-            f"Set sink.path back, or give a new pipeline another id: one pipeline has one table. {_MOVED}",
+            f"Set the sink of the spec back, or give a new pipeline another id: one pipeline has one table. {_MOVED}",
         )  # fmt: skip

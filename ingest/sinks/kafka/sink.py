@@ -153,7 +153,7 @@ class KafkaSink:
 
     def refuse_unwritable(self) -> None:
         """See `ports.sink.Sink.refuse_unwritable`."""
-        refuse_unwritable(self.options.staging)
+        refuse_unwritable(self.options.staging, "sink.staging")
         self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
         self.form.refuse_unregistrable(self._columns, self.reach.registry)
 
