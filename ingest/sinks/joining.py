@@ -16,6 +16,8 @@ from ingest.compiled.calling import Compiled
 KIND = pa.large_string()
 """Of all texts here: those of a batch together may be longer than 2 GB."""
 
+_INSTANT = 26
+
 _PASS = Compiled("ingest.sinks.joining_pass")
 
 
@@ -38,6 +40,20 @@ def joined(*parts: pa.Array | str) -> pa.Array:
     _PASS.join(table, ends, out.ctypes.data)
     del kept
     return pa.Array.from_buffers(KIND, rows, [_present(columns), pa.py_buffer(ends), pa.py_buffer(out)])
+
+
+def instants(moments: npt.NDArray[np.int64], before: str, behind: str) -> pa.Array:
+    """Instants as ISO 8601 has them, with six digits of a second, each between two texts; none is null.
+
+    Args:
+        moments: microseconds since 1970, of the years 1 to 9999.
+        before: in ASCII, as is what comes behind.
+        behind: the same.
+    """
+    row = np.frombuffer(f"{before}{'0' * _INSTANT}{behind}".encode(), np.uint8)
+    out, rows = np.tile(row, len(moments)), len(moments)
+    _PASS.put_instants(np.ascontiguousarray(moments), len(row), out.ctypes.data + len(before))
+    return pa.Array.from_buffers(KIND, rows, [None, pa.py_buffer(np.arange(rows + 1) * len(row)), pa.py_buffer(out)])
 
 
 def ends_of(column: pa.Array) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The pass that writes texts behind each other, row by row. Compiled, because it looks at every value."""
+"""The passes that write texts: behind each other, row by row, and of instants. Compiled, because they look at every value."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from ingest.compiled.making import compiled
-from ingest.compiled.pointers import copy_bytes, int32_at, int64_at
+from ingest.compiled.making import compiled, part
+from ingest.compiled.pointers import copy_bytes, int32_at, int64_at, put_byte_at
 
 Ints = npt.NDArray[np.int64]
 
@@ -18,6 +18,7 @@ DATA, ENDS, WIDTH, LENGTH = range(4)
 of a text that is the same in each row 0 instead, and its length."""
 
 _INTS = types.int64[::1]
+_READ: Any = types.Array(types.int64, 1, "C", readonly=True)
 _TABLE = types.int64[:, ::1]
 _NOTHING = types.void
 
@@ -45,3 +46,49 @@ def join(parts: Any, ends: Ints, out: int) -> None:
             copy_bytes(source, length, out + at)
             at += length
     ends[len(ends) - 1] = at
+
+
+@part
+def _put_digits(at: int, value: Any, count: int) -> None:
+    """The last digits of a number, so many."""
+    for place in range(count - 1, -1, -1):
+        put_byte_at(at + place, np.uint8(48 + value % 10))
+        value //= 10
+
+
+@compiled(_NOTHING(_READ, types.int64, types.int64))
+def put_instants(moments: Ints, width: int, out: int) -> None:
+    """Write instants as ISO 8601 has them, with six digits of a second: 26 bytes each.
+
+    Args:
+        moments: microseconds since 1970, of the years 1 to 9999.
+        width: bytes from the begin of one to that of the next.
+        out: the address of the first one's place.
+
+    The day of a calendar is found as Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms" has it: years begin in March.
+    """
+    for row in range(len(moments)):
+        at = out + row * width
+        seconds = moments[row] // 1_000_000
+        days = seconds // 86_400
+        of_day = seconds - days * 86_400
+        shifted = days + 719_468
+        era = shifted // 146_097
+        of_era = shifted - era * 146_097
+        years = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+        of_year = of_era - (365 * years + years // 4 - years // 100)
+        march = (5 * of_year + 2) // 153
+        month = march + 3 if march < 10 else march - 9
+        _put_digits(at, years + era * 400 + (1 if month <= 2 else 0), 4)
+        put_byte_at(at + 4, np.uint8(45))
+        _put_digits(at + 5, month, 2)
+        put_byte_at(at + 7, np.uint8(45))
+        _put_digits(at + 8, of_year - (153 * march + 2) // 5 + 1, 2)
+        put_byte_at(at + 10, np.uint8(84))
+        _put_digits(at + 11, of_day // 3600, 2)
+        put_byte_at(at + 13, np.uint8(58))
+        _put_digits(at + 14, of_day // 60 % 60, 2)
+        put_byte_at(at + 16, np.uint8(58))
+        _put_digits(at + 17, of_day % 60, 2)
+        put_byte_at(at + 19, np.uint8(46))
+        _put_digits(at + 20, moments[row] - seconds * 1_000_000, 6)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sinks.joining import KIND, ends_of, joined
+from ingest.sinks.joining import KIND, ends_of, instants, joined
 from ingest.sinks.json_columns import JsonForm, entries_of
 
 _ESCAPED = r'["\\\x00-\x1f]'
@@ -118,10 +118,10 @@ def _date(column: pa.Array) -> pa.Array:
 
 
 def _instant(column: pa.Array) -> pa.Array:
-    """ISO 8601 with six digits of a second, and a Z where it is an instant. NumPy is several times as fast as Arrow at this."""
-    moments = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0).to_numpy().view("datetime64[us]")
-    found = pa.array(np.datetime_as_string(moments), pa.string(), mask=column.is_null().to_numpy(zero_copy_only=False))
-    return joined('"', found, '"' if column.type.tz is None else 'Z"')
+    """ISO 8601 with six digits of a second, and a Z where it is an instant."""
+    moments = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0).to_numpy()
+    found = instants(moments, '"', '"' if column.type.tz is None else 'Z"')
+    return found if not column.null_count else pc.if_else(column.is_valid(), found, pa.scalar(None, KIND))
 
 
 _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (

@@ -6,8 +6,11 @@ import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingest.sinks.kafka.texts import LOADS, back, back_from_header, header_texts, objects
 
@@ -54,6 +57,16 @@ def test_every_type_comes_back(cut: int) -> None:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         again = pa.array([back(LOADS(text)[name], kind) for text in texts], kind)
         assert str(again.to_pylist()) == str(column.to_pylist()), name
+
+
+@given(st.lists(st.none() | st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999), min_size=1, max_size=50))
+def test_an_instant_is_the_calendars(moments: list[int | None]) -> None:
+    """Of all years that have one, as NumPy has it."""
+    column = pa.array(moments, pa.timestamp("us"))
+    wanted = [None if moment is None else str(np.datetime64(moment, "us")) for moment in moments]
+    assert [json.loads(text)["t"] for text in objects({"t": column}).to_pylist()] == wanted
+    zoned = [None if moment is None else f"{moment}Z" for moment in wanted]
+    assert [json.loads(text)["t"] for text in objects({"t": column.cast(pa.timestamp("us", "UTC"))}).to_pylist()] == zoned
 
 
 def test_what_is_not_a_number_is_a_text() -> None:
