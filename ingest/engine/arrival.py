@@ -33,12 +33,16 @@ _UNUSED_SECONDS = 30 * 24 * 3600
 class Arrival:
     """A job and what it needs: windrow's own code as a zip, named by its `digest`, and the versions of what must be there.
 
-    `job`: a pickled callable of batches. `shares`: which splits each of its tasks takes, for a task that can't begin says so for each.
-    `versions`: of Python (`python`) and of packages, as the driver has them.
+    `job`: a pickled callable of batches. `shares`: the indices of the splits that each number of a batch stands for; None: a number is such
+    an index itself. A task that can't begin says so for each of its splits, in the first two columns of `schema`, which is of what the job
+    gives. `versions`: of Python (`python`) and of packages, as the driver has them.
     """
 
-    def __init__(self, job: bytes, shares: Sequence[Sequence[int]], code: bytes, digest: str, versions: Mapping[str, str]) -> None:
-        self._job, self._shares, self._code, self._digest, self._versions = job, shares, code, digest, dict(versions)
+    def __init__(
+        self, job: bytes, shares: Sequence[Sequence[int]] | None, schema: pa.Schema, code: bytes, digest: str, versions: Mapping[str, str]
+    ) -> None:  # fmt: skip
+        self._job, self._shares, self._schema = job, shares, schema
+        self._code, self._digest, self._versions = code, digest, dict(versions)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One Spark task: the job's, or the reason why it can't be done here."""
@@ -50,8 +54,11 @@ class Arrival:
         nowhere = {"topic": None, "partition": None, "offset": None}
         outcome = json.dumps({"failure": {"kind": "UnreachableError", "what": trouble, "stage": "setup", "do": do, **nowhere}})
         for batch in batches:
-            indices = [index for share in batch.column(0).to_pylist() for index in self._shares[share]]
-            yield pa.RecordBatch.from_pydict({"index": pa.array(indices, pa.int64()), "outcome": pa.array([outcome] * len(indices))})
+            numbers = batch.column(0).unique().to_pylist()
+            indices = numbers if self._shares is None else [index for number in numbers for index in self._shares[number]]
+            nothing = [pa.nulls(len(indices), f.type) for f in list(self._schema)[2:]]
+            told = [pa.array(indices, pa.int64()), pa.repeat(outcome, len(indices)), *nothing]
+            yield pa.RecordBatch.from_arrays(told, schema=self._schema)
 
     def _trouble(self) -> str | None:
         """Why nothing can be done here; None if all is well, and windrow can be imported."""

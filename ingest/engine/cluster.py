@@ -22,7 +22,7 @@ import msgspec
 from packaging.requirements import Requirement
 
 from ingest.engine.local import MASTER, local_session, started_session
-from ingest.engine.spark import Job, SparkEngine, own_parallelism
+from ingest.engine.spark import SparkEngine, SparkJob, own_parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,7 @@ def _versions() -> dict[str, str]:
     return {name: found[name] for name in sorted(found) if name not in _DRIVERS}
 
 
-def shipped(job: Job) -> Any:
+def shipped(job: SparkJob) -> Any:
     """The job with all that a worker needs to run it."""
     from pyspark import cloudpickle  # noqa: PLC0415  # Spark is loaded only where it is used
 
@@ -104,4 +104,4 @@ def shipped(job: Job) -> Any:
 
     cloudpickle.register_pickle_by_value(arrival)  # type: ignore[no-untyped-call]  # Spark's own
     ours = project()
-    return arrival.Arrival(cloudpickle.dumps(job), job.shares, ours.code, ours.digest, ours.versions)  # type: ignore[no-untyped-call]
+    return arrival.Arrival(cloudpickle.dumps(job), job.shares, job.schema, ours.code, ours.digest, ours.versions)  # type: ignore[no-untyped-call]

@@ -14,11 +14,15 @@ from typing import Any
 
 from ingest.engine.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
 from ingest.engine.local import local_session
+from ingest.engine.variables import variable_set
 from ingest.engine.warmth import kept_warm
 from ingest.errors import SpecError, UnreachableError
 
 SECONDS = 30
 """How long its Java may take to end."""
+
+_CLEANING = "spark.cleaner.periodicGC.interval"
+"""How often its Java looks for what nobody uses any more: what ended sessions kept on disk goes only then."""
 
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
@@ -75,8 +79,8 @@ def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str
         do = f"Leave it out: --host and --port say where it listens, and {TOKEN} or --token-file which token it asks for."
         raise SpecError(f"{min(refused)} is no property to set by --conf", "spec", do)
     _refuse_taken(host, port)
-    with _set(TOKEN, token):  # Java reads it there; on its command line everybody would
-        session = _started({**more, **settings})
+    with variable_set(TOKEN, token):  # Java reads it there; on its command line everybody would
+        session = _started({_CLEANING: "5min", **more, **settings})
     session.sparkContext.environment.clear()  # clients' workers have no variables of a session's, and are this one's only if it has none
     server = SparkServer(host, session)
     try:
@@ -110,17 +114,3 @@ def _refuse_taken(host: str, port: int) -> None:
             raise UnreachableError(
                 what, "setup", "End the program that does, which may be another server of windrow's, or give another --port."
             ) from None
-
-
-@contextmanager
-def _set(name: str, value: str | None) -> Iterator[None]:
-    """An environment variable, for what is started in the block."""
-    before = os.environ.get(name)
-    if value is not None:
-        os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)
-        if before is not None:
-            os.environ[name] = before
