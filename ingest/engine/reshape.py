@@ -234,8 +234,9 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
         raise
     except Exception as failed:  # it is the user's code; its text may quote a value
         frames = traceback.extract_tb(failed.__traceback__)
-        last = [frame for frame in frames if not {"pyspark", "py4j"} & {*Path(frame.filename).parts}]
-        what = f"The function {reference} of transform.spark fails: {named(failed)} ({last[-1].filename}:{last[-1].lineno})"
+        users = [frame for frame in frames if frame.filename != __file__ and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}]
+        at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""  # a server says what is wrong only once all is told
+        what = f"The function {reference} of transform.spark fails: {named(failed)}{at}"
         raise SpecError(what, "spec", _DO) from failed
     if not isinstance(result, DataFrame):
         raise SpecError(f"The function {reference} of transform.spark gave {type(result).__name__}, and no DataFrame", "spec", _DO)

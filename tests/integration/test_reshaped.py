@@ -155,7 +155,7 @@ def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: in
 
 
 @pytest.mark.parametrize(("function", "match"), [
-    ("fails", r"fails: AnalysisException, \w+.* \(.*reshaped.py:\d+\)"),
+    ("fails", r"fails: AnalysisException, \w+(?!.*reshape.py)"),
     ("breaks", r"A UDF of the function reshaped.py:breaks .* fails on a worker: ValueError(?!.*secret)"),
 ])  # fmt: skip
 def test_what_fails_on_a_server(place: Any, client: ConnectedSpark, function: str, match: str) -> None:
