@@ -11,10 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from ingest.engine.arrival import _differences, _held, _is_at, _remove_unused, _unpacked
+from ingest.engine.arrival import Arrival, _differences, _held, _is_at, _remove_unused, _unpacked
 from ingest.engine.cluster import is_local, project
+from ingest.engine.outcome import brought_back
+from ingest.errors import UnreachableError
 
 
 @pytest.fixture
@@ -133,3 +136,15 @@ def test_code_that_is_being_removed_is_not_taken(home: Path) -> None:
 def test_a_master_is_here_or_elsewhere(master: str, here: bool) -> None:
     """Only to workers elsewhere does the code travel."""
     assert is_local(master) is here
+
+
+@pytest.mark.parametrize(("shares", "told"), [([[2], [0, 1]], [2, 0, 1]), (None, [0, 1])])
+def test_a_task_that_can_not_begin_says_so_of_each_split(shares: list[list[int]] | None, told: list[int]) -> None:
+    """In the columns that its job gives, whatever else these are: a worker that has loaded another windrow reads nothing."""
+    schema = pa.schema([("windrow_index", pa.int64()), ("windrow_outcome", pa.string()), ("id", pa.int32())])
+    arrival = Arrival(b"", shares, schema, b"", "another", {})
+    [batch] = arrival([pa.record_batch({"id": pa.array([0, 1, 1])})])
+    assert batch.schema == schema
+    assert batch.column(0).to_pylist() == told
+    with pytest.raises(UnreachableError, match="has loaded another windrow than the driver's"):
+        brought_back(batch.column(1)[0].as_py())
