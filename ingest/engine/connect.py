@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingest.engine.cluster import is_local, own_code, shipped
-from ingest.engine.spark import Job, SparkEngine
+from ingest.engine.spark import Job, SparkEngine, SparkJob
 from ingest.errors import SpecError, UnreachableError
 
 if TYPE_CHECKING:
@@ -96,9 +96,18 @@ class ConnectedSpark:
         """Where tasks run: there."""
         return SparkEngine(self.session, parallelism, self._fitted)
 
-    def _fitted(self, job: Job) -> Any:
-        """The job as the workers of the session want it."""
-        return shipped(job) if self._elsewhere else job
+    def _fitted(self, job: SparkJob) -> Any:
+        """The job as the workers of the session want it.
+
+        Raises:
+            SpecError: it is one of `transform.spark`, and they are a cluster's.
+        """
+        if not self._elsewhere:
+            return job
+        if not isinstance(job, Job):
+            what = f"transform.spark does not work yet on a Spark Connect server that stands on a cluster, as that at {self.address} does"
+            raise SpecError(what, "setup", "Leave --connect out, and name the cluster's --master. Nothing was read.")
+        return shipped(job)
 
     def session(self) -> SparkSession:
         """The session, made if there is none, and made anew if the server has let go of it: after an hour without a word, or a new start.

@@ -230,6 +230,14 @@ def test_two_clients_run_windows_beside_each_other(kafka: str, one_hour: str, dr
         assert_exactly_once(place)
 
 
+def test_a_function_of_dataframes_is_refused(kafka: str, one_hour: str, drivers: list[Driver], tmp_path: Path) -> None:
+    """`transform.spark` needs a server on one machine, or a master: the run says so before it has read anything."""
+    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "reshaped.py:same"}})
+    failed = drivers[0].runs(place)
+    assert failed.code == 2
+    assert "transform.spark does not work yet on a Spark Connect server that stands on a cluster" in failed.text
+
+
 def test_a_killed_executor_is_run_again(ground: Ground, place: Place, drivers: list[Driver]) -> None:
     """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the worker ends with it. 3 Spark runs its task again."""
     ground.trap.unlink()
