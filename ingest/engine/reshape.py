@@ -7,7 +7,8 @@
     stage      one Spark task for some splits; only the attempts whose results Spark returns are committed
 
 Should Spark lose what was read, it can't work out the function's rows, and the window ends with that: read again, messages may be gone
-meanwhile that the run was told to go on without, and what was counted would be of other rows than those that are staged.
+meanwhile that the run was told to go on without, and what was counted would be of other rows than those that are staged. Should Spark have
+kept two tries at a split, of which one may have failed halfway, the rows are those of the try that was counted, or the window ends.
 
 All of it is done in a session of its own, on a Spark Connect server, too: what is kept goes with the session there, also if this process
 is killed; a cache would stay for as long as the server does.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import secrets
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,9 +34,21 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.engine.outcome import brought_back, tried
-from ingest.engine.spark import DO_AGAIN, RESULT, SparkJob, dumped, named, rows_of, shares, spark_troubles_as, waited_for, working
+from ingest.engine.spark import (
+    DO_AGAIN,
+    RESULT,
+    SparkJob,
+    dumped,
+    is_connected,
+    named,
+    rows_of,
+    shares,
+    spark_troubles_as,
+    waited_for,
+    working,
+)
 from ingest.engine.variables import variable_set
-from ingest.errors import BugError, RefusedError, SpecError, WindrowError
+from ingest.errors import BugError, RefusedError, SpecError, UnreachableError, WindrowError
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
 from ingest.ports.engine import Reads, Reshaping, Stages
@@ -57,14 +71,22 @@ _SETTINGS = {
 }
 """Of the session that the function sees."""
 
-_OWN = (pa.field("windrow_index", pa.int64(), nullable=False), pa.field("windrow_outcome", pa.string()))
-"""Before the rows' columns: of which split; of a split's last row what came of it."""
+_OWN = (
+    pa.field("windrow_index", pa.int64(), nullable=False), pa.field("windrow_outcome", pa.string()), pa.field("windrow_try", pa.int64()),
+)  # fmt: skip
+"""Before the rows' columns: of which split; of a split's last row what came of it, and a number by chance that names the try."""
 
 _NOWHERE = -1
 """In the place of a split's index, of rows that name none of the window's messages."""
 
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
 """The environment variable by which `pyspark.sql.functions` makes columns of a server's session, and not of this process's own."""
+
+_OTHER_TRY = "windrow: what was counted is of another try at this split"
+"""What Spark says where it comes by one."""
+
+_LOST = re.compile(rf"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|\[USER_RAISED_EXCEPTION\] {re.escape(_OTHER_TRY)}")
+"""In Spark's errors where it has not what was read, or not of the try that was counted. Plans, which errors tell too, have the sentence."""
 
 _DO = "No row was committed. Mend the function, then run the window again."
 
@@ -75,49 +97,45 @@ def reshaped(
     """See `ports.engine.ReshapingEngine.reshape`. `tasks`: so many stage at most; `sent`: what workers get in the place of a job."""
     wanted = _as_spark_has_it(work.wanted)
     with _session_of_its_own(spark) as session, _kept(session, work, splits, tasks, sent) as read:
-        brought = _read_of(read, len(splits))
+        brought, tries = _read_of(read, len(splits))
+        counted = _counted(read, tries)
         with _functions_of(session):
-            result = _called(work.function, _rows(read, work))
+            result = _called(work.function, _rows(counted, work))
             _refuse_other_columns(work.function, result, wanted)
-            changes = _placed(
-                session, _with_deletes(_struct(result, work), read, work) if work.keyed else _struct(result, work), work, splits
-            )
-            in_order = _in_order(changes, work, min(tasks, len(splits)))
+            rows = _struct(result, work)
+            placed = _placed(session, _with_deletes(rows, counted, work) if work.keyed else rows, work, splits)
+            in_order = _in_order(placed, work, min(tasks, len(splits)))
         staged = _staged(in_order, work, brought, sent)
     return [staged[index] if index in staged else work.stage(one, ()) for index, one in enumerate(brought)]
-
-
-def _is_connected(session: SparkSession) -> bool:
-    """Whether it is on a Spark Connect server."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 @contextmanager
 def _session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
     """A session beside another one, whose settings and names are seen by nobody else."""
+    from ingest.engine.connect import end_session, session_beside  # noqa: PLC0415  # workers load this module, too
+
     with spark_troubles_as("setup", "Spark can't begin", DO_AGAIN):
-        session = spark.newSession()
+        session = session_beside(spark) if is_connected(spark) else spark.newSession()
         for name, value in _SETTINGS.items():
             session.conf.set(name, value)
     try:
         yield session
     finally:
-        if _is_connected(session):  # of this process's own Spark it would be the end
-            with suppress(Exception):  # the server may be gone, and has ended it then
-                session.stop()
+        if is_connected(session):  # of this process's own Spark it would be the end
+            end_session(session)
 
 
 @contextmanager
 def _functions_of(session: SparkSession) -> Iterator[None]:
     """Columns are made for that session in the block, whoever makes them."""
-    with variable_set(_CONNECT, "1" if _is_connected(session) else None), _active(session):
+    with variable_set(_CONNECT, "1" if is_connected(session) else None), _active(session):
         yield
 
 
 @contextmanager
 def _active(session: SparkSession) -> Iterator[None]:
     """The session is this thread's in the block: a server's client asks the thread for it where nobody tells which."""
-    if not _is_connected(session):
+    if not is_connected(session):
         yield
         return
     from pyspark.sql.connect.session import SparkSession as ConnectedSession  # noqa: PLC0415  # gRPC is loaded only where it is used
@@ -154,7 +172,7 @@ def _kept(
     try:
         yield kept
     finally:
-        if not _is_connected(session):  # else Java would keep it until it looks for what nobody uses any more, twice an hour
+        if not is_connected(session):  # else Java would keep it until it looks for what nobody uses any more, twice an hour
             with suppress(Exception):  # Spark may be gone
                 kept._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001  # nothing public leads there
 
@@ -184,31 +202,74 @@ class ReadJob:
             outcome = tried(partial(task, give=give), self.splits[index])
 
         for rows in pulled(read):
-            yield self._fitted(
-                [pa.repeat(pa.scalar(index, pa.int64()), rows.num_rows), pa.nulls(rows.num_rows, pa.string()), *rows.columns]
-            )
+            none = [pa.nulls(rows.num_rows, f.type) for f in _OWN[1:]]
+            yield self._fitted([pa.repeat(pa.scalar(index, pa.int64()), rows.num_rows), *none, *rows.columns])
         nothing = [pa.nulls(1, f.type) for f in list(self.schema)[len(_OWN) :]]
-        yield self._fitted([pa.array([index]), pa.array([outcome]), *nothing])
+        yield self._fitted([pa.array([index]), pa.array([outcome]), pa.array([secrets.randbits(63)]), *nothing])
 
     def _fitted(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([a.cast(f.type) for a, f in zip(arrays, self.schema, strict=True)], schema=self.schema)
 
 
-def _read_of(read: DataFrame, splits: int) -> list[Staged]:
-    """What came of each split.
+def _read_of(read: DataFrame, splits: int) -> tuple[list[Staged], list[int]]:
+    """What came of each split, and by which tries.
 
     Raises:
         WindrowError: the first split's, in their order.
     """
-    with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
-        found = dict(map(tuple, rows_of(read.where("windrow_outcome is not null").select(*(f.name for f in _OWN)))))
-    return [brought_back(found[index]) for index in range(splits)]
+    with _troubles():
+        rows = rows_of(read.where("windrow_outcome is not null").select(*(f.name for f in _OWN)))
+    found = {row[0]: (row[1], row[2]) for row in rows}
+    return [brought_back(found[index][0]) for index in range(splits)], [found[index][1] for index in range(splits)]
 
 
-def _rows(read: DataFrame, work: Reshaping) -> DataFrame:
+def _counted(read: DataFrame, tries: Sequence[int]) -> DataFrame:
+    """The rows of those tries, whole, without windrow's columns but for that of deletes.
+
+    Spark may have kept another try, too: of a task that it ran twice, or on an executor that it took for lost. That one may have failed
+    halfway, or have read less. So whoever comes by a split's last row sees whether it is the one that was counted. Spark would look at a
+    function's own conditions first, which no last row meets, but for the partition's number, which it takes for a matter of chance.
+
+    Raises (in Spark's tasks):
+        an error with `_OTHER_TRY`: it isn't.
+    """
+    known = ", ".join(map(str, tries))
+    rows = read.where(
+        f"CASE WHEN windrow_outcome IS NULL THEN spark_partition_id() >= 0 WHEN windrow_try IN ({known}) THEN false "
+        f"ELSE raise_error('{_OTHER_TRY}') END"
+    )
+    return rows.drop(*(f.name for f in _OWN))
+
+
+def _rows(counted: DataFrame, work: Reshaping) -> DataFrame:
     """Those that the function sees."""
-    rows = read.where("windrow_outcome is null").drop(*(f.name for f in _OWN))
-    return rows.where(f"not {DELETED}").drop(DELETED) if work.keyed else rows
+    return counted.where(f"not {DELETED}").drop(DELETED) if work.keyed else counted
+
+
+@contextmanager
+def _troubles() -> Iterator[None]:
+    """Spark's own errors while it has what was read, as `spark_troubles_as`.
+
+    Raises:
+        UnreachableError: in their place.
+    """
+    with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
+        try:
+            yield
+        except Exception as failed:
+            _refuse_lost(failed)
+            raise
+
+
+def _refuse_lost(failed: Exception) -> None:
+    """Say so where Spark fails for it has no longer what was read.
+
+    Raises:
+        UnreachableError: it does.
+    """
+    if _LOST.search(str(failed)):
+        what = "Spark lost what was read of the window, with an executor that ended, or has two tries at a split"
+        raise UnreachableError(what, "stage", "Nothing was committed. Run the window again.") from failed
 
 
 # -------------------------------------------------------------------------------------------------------------------------- function
@@ -219,6 +280,7 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
 
     Raises:
         SpecError: it can't be loaded, it fails, or it gives no DataFrame.
+        UnreachableError: it looked at rows, and Spark has them no longer.
     """
     from pyspark import cloudpickle  # noqa: PLC0415  # as above
     from pyspark.sql import DataFrame  # noqa: PLC0415
@@ -233,6 +295,7 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
     except WindrowError:
         raise
     except Exception as failed:  # it is the user's code; its text may quote a value
+        _refuse_lost(failed)
         frames = traceback.extract_tb(failed.__traceback__)
         users = [frame for frame in frames if frame.filename != __file__ and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}]
         at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""  # a server says what is wrong only once all is told
@@ -267,7 +330,7 @@ def _struct(result: DataFrame, work: Reshaping) -> DataFrame:
     return result.select(f.struct(*(_column(c.name) for c in work.wanted), *deleted).alias("row"))
 
 
-def _with_deletes(rows: DataFrame, read: DataFrame, work: Reshaping) -> DataFrame:
+def _with_deletes(rows: DataFrame, counted: DataFrame, work: Reshaping) -> DataFrame:
     """The changes that the function gave, and those that it didn't see: of these all is null but the key and their messages' places."""
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
 
@@ -276,7 +339,7 @@ def _with_deletes(rows: DataFrame, read: DataFrame, work: Reshaping) -> DataFram
     columns = [
         _column(c.name) if types.get(c.name) == c.type else f.lit(None).cast(of_table[c.name].dataType).alias(c.name) for c in work.wanted
     ]
-    deletes = read.where(f"windrow_outcome is null and {DELETED}").select(f.struct(*columns, f.lit(True).alias(DELETED)).alias("row"))
+    deletes = counted.where(DELETED).select(f.struct(*columns, f.lit(True).alias(DELETED)).alias("row"))
     return rows.unionAll(deletes)
 
 
@@ -319,7 +382,7 @@ def _staged(in_order: DataFrame, work: Reshaping, read: Sequence[Staged], sent: 
     """
     deleted = [pa.field(DELETED, pa.bool_())] if work.keyed else []
     job = StageJob(dumped(work.stage), tuple(read), pa.schema([*work.wanted, *deleted]), work.place)
-    with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN), _udf_troubles_of(work.function):
+    with _troubles(), _udf_troubles_of(work.function):
         outcomes = sorted((row[0], row[1]) for row in rows_of(in_order.mapInArrow(sent(job), "index long, outcome string")))
     found = {at: brought_back(outcome) for at, outcome in outcomes}
     if len(found) < len(outcomes):

@@ -194,6 +194,11 @@ def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
     return taken
 
 
+def is_connected(session: SparkSession) -> bool:
+    """Whether it is on a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
 def rows_of(frame: DataFrame) -> list[Row]:
     """The frame's rows; see `waited_for`."""
     return waited_for(frame.sparkSession, frame.collect)
@@ -241,7 +246,7 @@ def _is_alone(spark: SparkSession) -> bool:
 
     A local session is its own executor, and what a server has is its own affair.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect") or str(spark.sparkContext.master).startswith("local"):
+    if is_connected(spark) or str(spark.sparkContext.master).startswith("local"):
         return False
     with suppress(Exception):  # Spark may be gone, which the job's own error says
         known: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001  # nothing public tells; the driver is in it

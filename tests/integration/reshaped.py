@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -78,6 +81,18 @@ def loses(rows: DataFrame) -> DataFrame:
     """Has Spark's executors let go of what was read, as if they were lost."""
     for kept in rows.sparkSession.sparkContext._jsc.getPersistentRDDs().values():
         kept.unpersist(True)
+    return rows
+
+
+def looks(rows: DataFrame) -> DataFrame:
+    """Looks itself at rows that are lost."""
+    loses(rows).count()
+    return rows
+
+
+def halts(rows: DataFrame) -> DataFrame:
+    """Stops the driver while what was read is kept, until a test wakes it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from ingest.assemble import assemble
 from ingest.engine.connect import ConnectedSpark
+from ingest.engine.reshape import _LOST, _counted
 from ingest.engine.spark import SparkEngine
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.operate.mend import MendRequest, mend
@@ -27,7 +28,7 @@ from tests.kafka.produce import Put, create_topic, produce
 from tests.shape.readme import ROOT, blocks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
@@ -126,10 +127,27 @@ def test_columns_of_a_schema_of_its_own(place: Any, on_spark: Any) -> None:
     assert [(row["name"], row["extra"]) for row in table(here)][:3] == [("n0", "4"), ("n2", "3"), ("n1", "3")]
 
 
-def test_what_was_read_is_not_forgotten(place: Any, on_spark: Any) -> None:
-    """What windrow has Spark keep is no part of its cache, which any function, and any client of a server, may clear."""
-    here = place("forgets")
+def test_what_was_read_is_kept_for_the_window(place: Any, on_spark: Any, spark: SparkSession) -> None:
+    """What windrow has Spark keep is no part of its cache, which any function, and any client of a server, may clear; and it is let go."""
+    here, kept = place("forgets"), spark.sparkContext._jsc.getPersistentRDDs
+    before = kept().size()
     assert ran(on_spark(here), here).committed.receipt.counts.rows == 10
+    assert kept().size() == before
+
+
+@pytest.mark.parametrize("function", [
+    lambda rows: rows,
+    lambda rows: rows.where("id > 0").select("id"),
+    lambda rows: rows.join(rows.sparkSession.range(9), "id"),
+    lambda rows: rows.groupBy("id").count(),
+])  # fmt: skip
+def test_rows_of_another_try(spark: SparkSession, function: Callable[[DataFrame], DataFrame]) -> None:
+    """Where Spark has kept a try that isn't the one that was counted, half of a split's rows say, it fails whatever a function asks for."""
+    columns = "windrow_index long, windrow_outcome string, windrow_try long, id long"
+    kept = spark.createDataFrame([(0, None, None, 1), (0, "failed", 6, None)], columns).localCheckpoint()
+    assert [row.id for row in function(_counted(kept, [5, 6])).collect()] == [1]
+    with pytest.raises(Exception, match=_LOST):
+        function(_counted(kept, [5, 7])).collect()
 
 
 @pytest.fixture
@@ -175,7 +193,8 @@ def test_what_fails_on_a_server(place: Any, client: ConnectedSpark, function: st
         ("nulled", RefusedError, r"has null in id, which is never null"),
         ("fails", SpecError, r"fails: AnalysisException, \w+.* \(.*reshaped.py:\d+\)"),
         ("breaks", SpecError, r"A UDF of the function reshaped.py:breaks .* fails on a worker: ValueError(?!.*secret)"),
-        ("loses", UnreachableError, r"Spark could not finish the tasks .* Nothing was committed"),
+        ("loses", UnreachableError, r"Spark lost what was read of the window.* Nothing was committed. Run the window again"),
+        ("looks", UnreachableError, r"Spark lost what was read of the window.* Nothing was committed. Run the window again"),
         ("no_frame", SpecError, r"gave int, and no DataFrame"),
     ],
 )
