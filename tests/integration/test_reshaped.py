@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.assemble import assemble
+from ingest.engine.checkpoint import LOST, counted_rows
 from ingest.engine.connect import ConnectedSpark
-from ingest.engine.reshape import _LOST, _counted
 from ingest.engine.spark import SparkEngine
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.operate.mend import MendRequest, mend
@@ -145,9 +145,9 @@ def test_rows_of_another_try(spark: SparkSession, function: Callable[[DataFrame]
     """Where Spark has kept a try that isn't the one that was counted, half of a split's rows say, it fails whatever a function asks for."""
     columns = "windrow_index long, windrow_outcome string, windrow_try long, id long"
     kept = spark.createDataFrame([(0, None, None, 1), (0, "failed", 6, None)], columns).localCheckpoint()
-    assert [row.id for row in function(_counted(kept, [5, 6])).collect()] == [1]
-    with pytest.raises(Exception, match=_LOST):
-        function(_counted(kept, [5, 7])).collect()
+    assert [row.id for row in function(counted_rows(kept, [5, 6])).collect()] == [1]
+    with pytest.raises(Exception, match=LOST):
+        function(counted_rows(kept, [5, 7])).collect()
 
 
 @pytest.fixture
