@@ -91,11 +91,13 @@ def take_up(code: Code | None) -> None:
 class Arrival:
     """A job and the code that it needs.
 
-    `job`: a pickled callable of batches. `shares`: which splits each of its tasks takes, for a task that can't begin says so for each.
+    `job`: a pickled callable of batches. `shares`: the indices of the splits that each number of a batch stands for; None: a number is such
+    an index itself. A task that can't begin says so for each of its splits, in the first two columns of `schema`, which is of what the job
+    gives.
     """
 
-    def __init__(self, job: bytes, shares: Sequence[Sequence[int]], code: Code) -> None:
-        self._job, self._shares, self._code = job, shares, code
+    def __init__(self, job: bytes, shares: Sequence[Sequence[int]] | None, schema: pa.Schema, code: Code) -> None:
+        self._job, self._shares, self._schema, self._code = job, shares, schema, code
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One Spark task: the job's, or the reason why it can't be done here."""
@@ -105,11 +107,14 @@ class Arrival:
             return
         what, do = trouble
         nowhere = {"topic": None, "partition": None, "offset": None}
-        told = {"kind": "UnreachableError", "what": what, "stage": "setup", "do": f"Nothing was committed. {do}", **nowhere}
-        outcome = json.dumps({"failure": told})
+        failure = {"kind": "UnreachableError", "what": what, "stage": "setup", "do": f"Nothing was committed. {do}", **nowhere}
+        outcome = json.dumps({"failure": failure})
         for batch in batches:
-            indices = [index for share in batch.column(0).to_pylist() for index in self._shares[share]]
-            yield pa.RecordBatch.from_pydict({"index": pa.array(indices, pa.int64()), "outcome": pa.array([outcome] * len(indices))})
+            numbers = batch.column(0).unique().to_pylist()
+            indices = numbers if self._shares is None else [index for number in numbers for index in self._shares[number]]
+            nothing = [pa.nulls(len(indices), f.type) for f in list(self._schema)[2:]]
+            told = [pa.array(indices, pa.int64()), pa.repeat(outcome, len(indices)), *nothing]
+            yield pa.RecordBatch.from_arrays(told, schema=self._schema)
 
 
 def files_of(package: Path) -> dict[str, bytes]:

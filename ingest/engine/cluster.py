@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 from ingest.engine.local import MASTER, local_session, started_session
-from ingest.engine.spark import Job, SparkEngine, dumped, own_parallelism, spark_troubles_as
+from ingest.engine.spark import SparkEngine, SparkJob, dumped, own_parallelism, spark_troubles_as
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,8 +110,8 @@ def code_to_send() -> Code | None:
     return None if all(map(is_local, masters)) else own_code()
 
 
-def shipped(job: Job) -> Any:
+def shipped(job: SparkJob) -> Any:
     """The job with all that a worker needs to run it."""
     from ingest.engine.arrival import Arrival  # noqa: PLC0415  # as above
 
-    return Arrival(dumped(job), job.shares, own_code())
+    return Arrival(dumped(job), job.shares, job.schema, own_code())

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingest.engine.cluster import is_local, own_code, shipped
-from ingest.engine.spark import Job, SparkEngine
+from ingest.engine.spark import SparkEngine, SparkJob
 from ingest.errors import SpecError, UnreachableError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ConnectedSpark:
         """Where tasks run: there."""
         return SparkEngine(self.session, parallelism, self._fitted)
 
-    def _fitted(self, job: Job) -> Any:
+    def _fitted(self, job: SparkJob) -> Any:
         """The job as the workers of the session want it."""
         return shipped(job) if self._elsewhere else job
 
@@ -123,8 +123,7 @@ class ConnectedSpark:
         """End the session, here and on the server."""
         session, self._session = self._session, None
         if session is not None:
-            session.client.set_retry_policies([])  # a server that is gone has ended it, too
-            session.stop()
+            end_session(session)
 
     def _opened(self) -> Any:
         """A session of this client's own. Nothing is asked yet."""
@@ -163,6 +162,20 @@ class ConnectedSpark:
             do = "Nothing was read or committed. End it, and start it with this environment's `windrow spark run`."
             raise UnreachableError(f"The Spark Connect server at {self.address} {differs}", "setup", do)
         return session  # type: ignore[no-any-return]  # pyspark's two kinds of sessions have one interface
+
+
+def session_beside(session: Any) -> SparkSession:
+    """Another session of a client, on the same server: as patient, with workers of the same code, and with nothing else of the first."""
+    beside = session.newSession()
+    beside.client.set_retry_policies(session.client.get_retry_policies())
+    beside.conf.set(_BUFFER, session.conf.get(_BUFFER))
+    return beside  # type: ignore[no-any-return]  # as above
+
+
+def end_session(session: Any) -> None:
+    """End a session, here and on the server."""
+    session.client.set_retry_policies([])  # a server that is gone has ended it, too
+    session.stop()
 
 
 def _difference(said: str | None, spark: str | None) -> str | None:

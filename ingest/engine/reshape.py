@@ -1,25 +1,20 @@
 """A window's rows as one DataFrame, through a user's function, and back into splits.
 
-    read       one Spark task per split: its rows, and behind them one row with what came of the split. Kept on Spark's disks: read once
-    function   called on the driver, which sees columns and no rows; what it gives is held against the columns that are wanted
-    place      each row's topic, partition and offset say its split; the rows of a split come together, in the order of its log
-    stage      one Spark task for some splits; only the attempts whose results Spark returns are committed
-
-Should Spark lose what was read, it reads the same offsets again, and may call the function's parts on rows again. The rows are the same,
-but where messages are gone meanwhile that the run was told to go on without. So each try at a split has a number of its own; what was read
-again while the function's rows were staged refuses the window.
+read       each split's rows, which are kept, and read once (`ingest.engine.checkpoint`)
+function   called on the driver, which sees columns and no rows; what it gives is held against the columns that are wanted
+place      each row's topic, partition and offset say its split; the rows of a split come together, in the order of its log
+stage      one Spark task for some splits; only the attempts whose results Spark returns are committed
 """
 
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 import traceback
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -28,114 +23,59 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from ingest.engine.checkpoint import (
+    as_spark_has_it,
+    counted_rows,
+    functions_of,
+    kept,
+    losses_told,
+    read_of,
+    refuse_lost,
+    session_of_its_own,
+)
 from ingest.engine.outcome import brought_back, tried
-from ingest.engine.spark import DO_AGAIN, dumped, named, rows_of, spark_troubles_as, working
-from ingest.errors import BugError, RefusedError, SpecError, UnreachableError, WindrowError
+from ingest.engine.spark import RESULT, SparkJob, dumped, named, rows_of, working
+from ingest.errors import BugError, RefusedError, SpecError, WindrowError
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
-from ingest.ports.engine import Reads, Reshaping, Stages
-from ingest.ports.pulled import pulled
-from ingest.ports.reader import Take
+from ingest.ports.engine import Reshaping, Stages
+from ingest.schema.changes import DELETED
 from ingest.schema.load import FunctionReference, function_now
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.adaptive.enabled": "true",  # the function shuffles as it likes, and most windows are small
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-}
-"""Of the session that the function sees."""
-
-_OWN = (
-    pa.field("windrow_index", pa.int64(), nullable=False), pa.field("windrow_outcome", pa.string()), pa.field("windrow_try", pa.string()),
-)  # fmt: skip
-"""Before the rows' columns: of which split; of a split's last row what came of it, and of which try."""
-
-_STAGED = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
 _NOWHERE = -1
 """In the place of a split's index, of rows that name none of the window's messages."""
 
 _DO = "No row was committed. Mend the function, then run the window again."
 
 
-def reshaped(spark: SparkSession, work: Reshaping, splits: Sequence[Split], tasks: int) -> list[Staged]:
-    """See `ports.engine.ReshapingEngine.reshape`. `tasks`: so many stage at most."""
-    from pyspark import StorageLevel  # noqa: PLC0415  # Spark is loaded only where it is used
-
-    wanted = _as_spark_has_it(work.wanted)
-    with spark_troubles_as("setup", "Spark can't begin", DO_AGAIN):
-        session = spark.newSession()
-        for name, value in _SETTINGS.items():
-            session.conf.set(name, value)
-        read = _read(session, work, splits).persist(StorageLevel.DISK_ONLY)
-    try:
-        tries, found = _outcomes(read)
-        brought = [brought_back(found[index]) for index in range(len(splits))]
-        result = _called(work.function, read.where("windrow_outcome is null").drop(*(f.name for f in _OWN)))
-        _refuse_other_columns(work.function, result, wanted)
-        staged = _staged(_placed(session, result, work, splits), work, brought, tasks)
-        if _outcomes(read)[0] != tries:
-            what = "Spark lost what was read of the window while the function's rows were staged, and read it again"
-            raise UnreachableError(what, "stage", "Nothing was committed. Run the window again.")
-    finally:
-        with suppress(Exception):  # Spark may be gone
-            read.unpersist()
+def reshaped(
+    spark: SparkSession, work: Reshaping, splits: Sequence[Split], tasks: int, sent: Callable[[SparkJob], Any]
+) -> list[Staged]:  # fmt: skip
+    """See `ports.engine.ReshapingEngine.reshape`. `tasks`: so many stage at most; `sent`: what workers get in the place of a job."""
+    wanted = as_spark_has_it(work.wanted)
+    with session_of_its_own(spark) as session, kept(session, work, splits, tasks, sent) as read:
+        brought, tries = read_of(read, len(splits))
+        counted = counted_rows(read, tries)
+        with functions_of(session):
+            result = _called(work.function, _rows(counted, work))
+            _refuse_other_columns(work.function, result, wanted)
+            rows = _struct(result, work)
+            placed = _placed(session, _with_deletes(rows, counted, work) if work.keyed else rows, work, splits)
+            in_order = _in_order(placed, work, min(tasks, len(splits)))
+        staged = _staged(in_order, work, brought, sent)
     return [staged[index] if index in staged else work.stage(one, ()) for index, one in enumerate(brought)]
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ read
-
-
-def _read(session: SparkSession, work: Reshaping, splits: Sequence[Split]) -> DataFrame:
-    schema = _as_spark_has_it(pa.schema([*_OWN, *(pa.field(f.name, f.type) for f in work.columns)]))
-    job = ReadJob(dumped(work.read), tuple(splits), _as_arrow(schema))
-    return session.range(0, len(splits), 1, len(splits)).mapInArrow(job, schema)
-
-
-@dataclass(frozen=True)
-class ReadJob:
-    """What each Spark task runs that reads a split; picklable. `schema`: of what it gives, of the very types that Spark's JVM expects."""
-
-    task: bytes
-    splits: tuple[Split, ...]
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of each split, and what came of it."""
-        with working():
-            for batch in batches:
-                for index in batch.column(0).to_pylist():
-                    yield from self._rows(index)
-
-    def _rows(self, index: int) -> Iterator[pa.RecordBatch]:
-        task: Reads = pickle.loads(self.task)  # noqa: S301  # our own, of the driver's
-        outcome = ""
-
-        def read(give: Take) -> None:
-            nonlocal outcome
-            outcome = tried(partial(task, give=give), self.splits[index])
-
-        for rows in pulled(read):
-            own = [pa.repeat(pa.scalar(index, pa.int64()), rows.num_rows), *(pa.nulls(rows.num_rows, pa.string()) for _ in range(2))]
-            yield self._fitted([*own, *rows.columns])
-        nothing = [pa.nulls(1, f.type) for f in list(self.schema)[len(_OWN) :]]
-        yield self._fitted([pa.array([index]), pa.array([outcome]), pa.array([uuid.uuid4().hex]), *nothing])
-
-    def _fitted(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([a.cast(f.type) for a, f in zip(arrays, self.schema, strict=True)], schema=self.schema)
-
-
-def _outcomes(read: DataFrame) -> tuple[dict[int, str], dict[int, str]]:
-    """Of each split, by its index, the number of the try that is kept, and what came of it."""
-    with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
-        rows = rows_of(read.where("windrow_outcome is not null").select(*(f.name for f in _OWN)))
-    return {row[0]: row[2] for row in rows}, {row[0]: row[1] for row in rows}
-
-
 # -------------------------------------------------------------------------------------------------------------------------- function
+
+
+def _rows(counted: DataFrame, work: Reshaping) -> DataFrame:
+    """Those that the function sees."""
+    return counted.where(f"not {DELETED}").drop(DELETED) if work.keyed else counted
 
 
 def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
@@ -143,6 +83,7 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
 
     Raises:
         SpecError: it can't be loaded, it fails, or it gives no DataFrame.
+        UnreachableError: it looked at rows, and Spark has them no longer.
     """
     from pyspark import cloudpickle  # noqa: PLC0415  # as above
     from pyspark.sql import DataFrame  # noqa: PLC0415
@@ -157,9 +98,11 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
     except WindrowError:
         raise
     except Exception as failed:  # it is the user's code; its text may quote a value
+        refuse_lost(failed)
         frames = traceback.extract_tb(failed.__traceback__)
-        last = [frame for frame in frames if not {"pyspark", "py4j"} & {*Path(frame.filename).parts}]
-        what = f"The function {reference} of transform.spark fails: {named(failed)} ({last[-1].filename}:{last[-1].lineno})"
+        users = [frame for frame in frames if frame.filename != __file__ and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}]
+        at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""  # a server says what is wrong only once all is told
+        what = f"The function {reference} of transform.spark fails: {named(failed)}{at}"
         raise SpecError(what, "spec", _DO) from failed
     if not isinstance(result, DataFrame):
         raise SpecError(f"The function {reference} of transform.spark gave {type(result).__name__}, and no DataFrame", "spec", _DO)
@@ -182,13 +125,36 @@ def _refuse_other_columns(reference: FunctionReference, result: DataFrame, wante
 # ----------------------------------------------------------------------------------------------------------------------------- stage
 
 
-def _placed(session: SparkSession, result: DataFrame, work: Reshaping, splits: Sequence[Split]) -> DataFrame:
+def _struct(result: DataFrame, work: Reshaping) -> DataFrame:
+    """Each row as one column, `row`; of a table with a primary key as a change."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+
+    deleted = [f.lit(False).alias(DELETED)] if work.keyed else []
+    return result.select(f.struct(*(_column(c.name) for c in work.wanted), *deleted).alias("row"))
+
+
+def _with_deletes(rows: DataFrame, counted: DataFrame, work: Reshaping) -> DataFrame:
+    """The changes that the function gave, and those that it didn't see: of these all is null but the key and their messages' places."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+
+    types = {c.name: c.type for c in work.columns}
+    of_table = as_spark_has_it(work.wanted)
+    columns = [
+        _column(c.name) if types.get(c.name) == c.type else f.lit(None).cast(of_table[c.name].dataType).alias(c.name) for c in work.wanted
+    ]
+    deletes = counted.where(DELETED).select(f.struct(*columns, f.lit(True).alias(DELETED)).alias("row"))
+    return rows.unionAll(deletes)
+
+
+def _placed(session: SparkSession, rows: DataFrame, work: Reshaping, splits: Sequence[Split]) -> DataFrame:
     """Each row (`row`) beside its split's index (`at.index`)."""
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
 
-    ranges = [(index, s.topic, s.partition, s.start, s.stop) for index, s in enumerate(splits)]
-    named_ranges = session.createDataFrame(ranges, "index long, topic string, partition int, start long, stop long")
-    rows, at = result.select(f.struct(*(_column(c.name) for c in work.wanted)).alias("row")), named_ranges.select(f.struct("*").alias("at"))
+    ranges = [
+        {"index": index, "topic": s.topic, "partition": s.partition, "start": s.start, "stop": s.stop} for index, s in enumerate(splits)
+    ]
+    named_ranges = session.createDataFrame(pa.Table.from_pylist(ranges), "index long, topic string, partition long, start long, stop long")
+    at = named_ranges.select(f.struct("*").alias("at"))
     topic, partition, offset = (_column(name, "row") for name in work.place)
     same = (topic == f.col("at.topic")) & (partition == f.col("at.partition"))
     return rows.join(f.broadcast(at), same & (offset >= f.col("at.start")) & (offset < f.col("at.stop")), "left")
@@ -202,23 +168,52 @@ def _column(name: str, within: str = "") -> Column:
     return f.col(f"{within}.{quoted}" if within else quoted)
 
 
-def _staged(placed: DataFrame, work: Reshaping, read: Sequence[Staged], tasks: int) -> dict[int, Staged]:
+def _in_order(placed: DataFrame, work: Reshaping, tasks: int) -> DataFrame:
+    """The rows of each split together, in the order of its log, beside its index; of one message deletes first."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+
+    index, order = f.coalesce(f.col("at.index"), f.lit(_NOWHERE)).alias("index"), [f.col("index"), _column(work.place[2], "row")]
+    order += [_column(DELETED, "row").desc()] if work.keyed else []
+    return placed.select(index, "row").repartitionById(tasks, f.col("index").cast("int")).sortWithinPartitions(*order)
+
+
+def _staged(in_order: DataFrame, work: Reshaping, read: Sequence[Staged], sent: Callable[[SparkJob], Any]) -> dict[int, Staged]:
     """The results of the splits that have rows, by their indices.
 
     Raises:
         WindrowError: the first split's, in their order; before all a row that is of none.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
-
-    index, offset = f.coalesce(f.col("at.index"), f.lit(_NOWHERE)).alias("index"), _column(work.place[2], "row")
-    sorted_rows = placed.select(index, "row").repartition(min(tasks, len(read)), "index").sortWithinPartitions("index", offset)
-    job = StageJob(dumped(work.stage), tuple(read), work.wanted, work.place)
-    with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
-        outcomes = sorted((row[0], row[1]) for row in rows_of(sorted_rows.mapInArrow(job, "index long, outcome string")))
+    deleted = [pa.field(DELETED, pa.bool_())] if work.keyed else []
+    job = StageJob(dumped(work.stage), tuple(read), pa.schema([*work.wanted, *deleted]), work.place)
+    with losses_told(), _udf_troubles_of(work.function):
+        outcomes = sorted((row[0], row[1]) for row in rows_of(in_order.mapInArrow(sent(job), "index long, outcome string")))
     found = {at: brought_back(outcome) for at, outcome in outcomes}
     if len(found) < len(outcomes):
         raise BugError("Spark staged a split's rows in two tasks", "stage", "Nothing was committed. Report it, with Spark's version.")
     return found
+
+
+@contextmanager
+def _udf_troubles_of(reference: FunctionReference) -> Iterator[None]:
+    """A user's own code that fails on a worker: windrow's brings its errors back as data.
+
+    Raises:
+        SpecError: in its place, with the kind of the error, whose text may quote a value.
+    """
+    from pyspark.errors import PythonException  # noqa: PLC0415  # as above
+
+    try:
+        yield
+    except PythonException as failed:
+        missing = re.search(r"^ModuleNotFoundError: No module named '([\w.]+)'", str(failed), re.MULTILINE)
+        if missing is None:
+            kinds = re.findall(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit))(?::|$)", str(failed), re.MULTILINE)
+            kind = kinds[-1] if kinds else "no kind of error is told"
+            what = f"A UDF of the function {reference} of transform.spark fails on a worker: {kind}"
+            raise SpecError(what, "stage", _DO) from failed
+        what = f"A worker can't import {missing[1]}, which a UDF of the function {reference} of transform.spark needs"
+        do = "No row was committed. Put it into the function's own file, which travels with each job, or install it where the workers run."
+        raise SpecError(what, "stage", do) from failed
 
 
 @dataclass(frozen=True)
@@ -230,13 +225,23 @@ class StageJob:
     wanted: pa.Schema
     place: tuple[str, str, str]
 
+    @property
+    def schema(self) -> pa.Schema:
+        """See `ingest.engine.spark.SparkJob`."""
+        return RESULT
+
+    @property
+    def shares(self) -> None:
+        """See `ingest.engine.spark.SparkJob`: what it is given has the splits' own indices."""
+        return None
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Each split's rows come together; one result of each."""
         with working():
             for index, pieces in groupby(_pieces(batches), key=itemgetter(0)):
                 rows = (self._rows(piece) for _, piece in pieces)
                 outcome = self._refused(next(rows)) if index == _NOWHERE else self._outcome(self.read[index], rows)
-                yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_STAGED)
+                yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=RESULT)
 
     def _outcome(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> str:
         task: Stages = pickle.loads(self.task)  # noqa: S301  # as above
@@ -265,29 +270,3 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.StructA
         for start, stop in pairwise(cuts):
             if stop > start:
                 yield int(indices[start]), batch.column(1).slice(start, stop - start)
-
-
-# ----------------------------------------------------------------------------------------------------------------------------- types
-
-
-def _as_spark_has_it(schema: pa.Schema) -> StructType:
-    """Columns as Spark has them.
-
-    Raises:
-        SpecError: it has no such type.
-    """
-    from pyspark.errors import PySparkException  # noqa: PLC0415  # as above
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
-
-    try:
-        return from_arrow_schema(schema)
-    except PySparkException as failed:
-        kinds = ", ".join(f"{f.name} {f.type}" for f in schema)
-        raise SpecError(f"Spark has not all of the types of {kinds}", "spec", "Change the schema, or take transform out.") from failed
-
-
-def _as_arrow(schema: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  # as above
-
-    found: Any = to_arrow_schema(schema, timezone="UTC")
-    return found

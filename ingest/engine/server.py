@@ -15,11 +15,15 @@ from typing import Any
 from ingest.engine.cluster import is_local, spark_session
 from ingest.engine.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
 from ingest.engine.local import MASTER
+from ingest.engine.variables import variable_set
 from ingest.engine.warmth import kept_warm
 from ingest.errors import SpecError, UnreachableError
 
 SECONDS = 30
 """How long its Java may take to end."""
+
+_CLEANING = "spark.cleaner.periodicGC.interval"
+"""How often its Java looks for what nobody uses any more: what ended sessions kept on disk goes only then."""
 
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
@@ -77,8 +81,8 @@ def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str
         do = f"Leave it out: --master says where tasks run, --host and --port where it listens, {TOKEN} or --token-file its token."
         raise SpecError(f"{min(refused)} is no property to set by --conf", "spec", do)
     _refuse_taken(host, port)
-    with _set(TOKEN, token):  # Java reads it there; on its command line everybody would
-        session = _started(master, {**more, **settings})
+    with variable_set(TOKEN, token):  # Java reads it there; on its command line everybody would
+        session = _started(master, {_CLEANING: "5min", **more, **settings})
     session.sparkContext.environment.clear()  # clients' workers have no variables of a session's, and are this one's only if it has none
     server = SparkServer(host, session)
     try:
@@ -112,17 +116,3 @@ def _refuse_taken(host: str, port: int) -> None:
             raise UnreachableError(
                 what, "setup", "End the program that does, which may be another server of windrow's, or give another --port."
             ) from None
-
-
-@contextmanager
-def _set(name: str, value: str | None) -> Iterator[None]:
-    """An environment variable, for what is started in the block."""
-    before = os.environ.get(name)
-    if value is not None:
-        os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)
-        if before is not None:
-            os.environ[name] = before

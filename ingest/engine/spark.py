@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from ingest.engine.freshness import end_if_stale, note_loaded
 from ingest.engine.outcome import brought_back, tried
-from ingest.errors import BugError, SpecError, Stage, UnreachableError, WindrowError
+from ingest.errors import BugError, Stage, UnreachableError, WindrowError
 from ingest.keeping import keeping
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
@@ -33,6 +33,7 @@ from ingest.ports.engine import Reshaping
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
+T = TypeVar("T")
 
 _LARGE = 20_000
 """A split of so many offsets is worth a Spark task."""
@@ -48,7 +49,23 @@ _ALONE_SECONDS = 30.0
 
 _LOG = logging.getLogger("windrow.engine")
 
-_RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
+RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
+"""Of a split what came of it, by the split's index."""
+
+
+class SparkJob(Protocol):
+    """What a Spark task runs; picklable. A task is given numbers, in the first column of its batches, and so it knows its splits."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of what it gives, whose first two columns are those of `RESULT`, by whatever names."""
+
+    @property
+    def shares(self) -> Sequence[Sequence[int]] | None:
+        """The indices of the splits that each number stands for; None: a number is such an index itself."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One Spark task."""
 
 
 def own_parallelism(session: SparkSession) -> int:
@@ -63,7 +80,7 @@ class SparkEngine:
         self,
         session: Callable[[], SparkSession],
         parallelism: Callable[[SparkSession], int] = own_parallelism,
-        shipped: Callable[[Job], Job] | None = None,
+        shipped: Callable[[SparkJob], Any] | None = None,
     ) -> None:
         """An engine on a session.
 
@@ -86,14 +103,7 @@ class SparkEngine:
         yield from (brought_back(outcomes[index]) for index in range(len(splits)))
 
     def reshape(self, work: Reshaping, splits: Sequence[Split]) -> Iterator[Staged]:
-        """See `ports.engine.ReshapingEngine.reshape`. A plan without splits never reaches Spark.
-
-        Raises:
-            SpecError: besides, the workers have no windrow of their own.
-        """
-        if self._shipped is not None:
-            what = "transform.spark runs on this machine's Spark, and not yet on another master's workers"
-            raise SpecError(what, "setup", "Leave the master out. Nothing was read.")
+        """See `ports.engine.ReshapingEngine.reshape`. A plan without splits never reaches Spark."""
         if not splits:
             return iter(())
         from ingest.engine.reshape import reshaped  # noqa: PLC0415  # only where there is such a function
@@ -101,18 +111,18 @@ class SparkEngine:
         with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
             tasks = _PER_CORE * self._parallelism(spark)
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
-            what = "transform.spark runs on this machine's Spark, and not yet on a Spark Connect server"
-            raise SpecError(what, "setup", "Run it without --connect. Nothing was read.")
-        return iter(reshaped(spark, work, splits, tasks))
+        return iter(reshaped(spark, work, splits, tasks, self._sent))
+
+    def _sent(self, job: SparkJob) -> Any:
+        """What workers get in the place of a job."""
+        return job if self._shipped is None else self._shipped(job)
 
     def _collect(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> dict[int, str]:
         packed = dumped(task)
         with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
             job = Job(packed, tuple(splits), shares(splits, _PER_CORE * self._parallelism(spark)))
-            sent = job if self._shipped is None else self._shipped(job)
-            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(sent, "index long, outcome string")
+            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(self._sent(job), "index long, outcome string")
         with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
             return {row["index"]: row["outcome"] for row in rows_of(frame)}
 
@@ -184,25 +194,36 @@ def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
     return taken
 
 
-def rows_of(frame: DataFrame) -> list[Row]:
-    """The frame's rows, from a thread of its own: there the client waits for Spark, so that an interrupt finds this one free to cancel.
+def is_connected(session: SparkSession) -> bool:
+    """Whether it is on a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
 
-    (Interrupted in py4j itself, the connection is in the middle of an answer, and the next word to the JVM waits for the job's end.)
-    What is cancelled is this job alone: others may run on the same session, or beside it on one server.
+
+def rows_of(frame: DataFrame) -> list[Row]:
+    """The frame's rows; see `waited_for`."""
+    return waited_for(frame.sparkSession, frame.collect)
+
+
+def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
+    """What an action on a session gives, from a thread of its own: there the client waits for Spark.
+
+    So an interrupt finds this thread free to cancel. (Interrupted in py4j itself, the connection is in the middle of an answer, and the
+    next word to the JVM waits for the job's end.) What is cancelled is this job alone: others may run on the same session, or beside it on
+    one server.
     """
     from pyspark import InheritableThread  # noqa: PLC0415  # as above
 
-    answer: Future[list[Row]] = Future()
-    spark, tag = frame.sparkSession, uuid.uuid4().hex
+    answer: Future[T] = Future()
+    tag = uuid.uuid4().hex
 
-    def collect() -> None:
+    def act() -> None:
         try:
             spark.addTag(tag)  # of this thread's jobs
-            answer.set_result(frame.collect())
+            answer.set_result(action())
         except BaseException as failed:  # noqa: BLE001  # handed over, not swallowed: without an answer the run would wait for ever
             answer.set_exception(failed)
 
-    InheritableThread(target=collect, daemon=True).start()
+    InheritableThread(target=act, daemon=True).start()
     try:
         wait([answer], _ALONE_SECONDS)
         if not answer.done() and _is_alone(spark):
@@ -225,7 +246,7 @@ def _is_alone(spark: SparkSession) -> bool:
 
     A local session is its own executor, and what a server has is its own affair.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect") or str(spark.sparkContext.master).startswith("local"):
+    if is_connected(spark) or str(spark.sparkContext.master).startswith("local"):
         return False
     with suppress(Exception):  # Spark may be gone, which the job's own error says
         known: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001  # nothing public tells; the driver is in it
@@ -247,13 +268,18 @@ class Job:
     splits: tuple[Split, ...]
     shares: list[list[int]]
 
+    @property
+    def schema(self) -> pa.Schema:
+        """See `SparkJob`."""
+        return RESULT
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One Spark task: each of its splits, one after the other."""
         with working():
             for batch in batches:
                 for index in (index for share in batch.column(0).to_pylist() for index in self.shares[share]):
                     outcome = tried(pickle.loads(self.task), self.splits[index])  # noqa: S301  # our own, of the driver's
-                    yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=_RESULT)
+                    yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=RESULT)
 
 
 @contextmanager

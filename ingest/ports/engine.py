@@ -44,7 +44,7 @@ class Stages(Protocol):
     """Picklable; called once per task attempt, and by the driver for a split of which no row is left."""
 
     def __call__(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Stage the rows of a split, in the order of its log; what was read of it becomes the whole result."""
+        """Stage the rows of a split, in the order of its log, a message's deletes first; what was read of it becomes the whole result."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Reshaping:
     """A window's rows on their way through a function of DataFrames.
 
     `columns`: of the batches that `read` gives; `wanted`: those that the function's DataFrame must have, in any order. `place`: which of
-    these say topic, partition and offset of the message that a row comes from: by it a row belongs to a split.
+    these say topic, partition and offset of the message that a row comes from: by it a row belongs to a split. `keyed`: whether `read`
+    gives changes (`ingest.schema.changes`), and `stage` is given such. Then the function sees those that are rows; deletes go around it.
     """
 
     read: Reads
@@ -61,6 +62,7 @@ class Reshaping:
     wanted: pa.Schema
     place: tuple[str, str, str]
     stage: Stages
+    keyed: bool = False
 
 
 @runtime_checkable
@@ -74,5 +76,5 @@ class ReshapingEngine(Protocol):
             WindrowError: as `Engine.run`, of either task.
             SpecError: the function fails, or gives other columns than are wanted; nothing was staged.
             RefusedError: a row names no message of the splits.
-            UnreachableError: besides, what was read was lost, and read again, while the function's rows were staged.
+            UnreachableError: besides, what was read was lost before the function's rows were staged.
         """

@@ -41,5 +41,3 @@ def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]
     for name in _UNTOLD:
         if metadata.get(name) not in {None, "none"}:
             yield ("metadata", name), "can't go with transform.spark: it is about a message's rows, or its value, as they were before it"
-    if section_of(written, "sink").get("mode", "append") != "append":
-        yield ("transform",), "can't go with sink.mode other than append: the order of a key's changes would be the function's to keep"

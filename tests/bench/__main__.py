@@ -6,6 +6,7 @@
     planning, windows, reading, decode, startup, formats, letters, postgres, driver     single steps, formats beside Spark's
     workers                       what a second worker of a cluster is worth
     places                        what planning and committing cost the driver, with tasks here, on a cluster and on a Connect server
+    reshape                       what a function of DataFrames costs a window
     windows                       what 10,000 committed windows cost the next one, too, by sink: windows.delta, ..., windows.ledger
     page                          docs/benchmark.md and its pictures from what is kept, without measuring
 
@@ -40,7 +41,7 @@ from tests.bench.parts.growth import KINDS, grow
 from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
 from tests.bench.parts.targets import Job
 
-STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters", "postgres", "driver", "workers", "places")
+STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters", "postgres", "driver", "workers", "places", "reshape")
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
 IN_SINKS = tuple(f"sinks.{name}" for name in BESIDE_DECODING)

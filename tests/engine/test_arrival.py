@@ -21,6 +21,9 @@ from pyspark import SparkContext
 
 from ingest.engine.arrival import Arrival, Code, _differences, _held, _is_at, _remove_unused, _unpacked
 from ingest.engine.cluster import code_to_send, is_local, own_code
+from ingest.engine.outcome import brought_back
+from ingest.engine.spark import RESULT
+from ingest.errors import UnreachableError
 from tests.full_disk import files_end_at
 
 CONNECT = "pyspark.sql.connect.session"
@@ -105,7 +108,7 @@ def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """A worker that can't keep the code says where, why and what to do, for each of its splits; half of the code stays nowhere."""
     monkeypatch.setitem(sys.modules, "ingest", None)  # a worker has none of it
     asked = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
-    arrival = Arrival(b"", [[3, 4]], Code(own_code().files, own_code().digest, {}))
+    arrival = Arrival(b"", [[3, 4]], RESULT, Code(own_code().files, own_code().digest, {}))
     with files_end_at(1024):
         [answer] = list(arrival([asked]))
     assert answer.column("index").to_pylist() == [3, 4]
@@ -220,3 +223,15 @@ def test_code_goes_along_where_it_may_be_missing(
     else:
         monkeypatch.setitem(sys.modules, CONNECT, SimpleNamespace(SparkSession=Sessions(connected)))  # type: ignore[arg-type]  # what is asked
     assert code_to_send() is (own_code() if sent else None)
+
+
+@pytest.mark.parametrize(("shares", "told"), [([[2], [0, 1]], [2, 0, 1]), (None, [0, 1])])
+def test_a_task_that_can_not_begin_says_so_of_each_split(shares: list[list[int]] | None, told: list[int]) -> None:
+    """In the columns that its job gives, whatever else these are: a worker that has loaded another windrow reads nothing."""
+    schema = pa.schema([("windrow_index", pa.int64()), ("windrow_outcome", pa.string()), ("id", pa.int32())])
+    arrival = Arrival(b"", shares, schema, Code(b"", "another", {}))
+    [batch] = arrival([pa.record_batch({"id": pa.array([0, 1, 1])})])
+    assert batch.schema == schema
+    assert batch.column(0).to_pylist() == told
+    with pytest.raises(UnreachableError, match="has loaded another windrow than the driver's"):
+        brought_back(batch.column(1)[0].as_py())

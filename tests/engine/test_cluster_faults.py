@@ -250,3 +250,37 @@ def test_a_worker_that_wakes_behind_its_copy_changes_nothing(ground: Ground, pla
     finally:
         driver.close()
     assert_exactly_once_beside_garbage(place, 1)
+
+
+def test_a_function_of_dataframes(ground: Ground, kafka: str, one_hour: str, tmp_path: Path) -> None:
+    """1 A worker halts in the middle of staging. 2 The executors are killed, and what they had read is lost: the run says to try again.
+
+    3 The driver runs it again, and is killed behind its commit. 4 Another one finds each row there once. UDFs of its file travel.
+    """
+    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "reshaped.py:same"}})
+    trap, others = tmp_path / "trap", ground.executors()
+    driver = Driver(ground.cluster.master, ground.words() | {"spark.executorEnv.WINDROW_CRASH": f"reshape.middle:stop:{trap}"}, tmp_path)
+    try:
+        driver.begin(place)
+        ground.stopped()
+        for executor in ground.executors():
+            if executor not in others:
+                end(executor)
+        failed = driver.answer()
+        assert (failed.code, in_table(place)) == (3, set())
+        assert "Nothing was committed. Run the window again" in failed.text
+        driver.begin(place, crash="commit.after:kill")
+        driver.dies()
+    finally:
+        driver.close()
+    assert ground.driver.runs(place) == Answer(recovered=True)
+    report = judge(Place(kafka, one_hour, tmp_path), visible(kafka, one_hour))
+    assert report.ok, report
+
+
+def test_a_function_that_needs_what_workers_have_not(ground: Ground, kafka: str, one_hour: str, tmp_path: Path) -> None:
+    """A module that the driver alone can import is named, with what to do; nothing is committed."""
+    place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "reshaped.py:foreign"}})
+    failed = ground.driver.runs(place)
+    assert (failed.code, in_table(place)) == (2, set())
+    assert "A worker can't import tests, which a UDF of the function reshaped.py:foreign of transform.spark needs" in failed.text

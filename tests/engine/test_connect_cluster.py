@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -28,6 +29,7 @@ from tests.engine.drivers import Answer, Driver
 from tests.engine.servers import serving
 from tests.engine.standalone import Cluster, known_cluster
 from tests.engine.tasks import Dies, Name, Where
+from tests.engine.test_cluster_faults import in_table
 from tests.frames.test_sink import Ground as Batch
 from tests.frames.test_sink import each_once
 from tests.integration.harness import Place, judge, visible
@@ -230,15 +232,49 @@ def test_two_clients_run_windows_beside_each_other(kafka: str, one_hour: str, dr
         assert_exactly_once(place)
 
 
-def test_a_killed_executor_is_run_again(ground: Ground, place: Place, drivers: list[Driver]) -> None:
-    """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the worker ends with it. 3 Spark runs its task again."""
+@pytest.mark.parametrize("over", [{}, {"transform": {"spark": "reshaped.py:same"}}], ids=["plain", "function"])
+def test_a_killed_executor_is_run_again(
+    ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path, over: dict[str, Any]
+) -> None:  # fmt: skip
+    """1 A worker has read a batch and halts. 2 Its executor is killed, and the worker ends with it. 3 Spark runs its task again.
+
+    So it is where rows go through a function of DataFrames, by the client's code.
+    """
     ground.trap.unlink()
-    drivers[0].begin(place)
+    drivers[0].begin(Place(place.bootstrap, place.topic, tmp_path, over))
     worker = ground.stopped()
     [executor] = [parent for parent in worker.parents() if parent in ground.executors()]
     executor.kill()
     until(lambda: status_of(worker) in OVER, "the worker outlived its executor")
     assert drivers[0].answer() == Answer(recovered=False)
+    assert_exactly_once(place)
+
+
+def test_what_was_read_goes_with_its_executors(ground: Ground, place: Place, tmp_path: Path) -> None:
+    """1 A function of DataFrames is given what was read, and halts. 2 The executors are killed: the run says to try again.
+
+    3 Nothing is committed. 4 The next run is right.
+    """
+    driver = Driver(ground.address, {}, tmp_path)
+    halting = Place(place.bootstrap, place.topic, tmp_path, {"transform": {"spark": "reshaped.py:halts"}})
+    try:
+        driver.begin(halting)
+        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the function was not called")
+        killed = ground.executors()
+        for executor in killed:
+            executor.kill()
+        until(lambda: all(status_of(executor) in OVER for executor in killed), "a killed executor is still there")
+        driver.process.resume()
+        failed = driver.answer()
+        assert failed.code == 3
+        assert "Nothing was committed. Run the window again" in failed.text
+        assert in_table(place) == set()
+        driver.begin(halting)
+        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the function was not called again")
+        driver.process.resume()
+        assert driver.answer() == Answer(recovered=False)
+    finally:
+        driver.close()
     assert_exactly_once(place)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -69,6 +72,41 @@ def no_frame(rows: DataFrame) -> int:
 
 
 def forgets(rows: DataFrame) -> DataFrame:
-    """Has Spark forget what it has read."""
+    """Has Spark forget all that it was told to remember."""
     rows.sparkSession.catalog.clearCache()
     return rows
+
+
+def loses(rows: DataFrame) -> DataFrame:
+    """Has Spark's executors let go of what was read, as if they were lost."""
+    for kept in rows.sparkSession.sparkContext._jsc.getPersistentRDDs().values():
+        kept.unpersist(True)
+    return rows
+
+
+def looks(rows: DataFrame) -> DataFrame:
+    """Looks itself at rows that are lost."""
+    loses(rows).count()
+    return rows
+
+
+def halts(rows: DataFrame) -> DataFrame:
+    """Stops the driver while what was read is kept, until a test wakes it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return rows
+
+
+def breaks(rows: DataFrame) -> DataFrame:
+    """Has a UDF that fails."""
+    return rows.withColumn("id", f.udf(_broken, "long", useArrow=False)(f.col("id")))
+
+
+def _broken(number: int) -> int:
+    raise ValueError(f"secret {number}")
+
+
+def foreign(rows: DataFrame) -> DataFrame:
+    """Has a UDF of a module that only the driver has."""
+    from tests.integration.harness import millis
+
+    return rows.withColumn("id", f.udf(millis, "long", useArrow=False)(f.col("id")))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
-from tests.integration.customers import DEBEZIUM, LEFT, MARKED, PLAIN, customers, somebody
+from tests.integration.customers import DEBEZIUM, LEFT, MARKED, PLAIN, customers, last_words, random_log, somebody
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -36,3 +37,36 @@ def test_the_last_word_on_each_customer(
     receipts = [window["receipt"] for window in user.types("show")["windows"]]
     assert [(r["generation"], r["counts"]["rows"], r["counts"]["deletes"]) for r in receipts] == [(0, 4, 1), (1, 2, 1), (0, 2, 1)]
     assert sum(r["merged"]["rows_added"] - r["merged"]["rows_removed"] for r in receipts) == len(customers(tmp_path))
+
+
+LOUD = '''\
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+
+def newest(rows):
+    """The newest row of each customer, in capitals."""
+    order = Window.partitionBy("shop", "number").orderBy(f.desc("_partition"), f.desc("_offset"))
+    return rows.withColumn("n", f.row_number().over(order)).where("n = 1").drop("n").withColumn("name", f.upper("name"))
+
+
+def all_of_them(rows):
+    """Every row, in capitals, wherever Spark has it."""
+    return rows.repartition(3).withColumn("name", f.upper("name"))
+'''
+
+
+@pytest.mark.parametrize(("function", "sink"), [("newest", "mode: upsert"), ("all_of_them", "mode: delete-aware, buckets: 3")])
+def test_rows_that_a_function_made(function: str, sink: str, kafka: str, tmp_path: Path, dice: random.Random) -> None:
+    """Each stands in its message's place, among deletes that the function never sees: the table is the fold of both, replays included."""
+    log = random_log(dice, 40)
+    user = somebody(kafka, tmp_path, sink, log=log)
+    (tmp_path / "loud.py").write_text(LOUD)
+    with (tmp_path / "things.yaml").open("a") as spec:
+        spec.write(f"transform: {{spark: 'loud.py:{function}'}}\n")
+    for word, hour in (("run", 3), ("run", 1), ("run", 2), ("replay", 1)):
+        user.types(word, "--window", f"2026-01-05T0{hour}:00:00Z")
+    words = {customer: last.name and last.name.upper() for customer, last in last_words(log).items()}
+    left = sorted(((*customer, name) for customer, name in words.items() if name or "aware" in sink), key=lambda row: row[:2])
+    assert [row[:3] for row in customers(tmp_path)] == left
+    assert user.types("verify", "--deep")["findings"] == []

@@ -9,14 +9,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from ingest.errors import RefusedError
+from ingest.errors import BugError, RefusedError, SpecError
 from ingest.model.plan import Split
 from ingest.model.receipt import SplitCounts
 from ingest.model.staged import Staged, Staging
 from ingest.ports.sink import Stager
-from ingest.run.reshape import StageTask
+from ingest.run.reshape import StageTask, _refuse_other_key
 from ingest.schema.beside import columns, messages_of
+from ingest.schema.changes import DELETED
 from ingest.schema.messages import MESSAGES
 from ingest.schema.metadata import DEFAULT, TYPES
 from ingest.transform.chain import Chain
@@ -31,11 +33,14 @@ class Kept:
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
+        self.ids: list[tuple[int, bool]] = []
         self.discarded = False
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
         assert rows.num_rows == messages.num_rows
         self.offsets += messages["offset"].to_pylist()
+        if DELETED in rows.schema.names:
+            self.ids += zip(rows["id"].to_pylist(), rows[DELETED].to_pylist(), strict=True)
 
     def finish(self) -> Staging:
         return Staging(len(self.offsets), "0" * 15 + "7", ("file",))
@@ -91,6 +96,62 @@ def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: st
     with pytest.raises(RefusedError, match=match):
         staged(read_of(3), [batch(offsets) for offsets in batches], kept)
     assert kept.discarded
+
+
+Change = tuple[int, bool, int]
+"""Of which message, whether it deletes, of which id."""
+
+
+def keyed(changes: Sequence[Change], size: int, deletes: int, kept: Kept) -> Staged:
+    """What is staged of changes in a table with the primary key id, of twenty messages, so many of which deleted before."""
+    batches = []
+    for at in range(0, len(changes), size):
+        some = changes[at : at + size]
+        rows = batch([offset for offset, _, _ in some], [id_ for _, _, id_ in some])
+        batches.append(rows.append_column(DELETED, pa.array([deleted for _, deleted, _ in some], pa.bool_())))
+    read = read_of(20)
+    read = replace(read, counts=replace(read.counts, deletes_=deletes))
+    return StageTask(lambda _: kept, Chain(), OWN, METADATA, ("id",))(read, batches)
+
+
+@given(st.sets(st.tuples(st.integers(10, 29), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40), st.integers(1, 7))
+def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
+    """However batches are cut, rows and deletes are staged as they come, and each message is counted once, whichever of both it has."""
+    in_order = sorted(changes, key=lambda change: (change[0], not change[1]))
+    deletes, kept = sum(deleted for _, deleted, _ in in_order), Kept()
+    counts = keyed(in_order, size, deletes, kept).counts
+    assert list(zip(kept.offsets, kept.ids, strict=True)) == [(offset, (id_, deleted)) for offset, deleted, id_ in in_order]
+    assert (counts.rows, counts.deletes, counts.rows_staged) == (len(in_order) - deletes, deletes, len(in_order))
+    assert (counts.valid, counts.filtered) == (len(set(kept.offsets)), 20 - len(set(kept.offsets)))
+
+
+@given(st.lists(st.tuples(st.integers(10, 29), st.just(False), st.integers(0, 3)), min_size=1, max_size=20), st.integers(1, 7), st.data())
+def test_two_rows_of_one_key_and_one_message(changes: list[Change], size: int, data: st.DataObject) -> None:
+    """Nobody can say which of them is the last: they refuse the window, with the message's place, wherever batches are cut between them."""
+    doubled = data.draw(st.sampled_from(changes))
+    in_order = sorted([*set(changes), doubled], key=lambda change: (change[0], data.draw(st.integers(0, 9))))
+    with pytest.raises(RefusedError, match="two rows of one key that name one message") as caught:
+        keyed(in_order, size, 0, Kept())
+    assert caught.value.offset == doubled[0]
+
+
+def test_a_delete_that_is_lost_on_its_way() -> None:
+    """What goes around the function is counted on both sides of it."""
+    with pytest.raises(BugError, match="1 deletes came to be staged, and 2 were read"):
+        keyed([(10, False, 1), (11, True, 1)], 7, 2, Kept())
+
+
+def test_messages_delete_by_the_tables_key() -> None:
+    """A function may change all columns but the type of one by which messages delete."""
+    other = pa.schema([pa.field("id", pa.string(), nullable=False)])
+    _refuse_other_key((), OWN, other)
+    _refuse_other_key(("id",), OWN, pa.schema([*OWN, pa.field("more", pa.string())]))
+    with pytest.raises(
+        SpecError, match=r"The column id of sink.primary_key is string by transform.schema, and the schema of decode has int64"
+    ):
+        _refuse_other_key(("id",), OWN, other)
+    with pytest.raises(SpecError, match=r"the schema of decode hasn't it"):
+        _refuse_other_key(("id",), pa.schema([]), other)
 
 
 def test_a_null_is_named_by_its_place() -> None:

@@ -496,7 +496,6 @@ def test_a_topic_for_dead_letters_in_conflict(folder: Path, dead: dict[str, obje
     ({"metadata": {"timestamp": "none"}}, "metadata.timestamp: can't be left out with transform.spark"),
     ({"metadata": {"ordinal": "_n"}}, "metadata.ordinal: can't go with transform.spark"),
     ({"metadata": {"value-size": "_n"}}, "metadata.value-size: can't go with transform.spark"),
-    ({"sink": {"path": "t", "mode": "upsert", "primary_key": ["a"]}}, "transform: can't go with sink.mode other than append"),
 ])  # fmt: skip
 def test_what_a_function_of_sparks_goes_with(folder: Path, over: dict[str, object], said: str) -> None:
     """What a spec asks for and its rows couldn't have behind a function is refused with the spec."""

@@ -125,7 +125,7 @@ def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, A
     attributes = {
         "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"], **job.get("source", {})},
         "window": {"grid": job["grid"], "start": first.isoformat()},
-        "decode": {"schema": job["schema"]}, "sink": job["sink"],
+        "decode": {"schema": job["schema"]}, "sink": job["sink"], "transform": job.get("transform"),
         "state": f"sqlite:///{out}/state.db",
     }  # fmt: skip
     pipeline = assemble(parse_spec(attributes, HERE), engine)

@@ -1,0 +1,17 @@
+"""Functions of DataFrames, for what `transform.spark` costs."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+
+def same(rows: DataFrame) -> DataFrame:
+    """All rows as they are."""
+    return rows
+
+
+def newest(rows: DataFrame) -> DataFrame:
+    """The newest row of each order."""
+    order = Window.partitionBy("order_id").orderBy(f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset"))
+    return rows.withColumn("n", f.row_number().over(order)).where("n = 1").drop("n")

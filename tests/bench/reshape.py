@@ -1,0 +1,70 @@
+"""What a function of DataFrames costs a window: orders as JSON, from Kafka to the committed table, with and without `transform.spark`.
+
+python -m tests.bench.reshape [--messages 1000000] [--rounds 5]
+
+One topic, and a process of windrow's with two tasks for each way, which take turns; the first turn of each warms up. Besides the time, how
+much memory the largest worker and Java have had at their highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from tests.bench.harness.figures import Run, Spread
+from tests.bench.harness.shapes import SMALL, fill
+from tests.bench.harness.side import Program, parquet_rows
+from tests.bench.orders import DISTINCT
+from tests.bench.parts.sides import windrow
+from tests.bench.parts.targets import Job
+
+WAYS = {"without one": None, "all rows as they are": "same", "the newest of each id": "newest"}
+"""In words, and the function of `measured/functions.py`."""
+
+
+def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
+    """The runs of each way, after the first."""
+    side, topic = windrow("table", ""), "bench.reshape"
+    runs: dict[str, list[Run]] = {way: [] for way in WAYS}
+    with ExitStack() as stack:
+        bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap
+        fill(bootstrap, topic, SMALL.values(), messages)
+        programs = {way: stack.enter_context(Program(side.command(bootstrap), scratch / str(n), {})) for n, way in enumerate(WAYS)}
+        for number in range(rounds + 1):
+            for way, function in WAYS.items():
+                out, rows = programs[way].out, min(messages, DISTINCT) if function == "newest" else messages
+                more = {"transform": {"spark": f"measured/functions.py:{function}"}} if function else {}
+                told = side.told(Job(bootstrap, topic, SMALL, messages, out, more=more))
+                run = programs[way].run(told, rows, expected=rows, written=partial(parquet_rows, out))
+                if number:
+                    runs[way].append(run)
+    return runs
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
+        runs = measure(options.messages, options.rounds, Path(scratch))
+    plain = next(iter(runs.values()))
+    for way, some in runs.items():
+        rate = Spread.of([options.messages / run.seconds / 1e3 for run in some])
+        cpu = Spread.of([run.cpu_seconds / options.messages * 1e6 for run in some])
+        times = Spread.of([a.seconds / b.seconds for a, b in zip(some, plain, strict=True)])
+        peaks = {kind: max(run.peaks.get(kind, 0.0) for run in some) for kind in ("worker", "Java")}
+        line = (
+            f"{way:22} {rate.median:6,.0f} thousand messages/s ({rate.least:,.0f} to {rate.most:,.0f}), {cpu.median:.2f} CPU s per million"
+        )
+        line += f", peaks: worker {peaks['worker']:,.0f} MB, Java {peaks['Java']:,.0f} MB"
+        print(line + ("" if some is plain else f"; {times.median:.1f} times the time ({times.least:.1f} to {times.most:.1f})"))
+
+
+if __name__ == "__main__":
+    main()
