@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import statistics
 import sys
 import tempfile
@@ -29,6 +30,9 @@ from tests.bench.harness.side import Program, parquet_rows
 from tests.bench.parts.sides import Side, windrow
 from tests.bench.parts.targets import Job
 from tests.engine.standalone import cluster
+
+
+_LITTLE_SECONDS = 0.1
 
 
 @dataclass
@@ -83,19 +87,19 @@ def _pin(process: psutil.Process, core: int) -> None:
 
 
 def _strays(processes: list[psutil.Process]) -> list[str]:
-    """What workers have begun that isn't on their cores."""
+    """What workers have begun that isn't on their cores and does anything there; a shell that a JVM asks for a number isn't looked at."""
     found = []
     for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
         for below in process.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                if (cores := below.cpu_affinity()) != [core]:
-                    found.append(f"{below.name()} on {cores}, not {core}")
+                if (cores := below.cpu_affinity()) != [core] and _cpu_seconds(below) >= _LITTLE_SECONDS:
+                    found.append(f"{shlex.join(below.cmdline())}, begun by {below.parent()}, on {cores}, not {core}")
     return found
 
 
-def _cpu_seconds(worker: psutil.Process) -> float:
+def _cpu_seconds(process: psutil.Process) -> float:
     """Of all that it has begun, as far as it lives or has been waited for."""
-    times = [process.cpu_times() for process in (worker, *worker.children(recursive=True))]
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
