@@ -9,8 +9,8 @@ from typing import Self
 
 import psutil
 
-TICK_SECONDS = 0.1
-PSS_TICKS = 10
+TICK_SECONDS = 0.25
+PSS_TICKS = 4
 """Shares of memory are asked for at every so many ticks only: the kernel walks all pages of a process for them."""
 
 
