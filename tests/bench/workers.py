@@ -31,7 +31,6 @@ from tests.bench.parts.sides import Side, windrow
 from tests.bench.parts.targets import Job
 from tests.engine.standalone import cluster
 
-
 _LITTLE_SECONDS = 0.1
 _WARM_UP_RUNS = 5  # while the executors' JVMs still compile, two of them have twice as much to compile as one
 
