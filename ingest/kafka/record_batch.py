@@ -37,8 +37,8 @@ _ROOM = 61
 
 _HEADER_ROOM = 10
 
-_UNCOMPRESSED = 4 << 20
-"""Bytes of a batch, at most: who reads it unpacks all of it at once."""
+UNPACKED_BYTES = 4 << 20
+"""Of a batch, at most: who reads it unpacks all of it at once."""
 
 
 class Producer(NamedTuple):
@@ -84,11 +84,12 @@ class Batching:
 
     Args:
         most: bytes of a batch that a topic takes (`max.message.bytes`); a message that takes more has a batch of its own.
+        unpacked: the same before it is compressed; a broker that packs batches anew measures what comes of that.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._least = self._before = max(1, min(most // 2, _UNCOMPRESSED))
+    def __init__(self, most: int, unpacked: int = UNPACKED_BYTES) -> None:
+        self._most, self._unpacked = most, unpacked
+        self._least = self._before = max(1, min(most // 2, unpacked))
 
     def batches(self, messages: Messages, rows: Ints) -> Iterator[Batch]:
         """The batches of some messages, which one topic-partition is to have in this order.
@@ -109,7 +110,7 @@ class Batching:
             yield batch
             first = stop
             # Not all of what the next ones could have, by the last one: what doesn't fit is encoded twice.
-            self._before = max(self._least, min(_UNCOMPRESSED, room * self._most * 3 // (4 * size)))
+            self._before = max(self._least, min(self._unpacked, room * self._most * 3 // (4 * size)))
 
 
 class _Records:

@@ -159,7 +159,7 @@ class WireTransaction(Sending):
         now = np.full(len(records), time.time_ns() // 1_000_000, np.int64)
         place = (topic, 0)
         self.add([place])
-        for batch in Batching(_RECORDS_BYTES).batches(Messages(values, keys, (), headers, now), np.arange(len(records))):
+        for batch in Batching(_RECORDS_BYTES, _RECORDS_BYTES).batches(Messages(values, keys, (), headers, now), np.arange(len(records))):
             self.send(place, batch)
         self.sent()
 

@@ -71,6 +71,16 @@ def test_batches_follow_each_other(kafka: str, topic: str) -> None:
     assert seen(kafka, topic) == [b"%d" % n for n in range(12) for _ in range(3)] + [b"record", None]
 
 
+def test_records_where_batches_are_packed_anew(kafka: str) -> None:
+    """Parts of a long record: a batch of them is held to max.message.bytes also as the broker stores it, which may be without LZ4."""
+    topic = create_topic(kafka, 1, {"compression.type": "uncompressed", "cleanup.policy": "compact"})
+    one, parts = begun(kafka, topic), [b"%d" % n + b"long" * 125_000 for n in range(4)]
+    one.write(topic, [(b"k%d" % n, part) for n, part in enumerate(parts)], [])
+    one.commit()
+    one.leave()
+    assert seen(kafka, topic) == parts
+
+
 @pytest.mark.parametrize("step", ["send", "add", "commit"])
 @pytest.mark.parametrize("by", ["itself", "librdkafka"])
 def test_who_is_fenced_can_do_nothing_more(kafka: str, topic: str, step: str, by: str) -> None:

@@ -33,7 +33,7 @@ class BatchPump:
 
     def __init__(self, target: PublishTarget, transaction: WireTransaction, window: str, number: int, split: Split) -> None:
         self._target, self._transaction, self._number, self._split = target, transaction, number, split
-        self._batching = Batching(target.message_bytes)
+        self._batching = Batching(target.message_bytes, target.unpacked_bytes)
         self._same = [(target.window_header, window.encode())]
         self._sent = self._turn = 0
 

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
 from ingest.kafka.delivery import Acks, Delivery
 from ingest.kafka.properties import Value
+from ingest.kafka.record_batch import UNPACKED_BYTES
 from ingest.kafka.transaction import Sender, Sending, Transaction, TransactionError, kind_of
 from ingest.kafka.wire_transaction import WireTransaction
 from ingest.model.plan import Split
@@ -82,6 +83,11 @@ class PublishTarget(msgspec.Struct, frozen=True):
     def message_bytes(self) -> int:
         """What each of the topics takes at once, be it a message or a batch."""
         return min(topic.message_bytes for topic in self.topics.values())
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """What a whole batch may have before it is compressed: little enough for each topic, however its broker packs it."""
+        return self.batch_bytes if any(topic.packs_anew for topic in self.topics.values()) else UNPACKED_BYTES
 
     @property
     def batch_bytes(self) -> int:

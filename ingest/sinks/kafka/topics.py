@@ -29,6 +29,9 @@ _Spec: Any = OffsetSpec
 _CONTROL = {"cleanup.policy": "compact", "retention.ms": "-1"}
 _NEWS_SECONDS = 1.0
 _MAX_BYTES = 1_048_588
+_LEFT_PACKED = frozenset({"producer", "lz4"})
+"""By these a broker keeps a batch of LZ4 as it comes. By any other one it packs it anew, and holds it to `max.message.bytes` once more."""
+
 SEEN_SECONDS = 5.0
 """So long is waited at most until what was committed can be read."""
 
@@ -38,11 +41,12 @@ _VERIFICATION = "transaction.partition.verification.enable"
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A target topic: its name, its partitions, and how large a message may be."""
+    """A target topic: its name, its partitions, how large a message may be, and whether its broker packs batches anew."""
 
     name: str
     partitions: int
     message_bytes: int
+    packs_anew: bool
 
 
 class SinkTopics:
@@ -61,8 +65,7 @@ class SinkTopics:
         questions = self._questions()
         described, config = self._described(questions, self._names), self._configured(questions, self._names)
         self._refuse_missing(described)
-        sizes = {name: _number(config[name], "max.message.bytes", _MAX_BYTES) for name in described}
-        return {name: Topic(name, len(described[name].partitions), size) for name, size in sizes.items()}
+        return {name: _topic(name, len(found.partitions), config[name]) for name, found in described.items()}
 
     def control(self, *, wait: bool) -> tuple[str, int] | None:
         """The control topic's id and the end of its log; None if it isn't there. `wait`: it was, so the news of it may be on its way.
@@ -255,6 +258,12 @@ def _broker_settings(questions: Questions) -> Mapping[str, Any]:
     (found,) = questions.admin.describe_configs([resource], request_timeout=questions.seconds).values()
     settings: Mapping[str, Any] = questions.result(found)
     return settings
+
+
+def _topic(name: str, partitions: int, config: Any) -> Topic:
+    """Where its settings may not be seen they are Kafka's own, and batches are made for any."""
+    packs_anew = isinstance(config, KafkaException) or config["compression.type"].value not in _LEFT_PACKED
+    return Topic(name, partitions, _number(config, "max.message.bytes", _MAX_BYTES), packs_anew)
 
 
 def _number(config: Any, name: str, otherwise: int) -> int:

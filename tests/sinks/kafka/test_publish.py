@@ -101,6 +101,16 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -
     assert (held.rows, held.lowest, held.highest) == (5, 0, 4)
 
 
+@pytest.mark.parametrize("packs", ["uncompressed", "snappy", "zstd", "lz4"])
+def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, packs: str) -> None:
+    """It holds what comes of that to the topic's max.message.bytes, too: whole batches fit all the same, though LZ4 made less of them."""
+    topic = create_topic(kafka, 1, {"compression.type": packs})
+    sink = table(kafka, tmp_path, [topic])
+    assert isinstance(sink.commit(*staged(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])), Done)
+    assert not sink._one_by_one, "the way was given up"
+    assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
+
+
 def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way: str) -> None:
     """It is named by where it was read from, and nothing of its split is visible; once the topic takes it, all of it is."""
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
