@@ -15,6 +15,8 @@ from __future__ import annotations
 import pickle
 import re
 import secrets
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -44,6 +46,11 @@ _SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "10MB",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # A function may take any of some rows that are alike to it. Done again for what an executor lost, it may take others than those that
+    # were staged: Spark compares what a shuffle had before with what it has now, and begins anew or gives up where they differ.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableQueryLevelRollbackOnMismatch": "true",
 }
 """Of the session that the function sees."""
 
@@ -54,6 +61,8 @@ _OWN = (
 
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
 """The environment variable by which `pyspark.sql.functions` makes columns of a server's session, and not of this process's own."""
+
+_of_this_process = threading.RLock()
 
 _OTHER_TRY = "windrow: what was counted is of another try at this split"
 """What Spark says where it comes by one."""
@@ -80,8 +89,8 @@ def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
 
 @contextmanager
 def functions_of(session: SparkSession) -> Iterator[None]:
-    """Columns are made for that session in the block, whoever makes them."""
-    with variable_set(_CONNECT, "1" if is_connected(session) else None), _active(session):
+    """Columns are made for that session in the block, whoever makes them. All of a process wait for each other: the variable is its own."""
+    with _of_this_process, variable_set(_CONNECT, "1" if is_connected(session) else None), _active(session):
         yield
 
 
@@ -106,10 +115,17 @@ def _active(session: SparkSession) -> Iterator[None]:
 def kept(
     session: SparkSession, work: Reshaping, splits: Sequence[Split], tasks: int, sent: Callable[[SparkJob], Any]
 ) -> Iterator[DataFrame]:  # fmt: skip
-    """What was read of the splits, for the block: read once, and kept where it was read."""
+    """What was read of the splits, for the block: read once, and kept where it was read.
+
+    Raises:
+        SpecError: Spark can't have such columns.
+        UnreachableError: it can't finish the tasks.
+    """
     from pyspark import StorageLevel  # noqa: PLC0415  # Spark is loaded only where it is used
 
-    schema = as_spark_has_it(pa.schema([*_OWN, *(pa.field(f.name, f.type) for f in work.columns)]))
+    columns = [*_OWN, *(pa.field(f.name, f.type) for f in work.columns)]
+    _refuse_alike([f.name for f in columns])
+    schema = as_spark_has_it(pa.schema(columns))
     job = ReadJob(dumped(work.read), tuple(splits), shares(splits, tasks), _as_arrow(schema))
     with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
         reading = session.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(sent(job), schema)
@@ -125,6 +141,13 @@ def kept(
         if not is_connected(session):  # else Java would keep it until it looks for what nobody uses any more, twice an hour
             with suppress(Exception):  # Spark may be gone
                 frame._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001  # nothing public leads there
+
+
+def _refuse_alike(names: Sequence[str]) -> None:
+    count = Counter(map(str.casefold, names))
+    if alike := [name for name in names if count[name.casefold()] > 1]:
+        what = f"Spark doesn't tell columns apart by capital letters, and some of these are windrow's own: {', '.join(alike)}"
+        raise SpecError(what, "spec", "Name those of the schema otherwise, or take transform out. Nothing was read.")
 
 
 @dataclass(frozen=True)

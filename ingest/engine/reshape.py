@@ -34,8 +34,8 @@ from ingest.engine.checkpoint import (
     session_of_its_own,
 )
 from ingest.engine.outcome import brought_back, tried
-from ingest.engine.spark import RESULT, SparkJob, dumped, named, rows_of, working
-from ingest.errors import BugError, RefusedError, SpecError, WindrowError
+from ingest.engine.spark import DO_AGAIN, RESULT, SparkJob, dumped, is_gone, named, rows_of, working
+from ingest.errors import BugError, RefusedError, SpecError, UnreachableError, WindrowError
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
 from ingest.ports.engine import Reshaping, Stages
@@ -59,8 +59,8 @@ def reshaped(
     wanted = as_spark_has_it(work.wanted)
     with session_of_its_own(spark) as session, kept(session, work, splits, tasks, sent) as read:
         brought, tries = read_of(read, len(splits))
-        counted = counted_rows(read, tries)
-        with functions_of(session):
+        with losses_told(), functions_of(session):
+            counted = counted_rows(read, tries)
             result = _called(work.function, _rows(counted, work))
             _refuse_other_columns(work.function, result, wanted)
             rows = _struct(result, work)
@@ -83,7 +83,7 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
 
     Raises:
         SpecError: it can't be loaded, it fails, or it gives no DataFrame.
-        UnreachableError: it looked at rows, and Spark has them no longer.
+        UnreachableError: it looked at rows, and Spark has them no longer, or is itself gone.
     """
     from pyspark import cloudpickle  # noqa: PLC0415  # as above
     from pyspark.sql import DataFrame  # noqa: PLC0415
@@ -99,6 +99,9 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
         raise
     except Exception as failed:  # it is the user's code; its text may quote a value
         refuse_lost(failed)
+        if is_gone(failed):
+            what = f"Spark was gone while the function {reference} of transform.spark was called ({named(failed)})"
+            raise UnreachableError(what, "stage", DO_AGAIN) from failed
         frames = traceback.extract_tb(failed.__traceback__)
         users = [frame for frame in frames if frame.filename != __file__ and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}]
         at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""  # a server says what is wrong only once all is told

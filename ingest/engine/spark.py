@@ -132,6 +132,9 @@ DO_PYTHON = "Nothing was read or committed. Give the workers the driver's, by sp
 DO_AGAIN = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
 
 
+_GONE = re.compile(r"^RetriesExceeded:|^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext was shut down")
+"""In errors of Spark's that ends, has ended or was begun anew; of the second kind are gRPC's own, which no server has thought of."""
+
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)")
 """What Spark's own worker says before it unpickles anything: of another minor version it couldn't."""
 
@@ -154,6 +157,15 @@ def spark_troubles_as(stage: Stage, what: str, do: str) -> Iterator[None]:
             python = f"The workers have Python {other[1]}, and the driver has {other[2]}"
             raise UnreachableError(python, "setup", DO_PYTHON) from failed
         raise UnreachableError(f"{what} ({named(failed)})", stage, do) from failed
+
+
+def is_gone(failed: Exception) -> bool:
+    """Whether it is Spark that has gone, or isn't there yet, and no mistake in what it was asked."""
+    from py4j.protocol import Py4JNetworkError  # noqa: PLC0415  # as above
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    told = isinstance(failed, PySparkException) and _GONE.search(f"{type(failed).__name__}: {failed}") is not None
+    return told or isinstance(failed, (Py4JNetworkError, ConnectionError))
 
 
 def dumped(task: object) -> bytes:

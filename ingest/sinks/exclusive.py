@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -136,14 +136,8 @@ class S3Puts:
 
     def put(self, path: str, content: bytes) -> None:
         """See `Exclusive.put`. Asked once: what is asked again without a look would hear of itself that the name is taken."""
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
-
-        try:
+        with self._explained(path):
             _client().put_object(Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*")
-        except ClientError as error:
-            raise self._explained(path, error) from error
-        except BotoCoreError as error:  # some of these name keys and addresses, none a secret; their kind is enough
-            raise OSError(errno.EIO, type(error).__name__, path) from error
 
     def prove(self, path: str, content: bytes) -> None:
         """See `Exclusive.prove`: a store that doesn't know the condition may take no notice of it."""
@@ -166,13 +160,32 @@ class S3Puts:
         begun(self._uri, put)
         try:
             self.prove(path, b"")
-        finally:
+        except BaseException:
+            with suppress(OSError):  # the first trouble is the one to be told
+                self._delete(path)
+            raise
+        begun(self._uri, lambda: self._delete(path))
+
+    def _delete(self, path: str) -> None:
+        with self._explained(path):
             _client().delete_object(Bucket=self._bucket, Key=self._key(path))
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}".lstrip("/")
 
-    def _explained(self, path: str, error: ClientError) -> OSError:
+    @contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        """What goes wrong in the block as an error of the system's."""
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+        try:
+            yield
+        except ClientError as error:
+            raise self._meant(path, error) from error
+        except BotoCoreError as error:  # some of these name keys and addresses, none a secret; their kind is enough
+            raise OSError(errno.EIO, type(error).__name__, path) from error
+
+    def _meant(self, path: str, error: ClientError) -> OSError:
         """What an answer other than "done" means; 409: another put of the name was on its way."""
         code, status = error.response["Error"].get("Code", ""), error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
         if status == 412:

@@ -65,6 +65,13 @@ def fails(rows: DataFrame) -> DataFrame:
     return rows.select("secret")
 
 
+def goes(rows: DataFrame) -> DataFrame:
+    """Asks a server that ends meanwhile: what its client raises then."""
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    raise SparkConnectGrpcException("<_MultiThreadedRendezvous of RPC that terminated with: status = StatusCode.UNAVAILABLE")
+
+
 def no_frame(rows: DataFrame) -> int:
     """Gives no DataFrame."""
     del rows

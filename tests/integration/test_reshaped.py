@@ -197,6 +197,7 @@ def test_what_fails_on_a_server(place: Any, client: ConnectedSpark, function: st
         ("breaks", SpecError, r"A UDF of the function reshaped.py:breaks .* fails on a worker: ValueError(?!.*secret)"),
         ("loses", UnreachableError, r"Spark lost what was read of the window.* Nothing was committed. Run the window again"),
         ("looks", UnreachableError, r"Spark lost what was read of the window.* Nothing was committed. Run the window again"),
+        ("goes", UnreachableError, r"Spark was gone while the function reshaped.py:goes .* was called \(SparkConnectGrpcException"),
         ("no_frame", SpecError, r"gave int, and no DataFrame"),
     ],
 )
@@ -206,6 +207,13 @@ def test_what_a_function_may_not_do(place: Any, on_spark: Any, function: str, ki
     with pytest.raises(kind, match=match):
         print(ran(on_spark(here), here), table(here))  # told where nothing is raised
     assert not table(here)
+
+
+def test_a_column_with_the_name_of_windrow_s_own(place: Any, on_spark: Any) -> None:
+    """By Spark, which knows no capitals: refused before anything is read, with both names."""
+    here = place("same", decode={"schema": "things.py:Tried"})
+    with pytest.raises(SpecError, match=r"doesn't tell columns apart .*: windrow_try, Windrow_Try"):
+        ran(on_spark(here), here)
 
 
 def test_what_it_needs(place: Any, on_spark: Any) -> None:

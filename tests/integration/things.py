@@ -37,3 +37,9 @@ class Unsigned(pa.DataFrameModel):
 
     id: pl.UInt32
     name: pl.String = pa.Field(nullable=True)
+
+
+class Tried(Thing):
+    """`Thing` with a column that is called like one of windrow's own beside it in Spark."""
+
+    Windrow_Try: pl.Int64 = pa.Field(nullable=True)

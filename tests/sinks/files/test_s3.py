@@ -119,6 +119,21 @@ def test_a_table_that_can_not_be_begun(s3: S3Server, monkeypatch: pytest.MonkeyP
     assert made.binding() is None
 
 
+def test_a_trial_that_can_not_be_taken_away(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again; what stays is told in a sentence, and hides nothing that the trial has found."""
+    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
+    made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
+    fault = s3.fail("slow_down", "DELETE", "_windrow/trials/", times=2)
+    made.refuse_unwritable()
+    assert fault.hit == 2
+    s3.fail("slow_down", "DELETE", "_windrow/trials/", times=100)
+    with pytest.raises(UnreachableError, match="SlowDown"):
+        made.refuse_unwritable()
+    s3.fail("unconditional", "PUT", "/orders/", times=100)
+    with pytest.raises(SpecError, match="exactly once"):
+        made.refuse_unwritable()
+
+
 @pytest.mark.parametrize("how", ["unconditional", "no_conditions"])
 def test_a_store_without_conditional_puts_is_refused(s3: S3Server, how: Any) -> None:
     """One that says so, and one that takes no notice of the condition: both before anything is committed."""
