@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from ingest.kafka.broker import KafkaBroker
 from ingest.kafka.clients import MOST, Clients
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
+from tests.forked import forked
 
 SHARED = """\
 clusters:
@@ -126,14 +125,8 @@ def test_a_forked_child_has_its_own(made: list[dict[str, Any]], monkeypatch: pyt
     def child() -> None:
         assert shared.of({"bootstrap.servers": "a:1"}) is not parents
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    gc.collect()  # of tests before this one: the child must not be the one to destroy a native client, whose threads it doesn't have
-    gc.freeze()
-    try:
-        with shared._lock:
-            process.start()
-    finally:
-        gc.unfreeze()
+    with shared._lock:
+        process = forked(child)
     process.join(60)
     assert process.exitcode == 0
     assert shared.of({"bootstrap.servers": "a:1"}) is parents

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from contextlib import closing
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ import confluent_kafka as ck
 import pytest
 
 from ingest.kafka.consumers import Consumers
+from tests.forked import forked
 
 
 class Fake:
@@ -118,8 +118,7 @@ def test_another_process_leaves_a_consumer_alone(made: Made) -> None:
         kept.__exit__(None, None, None)
         assert [(fake.unassigned, fake.closed) for fake in made[:2]] == before
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
+    process = forked(child)
     process.join(60)
     assert process.exitcode == 0
     kept.__exit__(None, None, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import random
 import signal
@@ -22,6 +21,7 @@ from ingest.kafka.properties import Value
 from ingest.kafka.scan import scan, scanning
 from ingest.model.boundary import TopicPartition
 from ingest.model.source import Isolation
+from tests.forked import forked
 from tests.kafka.produce import OpenTransaction, Put, add_partitions, create_topic, delete_records, delete_topic, produce, transaction
 from tests.warm import SERVER
 
@@ -247,8 +247,7 @@ def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> N
 
     codes = []
     while 7 not in codes and len(codes) < 3:
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
+        process = forked(child)
         process.join(60)
         codes.append(process.exitcode)
     assert codes[-1] == 7, codes

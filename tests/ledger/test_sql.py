@@ -25,6 +25,7 @@ from ingest.model.codec import to_json
 from ingest.windows.tiling import clamped
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 from tests.contracts.ledger_table_contract import LedgerTableContract
+from tests.forked import forked
 from tests.profiles import examples
 
 
@@ -314,10 +315,8 @@ def test_a_forked_process_makes_its_own_connection(postgres_url: str) -> None:
     """The parent's goes on working while the child asks, and after it ended."""
     ledger = open_ledger(postgres_url)
     ledger.freeze(PIPELINE, [boundary(1, 5)])
-    fork = multiprocessing.get_context("fork")
-    asked = fork.Event()
-    child = fork.Process(target=_ask_in_child, args=(postgres_url, asked))
-    child.start()
+    asked = multiprocessing.get_context("fork").Event()
+    child = forked(_ask_in_child, postgres_url, asked)
     assert ledger.boundary(PIPELINE, at(1)) == boundary(1, 5)
     asked.set()
     child.join(60)
