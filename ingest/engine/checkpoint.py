@@ -62,7 +62,8 @@ _OWN = (
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
 """The environment variable by which `pyspark.sql.functions` makes columns of a server's session, and not of this process's own."""
 
-_of_this_process = threading.RLock()
+_one_at_a_time = threading.RLock()
+"""Whoever makes columns: the variable is the whole process's, and two threads' sessions may need it differently."""
 
 _OTHER_TRY = "windrow: what was counted is of another try at this split"
 """What Spark says where it comes by one."""
@@ -89,8 +90,8 @@ def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
 
 @contextmanager
 def functions_of(session: SparkSession) -> Iterator[None]:
-    """Columns are made for that session in the block, whoever makes them. All of a process wait for each other: the variable is its own."""
-    with _of_this_process, variable_set(_CONNECT, "1" if is_connected(session) else None), _active(session):
+    """Columns are made for that session in the block, whoever makes them. Another thread's block waits for the end of this one."""
+    with _one_at_a_time, variable_set(_CONNECT, "1" if is_connected(session) else None), _active(session):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import psutil
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
@@ -66,10 +67,14 @@ def fails(rows: DataFrame) -> DataFrame:
 
 
 def goes(rows: DataFrame) -> DataFrame:
-    """Asks a server that ends meanwhile: what its client raises then."""
-    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
-
-    raise SparkConnectGrpcException("<_MultiThreadedRendezvous of RPC that terminated with: status = StatusCode.UNAVAILABLE")
+    """Kills the server that the test has named, with all below it, and then asks it."""
+    server = psutil.Process(int(os.environ["SERVER_TO_KILL"]))
+    killed = [*server.children(recursive=True), server]
+    for process in killed:
+        process.kill()
+    psutil.wait_procs(killed, 60)
+    rows.count()
+    return rows
 
 
 def no_frame(rows: DataFrame) -> int:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
 
 from ingest.assemble import assemble
+from ingest.engine import checkpoint
 from ingest.engine.checkpoint import LOST, counted_rows
 from ingest.engine.connect import ConnectedSpark
 from ingest.engine.spark import SparkEngine
@@ -21,6 +23,7 @@ from ingest.operate.mend import MendRequest, mend
 from ingest.operate.verify import verify
 from ingest.run.pipeline import Pipeline, Request, Result, run
 from ingest.testing.engine import LocalEngine
+from tests.engine.servers import serving
 from tests.integration.harness import HERE, Place, judge, millis, visible
 from tests.integration.test_spark_task import kill_with_all_below, wait_until_a_worker_halts
 from tests.integration.user import User
@@ -197,7 +200,6 @@ def test_what_fails_on_a_server(place: Any, client: ConnectedSpark, function: st
         ("breaks", SpecError, r"A UDF of the function reshaped.py:breaks .* fails on a worker: ValueError(?!.*secret)"),
         ("loses", UnreachableError, r"Spark lost what was read of the window.* Nothing was committed. Run the window again"),
         ("looks", UnreachableError, r"Spark lost what was read of the window.* Nothing was committed. Run the window again"),
-        ("goes", UnreachableError, r"Spark was gone while the function reshaped.py:goes .* was called \(SparkConnectGrpcException"),
         ("no_frame", SpecError, r"gave int, and no DataFrame"),
     ],
 )
@@ -207,6 +209,25 @@ def test_what_a_function_may_not_do(place: Any, on_spark: Any, function: str, ki
     with pytest.raises(kind, match=match):
         print(ran(on_spark(here), here), table(here))  # told where nothing is raised
     assert not table(here)
+
+
+def test_a_server_that_is_killed_while_the_function_asks_it(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a mistake of the function's, though its call fails: an outage, to be tried again."""
+    here = place("goes")
+    with serving() as (address, command), closing(ConnectedSpark(address)) as spark:
+        monkeypatch.setenv("SERVER_TO_KILL", str(command.pid))
+        with pytest.raises(UnreachableError, match=r"Spark was gone while the function reshaped.py:goes .* was called \(SparkConnectGrpc"):
+            ran(assemble(here.spec(), spark.engine()), here)
+    assert not table(here)
+
+
+def test_what_the_session_is_told_is_known_to_spark(spark: SparkSession) -> None:
+    """Spark takes any name of a setting, and would take no notice of one that it doesn't know, or no longer."""
+    session = spark.newSession()
+    for name in checkpoint._SETTINGS:
+        session.conf.get(name)  # raises where Spark has no such setting
+    with pytest.raises(PySparkException):
+        session.conf.get("spark.sql.shuffle.noSuchSetting")
 
 
 def test_a_column_with_the_name_of_windrow_s_own(place: Any, on_spark: Any) -> None:
