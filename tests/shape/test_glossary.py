@@ -49,10 +49,6 @@ def spans(text: str) -> tuple[str, ...]:
 
 WORDS = glossary()
 
-EMPTY = {"found", "there", "here", "held", "told", "said", "shown", "hours"}
-"""Names that say nothing of a value; the last one is a span of any length."""
-
-
 def class_name(word: str) -> str:
     """`topic-partition` as a class would be called."""
     return "".join(part.capitalize() for part in re.split(r"[ -]", word))
@@ -90,14 +86,6 @@ def test_the_glossary_is_there() -> None:
     assert [name for name, count in Counter(words).items() if count > 1] == []
 
 
-def test_no_two_classes_have_one_name() -> None:
-    """Who reads a class's name knows which one is meant, without looking at the import."""
-    places: dict[str, list[str]] = {}
-    for path, node in CLASSES:
-        places.setdefault(node.name, []).append(path)
-    assert {name: where for name, where in places.items() if len(where) > 1} == {}
-
-
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word.names[0])
 def test_a_words_classes_are_where_the_glossary_says(word: Word) -> None:
     """The glossary leads to the class, or to the module, that a word means."""
@@ -118,11 +106,3 @@ def test_what_a_word_is_never_for_names_nothing() -> None:
     never = {name for word in WORDS for name in word.never}
     assert never, "the glossary rules nothing out"
     assert sorted({f"{place}: {name}" for name, place in names() if name in never}) == []
-
-
-def test_names_say_what_they_are() -> None:
-    """No public function, and none of its parameters, is called by a word that would fit any value."""
-    functions = [node for _, node in definitions(ast.FunctionDef, ast.AsyncFunctionDef)]
-    public = [node for node in functions if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")]
-    named = [(node.name, [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]) for node in public]
-    assert [(function, parameters) for function, parameters in named if {function, *parameters} & EMPTY] == []
