@@ -14,7 +14,7 @@ from pydantic import Field
 
 from assets import reporting
 from assets.describing import table_description
-from assets.events import made_already, show, upstream_versions
+from assets.events import last_observed, made_already, show
 from assets.foundations import Clock, keys_of, pipeline_of
 from assets.mending import Mend, mended
 from assets.names import table_key, upstream_keys
@@ -100,9 +100,9 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         batches = 0
         with errors_reported(context, spec, what, refused):
             pipeline = pipeline_of(spec, context.resources, clock)
-            upstream = upstream_versions(context, spec)
+            topics = last_observed(context, spec)
             for result in config.results(context, pipeline):
-                show(context, result.committed.receipt, reported(context, pipeline, result), upstream)
+                show(context, spec, result.committed.receipt, reported(context, pipeline, result), topics)
                 batches += 1
         if batches:
             yield made_already()

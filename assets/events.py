@@ -8,6 +8,7 @@ made already.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import dagster as dg
 
@@ -25,6 +26,7 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 
 from assets.metadata import Value
 from assets.names import upstream_keys
+from assets.topic import versions
 from ingest.model.receipt import Receipt
 from ingest.spec.pipeline import PipelineSpec
 
@@ -37,24 +39,46 @@ def made_already() -> dg.MaterializeResult[None]:
     return dg.MaterializeResult(metadata={SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
 
 
-def upstream_versions(context: dg.AssetExecutionContext, spec: PipelineSpec) -> dict[str, str]:
-    """The tags that say which topics a table was read from, as they were observed last: one question per topic, once a run."""
-    found: dict[str, str] = {CODE_VERSION_TAG: context.run.run_id}
+Observed: TypeAlias = dict[dg.AssetKey, tuple[str, str]]
+"""Of each topic asset that was ever observed: its data version, and the event that said so."""
+
+
+def last_observed(context: dg.AssetExecutionContext, spec: PipelineSpec) -> Observed:
+    """The topics as they were observed last: one question per topic, once a run."""
+    found: Observed = {}
     for key in upstream_keys(spec):
-        records = context.instance.fetch_observations(key, limit=1).records
-        observation = records[0].asset_observation if records else None
-        version = None if observation is None else observation.data_version
-        found[get_input_data_version_tag(key)] = version or DEFAULT_DATA_VERSION.value
-        found[get_input_event_pointer_tag(key)] = str(records[0].storage_id) if records else NULL_EVENT_POINTER
+        for record in context.instance.fetch_observations(key, limit=1).records:
+            observation = record.asset_observation
+            version = None if observation is None else observation.data_version
+            found[key] = version or DEFAULT_DATA_VERSION.value, str(record.storage_id)
     return found
 
 
 def show(
-    context: dg.AssetExecutionContext, receipt: Receipt, metadata: Mapping[str, Value], upstream: Mapping[str, str], key: str | None = None
+    context: dg.AssetExecutionContext,
+    spec: PipelineSpec,
+    receipt: Receipt,
+    metadata: Mapping[str, Value],
+    observed: Observed,
+    key: str | None = None,
 ) -> None:
     """Log a window's one event; `key`: its partition.
 
-    Its data version is the attempt that counts: a window that is only reported again stays the same for all that stands downstream.
-    """
-    tags = {**upstream, DATA_VERSION_TAG: receipt.attempt, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}
+    Its data version is the attempt that counts: a window that is only reported again stays the same for all that stands downstream. What it
+    was read from is what its plan says. A topic that nobody has observed yet is observed by this: else Dagster would take it for another
+    one at its first observation, and show all windows before as stale.
+    """  # fmt: skip
+    tags = {CODE_VERSION_TAG: context.run.run_id, **_version(receipt.attempt)}
+    read = versions(spec, receipt.plan.stop)
+    for topic in upstream_keys(spec):
+        if topic in read and topic not in observed:
+            context.log_event(dg.AssetObservation(topic, tags=_version(read[topic]), metadata={"cluster_id": receipt.plan.stop.cluster_id}))
+            observed[topic] = read[topic], NULL_EVENT_POINTER
+        seen, event = observed.get(topic, (DEFAULT_DATA_VERSION.value, NULL_EVENT_POINTER))
+        tags[get_input_data_version_tag(topic)] = read.get(topic, seen)
+        tags[get_input_event_pointer_tag(topic)] = event
     context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags))
+
+
+def _version(version: str) -> dict[str, str]:
+    return {DATA_VERSION_TAG: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}

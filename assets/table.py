@@ -10,7 +10,7 @@ from pydantic import Field
 
 from assets import reporting
 from assets.describing import table_description
-from assets.events import made_already, show, upstream_versions
+from assets.events import last_observed, made_already, show
 from assets.foundations import Clock, keys_of, pipeline_of
 from assets.mending import Mend, mended
 from assets.names import mend_name, table_key, upstream_keys
@@ -85,13 +85,13 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
         with errors_reported(context, spec, f"Window {windows[0][0]}", None):
             pipeline = pipeline_of(spec, context.resources, clock)
-        upstream = upstream_versions(context, spec)
+        topics = last_observed(context, spec)
         results, now = config.results(context, pipeline, [window for _, window in windows]), at_one_moment(pipeline)
         for key, _ in windows:
             with errors_reported(context, spec, f"Window {key}", key):
                 result = next(results)
             last = key == windows[-1][0]
-            show(context, result.committed.receipt, reported(context, pipeline if last else now, result, last=last), upstream, key)
+            show(context, spec, result.committed.receipt, reported(context, pipeline if last else now, result, last=last), topics, key)
         return made_already()
 
     return table

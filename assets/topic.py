@@ -13,7 +13,7 @@ from assets.failing import failing
 from assets.foundations import source_of
 from assets.metadata import Value
 from assets.names import kafka_key, topic_key, upstream_keys
-from ingest.model.boundary import Mark
+from ingest.model.boundary import Boundary, Mark
 from ingest.model.source import Pattern, Selection, Topics, selection_text
 from ingest.spec.pipeline import PipelineSpec
 from resources.source import TopicsSnapshot
@@ -41,19 +41,20 @@ def _observable(spec: PipelineSpec, key: dg.AssetKey, selection: Selection) -> d
         with failing(f"{what} {selection_text(selection)}"):
             snapshot = source_of(spec, context.resources).snapshot(selection, spec.source.isolation)
         context.log.info("Observed %s", selection_text(selection))
-        return dg.ObserveResult(data_version=dg.DataVersion(data_version(snapshot, selection)), metadata=topic_metadata(snapshot))
+        return dg.ObserveResult(data_version=dg.DataVersion(versions(spec, snapshot.stop)[key]), metadata=topic_metadata(snapshot))
 
     return observed
 
 
-def data_version(snapshot: TopicsSnapshot, selection: Selection) -> str:
-    """Which topic this is, not what it holds: with end offsets in it, every partition of the table would turn stale at each new message.
+def versions(spec: PipelineSpec, seen: Boundary) -> dict[dg.AssetKey, str]:
+    """The data version of each topic asset, as a boundary saw the topics.
 
-    Of a pattern only the cluster: a topic that is new to it changes nothing about the windows before.
+    It says which topic this is, not what it holds: with end offsets in it, every partition of the table would turn stale at each new
+    message. Of a pattern it is only the cluster: a topic that is new to it changes nothing about the windows before.
     """
-    if isinstance(selection, Pattern):
-        return snapshot.cluster_id
-    return ".".join([snapshot.cluster_id, *(info.topic_id for _, info in sorted(snapshot.topics.items()))])
+    if isinstance(spec.source.selection(), Pattern):
+        return dict.fromkeys(upstream_keys(spec), seen.cluster_id)
+    return {topic_key(topic.topic): f"{seen.cluster_id}.{topic.topic_id}" for topic in seen.topics}
 
 
 def topic_metadata(snapshot: TopicsSnapshot) -> dict[str, Value]:

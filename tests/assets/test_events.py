@@ -6,6 +6,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
 
 from assets.factory import kafka_table
 from assets.partitions import Stretch, partitions_of
@@ -29,6 +31,13 @@ def observe(world: World) -> str:
     job = defs.resolve_implicit_global_asset_job_def()
     [event] = job.execute_in_process(instance=world.instance).get_asset_observation_events()
     return str(event.asset_observation_data.asset_observation.data_version)
+
+
+def status(world: World) -> str:
+    """What the UI writes on the first window: FRESH, or STALE, which it shows as unsynced."""
+    graph = world.defs.resolve_asset_graph()
+    resolver = CachingStaleStatusResolver(world.instance, graph, LoadingContextForTest(world.instance))
+    return resolver.get_status(dg.AssetKey(["things"]), world.key(0)).value
 
 
 def test_each_window_of_a_range_has_one_event(world: World) -> None:
@@ -75,16 +84,19 @@ def test_the_version_is_what_was_committed(world: World) -> None:
     assert len({e.tags[VERSION] for e in events(world)}) == 4
 
 
-def test_an_event_says_which_topic_it_was_read_from(world: World) -> None:
-    """The event names the topic's version as it was observed last; a topic that is made anew is another one, and the window is stale."""
+@pytest.mark.parametrize("by", ["topic", "topic_pattern"])
+def test_a_window_is_stale_only_once_its_topic_is_made_anew(tmp_path: Path, instance: dg.DagsterInstance, by: str) -> None:
+    """A window that was made before its topic was first observed is fresh before and after that; of a topic made anew it is stale."""
+    world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", by: TOPIC})
     world.fill(1)
     assert world.run(0).success
+    assert status(world) == "FRESH"
     seen = observe(world)
-    assert world.run(0).success
-    assert [e.tags[INPUT] for e in events(world)] == ["INITIAL", seen]
+    assert status(world) == "FRESH"
     world.broker.delete_topic(TOPIC)
     world.broker.create_topic(TOPIC, partitions=2)
-    assert observe(world) != seen
+    assert (observe(world) == seen) == (by == "topic_pattern")  # a pattern is its cluster's, whatever it matches
+    assert status(world) == ("FRESH" if by == "topic_pattern" else "STALE")
 
 
 def test_a_table_of_two_topics_names_both(tmp_path: Path, instance: dg.DagsterInstance) -> None:
