@@ -11,7 +11,7 @@ from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld, Unreadable
 from ingest.schema.metadata import ALWAYS, TYPES
 from ingest.sinks.counting import rows_held
-from ingest.sinks.iceberg.contents import filled, rows_of
+from ingest.sinks.iceberg.contents import rows_of
 from ingest.sinks.iceberg.table import LakeTable
 
 
@@ -43,7 +43,7 @@ class IcebergAudit:
     def windows(self) -> set[str]:
         """See `ports.sink.Audit.windows`."""
         state = self._lake.look()
-        return set() if state is None else filled(state.every_task())
+        return set() if state is None else state.filled()
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
         """See `ports.sink.Audit.rows_held`; of the window's part, whatever its rows say of themselves."""

@@ -5,7 +5,7 @@ Everything is compared as Arrow's types, as a table of ours would have them; fie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
@@ -179,7 +179,14 @@ class LakeEvolution:
         return pa.schema([every.field(name) for name in names])
 
 
-def evolution(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve) -> LakeEvolution:
+def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
+    """What became of columns that a table had before and has no more under their names: windrow takes none away. By name, in words."""
+    ids = {f.field_id: f.name for f in table.fields}
+    gone = {f.name: f.field_id for schema in earlier for f in schema.fields if f.name not in ids.values()}
+    return {name: f"is called {ids[number]} now" if number in ids else "was dropped" for name, number in gone.items()}
+
+
+def evolution(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, gone: Mapping[str, str]) -> LakeEvolution:
     """How a table takes files with the wanted columns. What these don't have is null in their rows; what it has wider, they get as wide.
 
     The order of columns doesn't count: Iceberg finds them by their ids, and added ones always come last.
@@ -189,6 +196,7 @@ def evolution(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve) ->
         last_id: the last field id that it has ever given away; the next ones go on from there.
         wanted: the columns of the rows, as `as_held` has them.
         evolve: what may become of the table's.
+        gone: what became of columns that it had before; to add one again would hide that older rows have lost theirs.
     """
     there, here = {f.name: f for f in _known(table)}, {f.name: f for f in wanted}
     shared = {name: _common(f, here[name], evolve) for name, f in there.items() if name in here}
@@ -197,6 +205,7 @@ def evolution(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve) ->
     after = [shared.get(name) or f for name, f in there.items()]
     problems = [f"{f.name}: new, but not nullable ({_shape(f)})" for f in new if not f.nullable]
     problems += [f"{f.name}: new ({_shape(f)}), and sink.evolve is none" for f in added if evolve == "none"]
+    problems += [f"{f.name}: something else changed the table, where it {gone[f.name]}" for f in added if f.name in gone]
     problems += [f"{f.name}: new, and {other} is there (case doesn't count)" for f in new for other in there if _same(other, f.name)]
     problems += [_missing(f) for name, f in there.items() if name not in here and not f.nullable]
     problems += [_differs(there[name], here[name]) for name, f in shared.items() if f is None]
@@ -206,16 +215,16 @@ def evolution(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve) ->
     return LakeEvolution(schema, changes, tuple(problems))
 
 
-def difference(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve) -> list[str]:
+def difference(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, gone: Mapping[str, str]) -> list[str]:
     """What keeps a table from becoming one of exactly the wanted columns, column by column."""
-    become, here = evolution(table, last_id, wanted, evolve), {f.name: f for f in wanted}
+    become, here = evolution(table, last_id, wanted, evolve, gone), {f.name: f for f in wanted}
     there = {f.name: f for f in _known(table)}
-    gone = [_missing(f) for name, f in there.items() if name not in here]
+    missing = [_missing(f) for name, f in there.items() if name not in here]
     after = {f.name: f for f in _known(become.schema)}
     kept = [(after[name], here[name]) for name in there if name in here]
     narrower = [_differs(f, mine) for f, mine in kept if _shape(f) != _shape(mine)]
     told = set(become.problems)
-    return [*become.problems, *(problem for problem in (*gone, *narrower) if problem not in told)]
+    return [*become.problems, *(problem for problem in (*missing, *narrower) if problem not in told)]
 
 
 def strange_columns(table: Schema) -> list[str]:

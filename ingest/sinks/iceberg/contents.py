@@ -10,17 +10,13 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask
 
+from ingest.errors import RefusedError
 from ingest.sinks.iceberg.place import LakePlace
 from ingest.sinks.iceberg.storage import storage_properties
 from ingest.sinks.iceberg.table import LakeState
 from ingest.sinks.parquet_files import batches_of, explained
 
 _FIELD_ID = b"PARQUET:field_id"
-
-
-def filled(tasks: Iterable[FileScanTask]) -> set[str]:
-    """The windows that files hold rows of, as far as that is told without reading them: each file lies in one window's part."""
-    return {str(task.file.partition[0]) for task in tasks if len(task.file.partition)}
 
 
 def rows_of(state: LakeState, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -53,6 +49,10 @@ def _of_file(state: LakeState, location: str, columns: Sequence[str] | None) -> 
     with explained(location), place.filesystem().open_input_file(name) as source:
         own = pq.read_schema(source)
     names = {field.name: _name(state, field) for field in own}
+    lost = [] if columns is not None else [name for name, number in _ids(own) if not state.table.schema().find_column_name(number)]
+    if lost:
+        what = f"the table has no column any more for values in its file {location}: {', '.join(lost)} (fields are known by their ids)"
+        raise RefusedError(what, "commit", "Something else dropped it: readers see null, also where one of that name was added again.")
     chosen = [column for column in own.names if columns is None or names[column] in columns]
     for batch in batches_of(place, name, chosen):
         yield batch.rename_columns([names[column] for column in batch.schema.names])
@@ -60,5 +60,14 @@ def _of_file(state: LakeState, location: str, columns: Sequence[str] | None) -> 
 
 def _name(state: LakeState, field: pa.Field) -> str:
     """What the table calls a file's column: other writers spell some names in another way in their files."""
-    number = (field.metadata or {}).get(_FIELD_ID)
-    return str(field.name) if number is None else state.table.schema().find_column_name(int(number)) or str(field.name)
+    return next((state.table.schema().find_column_name(number) for name, number in _ids([field])), None) or str(field.name)
+
+
+def _ids(fields: Iterable[pa.Field], within: str = "") -> Iterator[tuple[str, int]]:
+    """Columns of a file, and the fields in them, that have a field id: name and id."""
+    for field in fields:
+        number = (field.metadata or {}).get(_FIELD_ID)
+        if number is not None:
+            yield within + field.name, int(number)
+        if pa.types.is_nested(field.type):
+            yield from _ids((field.type.field(i) for i in range(field.type.num_fields)), f"{within}{field.name}.")

@@ -10,7 +10,7 @@ A rolled back table says by its older snapshot which windows it holds then: rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -91,7 +91,7 @@ def page_of(windows: Mapping[str, PageLine], notes: Mapping[str, int], covered: 
 
 @dataclass(frozen=True)
 class Pages:
-    """Those of one state of the table, the newest first, each with the digest that names it."""
+    """Those of one state of the table, the newest first, each with the digest that names it; "" of one that is still to be written."""
 
     names: Sequence[str] = ()
     pages: Sequence[Page] = field(default=())
@@ -118,6 +118,14 @@ class Pages:
             found |= page.notes
         return found
 
+    def without(self, windows: Collection[str], notes: Collection[str]) -> Pages:
+        """Without some windows and notes: one page, which the next commit writes."""
+        if not windows and not notes:
+            return self
+        ranges = edges_of(self._held)
+        kept = {key: line for key, line in self.windows().items() if key not in windows}
+        return Pages(("",), (Page(kept, {name: value for name, value in self.notes().items() if name not in notes}, ranges),))
+
     def meets(self, asked: Sequence[Covered]) -> bool:
         """Whether any of these offsets may be held by a window."""
         return self._held.meets(asked)
@@ -125,8 +133,8 @@ class Pages:
     def with_page(self, page: Page) -> tuple[Page, Sequence[str]]:
         """The page to write so that this one counts, and the names of those that stay behind it."""
         stays = 0
-        for older in self.pages:
-            if older.size > page.size:
+        for name, older in zip(self.names, self.pages, strict=True):
+            if name and older.size > page.size:
                 break
             page = page.over(older)
             stays += 1

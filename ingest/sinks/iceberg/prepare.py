@@ -19,7 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 from ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.sinks.iceberg.catalogs import WAITS, make_namespace, opened, reason
-from ingest.sinks.iceberg.columns import Evolve, LakeEvolution, as_held, difference, evolution, iceberg_schema
+from ingest.sinks.iceberg.columns import Evolve, LakeEvolution, as_held, difference, evolution, iceberg_schema, taken_away
 from ingest.sinks.iceberg.stage import LakeFile, field_id
 from ingest.sinks.iceberg.table import LakeState, LakeTable, bound_to, properties_of
 
@@ -41,7 +41,8 @@ class LakeColumns:
 
     def becomes(self, table: Table) -> LakeEvolution:
         """What becomes of a table's columns, so that rows of these fit it."""
-        return evolution(table.schema(), table.metadata.last_column_id, self.columns, self.evolve)
+        gone = taken_away(table.schema(), table.metadata.schemas)
+        return evolution(table.schema(), table.metadata.last_column_id, self.columns, self.evolve, gone)
 
     def files(self, table: Table) -> pa.Schema:
         """The columns of files that are staged for a table, with the field ids that it has, or is to get."""
@@ -115,8 +116,10 @@ def _create(lake: LakeTable, wanted: LakeColumns, mine: Binding) -> None:
 
 
 def _refuse_other_columns(where: str, table: Table, wanted: LakeColumns) -> None:
+    gone = taken_away(table.schema(), table.metadata.schemas)
+
     def problems(evolve: Evolve) -> list[str]:
-        return difference(table.schema(), table.metadata.last_column_id, wanted.columns, evolve)
+        return difference(table.schema(), table.metadata.last_column_id, wanted.columns, evolve, gone)
 
     found = problems(wanted.evolve)
     if found:
@@ -125,6 +128,8 @@ def _refuse_other_columns(where: str, table: Table, wanted: LakeColumns) -> None
         more = "" if way is None else f" With sink.evolve: {way} the table would take it."
         what = f"the schema and the table {where} differ: {'; '.join(found)}"
         do = f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id and table.{more}"
+        if any(name in gone for name in wanted.columns.names):
+            do += " A column that was dropped: add it to the table again, older rows have nulls. One that was renamed: rename it back."
         raise SchemaChangedError(what, "setup", do)
 
 

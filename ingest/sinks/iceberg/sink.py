@@ -32,7 +32,6 @@ from ingest.sinks.gone import refuse_gone
 from ingest.sinks.iceberg.at import TableAt
 from ingest.sinks.iceberg.catalogs import WAITS, is_full, load
 from ingest.sinks.iceberg.columns import Evolve, check_rows
-from ingest.sinks.iceberg.contents import filled
 from ingest.sinks.iceberg.janitor import sweep
 from ingest.sinks.iceberg.pages import PageLine
 from ingest.sinks.iceberg.prepare import LakeColumns, columns_to_come, ensure, evolved
@@ -139,7 +138,7 @@ class IcebergSink:
         if state is None:
             return
         windows = state.pages.windows()
-        strange = filled(state.every_task()) - windows.keys()
+        strange = state.filled() - windows.keys()
         for key in sorted(windows.keys() | strange):
             if key in strange:
                 what = f"the table {self.at.place} holds rows of window {key} that no commit of windrow brought"

@@ -9,13 +9,14 @@ lost answer may be. So what it prepares is sent once, by `Prepared.send`, and no
 
 Every commit of windrow's makes a snapshot, also one without rows, and its summary names the pages (`ingest.sinks.iceberg.pages`) of all
 windows up to then. The newest snapshot of windrow's among the ancestors of main tells the state: a rollback takes windows' rows and their
-receipts back together. Where all of those are expired, the table's property tells, which names what the last commit named.
+receipts back together. Where all of those are expired, the table's property tells, which names what the last commit named. A rollback
+leaves the property as it is, so then a window whose receipt has rows is believed only where the table has any of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,11 +42,13 @@ from pyiceberg.typedef import Record
 from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from ingest.model.binding import Binding
 from ingest.model.plan import Covered
+from ingest.model.receipt import Committed
 from ingest.sinks.iceberg.at import TableAt
 from ingest.sinks.iceberg.catalogs import load, reason
-from ingest.sinks.iceberg.names import digest, page_path
+from ingest.sinks.iceberg.names import digest, page_path, window_of
 from ingest.sinks.iceberg.pages import Page, PageLine, Pages, decoded, encoded, page_of
 from ingest.sinks.iceberg.place import LakePlace, local_path
+from ingest.sinks.iceberg.receipts import LakeReceipts
 from ingest.sinks.iceberg.stage import IcebergStagerFactory, LakeFile
 from ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
 from ingest.sinks.staging import Layout
@@ -102,6 +105,10 @@ class LakeState:
     def every_task(self) -> list[FileScanTask]:
         """All files of the table."""
         return [] if self.table.current_snapshot() is None else self._planned(self.table.scan())
+
+    def filled(self) -> set[str]:
+        """The windows that the table holds rows of, as far as that is told without reading them: each file lies in one window's part."""
+        return {str(task.file.partition[0]) for task in self.every_task() if len(task.file.partition)}
 
     def _planned(self, scan: DataScan) -> list[FileScanTask]:
         """The files that a scan reads.
@@ -181,6 +188,7 @@ class LakeTable:
     def __init__(self, at: TableAt, column: str) -> None:
         self.at, self.column = at, column
         self._pages: dict[str, Page] = {}
+        self._receipts = LakeReceipts()
 
     def look(self) -> LakeState | None:
         """The table as it is now; None if it isn't there.
@@ -198,7 +206,19 @@ class LakeTable:
         names = said.get(_PAGES, "").split()
         swept = said.get(_SWEPT)
         place = place_of(table)
-        return LakeState(table, Pages(names, [self._page(place, name) for name in names]), None if swept is None else int(swept))
+        state = LakeState(table, Pages(names, [self._page(place, name) for name in names]), None if swept is None else int(swept))
+        return state if said is not table.metadata.properties else self._without_taken_back(state)
+
+    def _without_taken_back(self, state: LakeState) -> LakeState:
+        """The state without the windows, and the notes of dead letters, whose rows a rollback took back: none of them is in the table."""
+        filled = state.filled()
+        windows = [key for key, line in state.pages.windows().items() if key not in filled and self._had_rows(state.place, key, line)]
+        notes = [name for name in state.pages.notes() if (said := window_of(name, "dead")) is not None and said[0] not in filled]
+        return replace(state, pages=state.pages.without(windows, notes))
+
+    def _had_rows(self, place: LakePlace, key: str, line: PageLine) -> bool:
+        found = self._receipts.committed_or_damage(place, key, line)
+        return isinstance(found, Committed) and found.receipt.counts.rows > 0
 
     def look_now(self) -> LakeState:
         """The same of a table that must be there."""
@@ -258,7 +278,7 @@ class LakeTable:
 
     def _write_page(self, state: LakeState, new: Page) -> Sequence[str]:
         """Write the page of a commit; the names of all pages from then on. A commit that says nothing new has none of its own."""
-        if not new.size:
+        if not new.size and "" not in state.pages.names:
             return state.pages.names
         page, behind = state.pages.with_page(new)
         content = encoded(page)

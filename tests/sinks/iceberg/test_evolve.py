@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import FloatType, ListType, LongType, NestedField, StructType
 
-from ingest.errors import SchemaChangedError
+from ingest.errors import RefusedError, SchemaChangedError
 from ingest.model.receipt import Checksums
 from ingest.operate.deep import summed
 from ingest.ports.sink import Done
@@ -166,3 +167,36 @@ def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
     assert isinstance(sink.commit(*ready), Done)
     assert [answer is None for answer in answers] == [False, True]
     assert whole(sink, 0)
+
+
+@pytest.mark.parametrize("change", [lambda u: u.delete_column("rate"), lambda u: u.rename_column("rate", "speed")])
+def test_a_column_that_something_else_took_away_is_not_added_again(tmp_path: Path, change: Callable[[Any], Any]) -> None:
+    """Fields are known by their ids: one of the same name would hide that older rows have lost their values."""
+    sink = sink_of(tmp_path, NARROW)
+    sink.prepare()
+    sink.commit(*staged(sink, 0))
+    ready = staged(sink, 1)
+    about = sink._lake.look_now().table
+    with about.update_schema() as update:
+        change(update)
+    with pytest.raises(SchemaChangedError, match=r"rate: something else changed the table, where it (was dropped|is called speed now)"):
+        sink_of(tmp_path, NARROW).prepare()
+    with pytest.raises(SchemaChangedError, match="something else changed the table"):
+        sink.commit(*ready)
+
+
+def test_values_of_a_column_that_was_dropped_are_missed(tmp_path: Path) -> None:
+    """Files still have them and no reader sees them, also where a person has added the column again: verification says so."""
+    sink = sink_of(tmp_path, MORE)
+    sink.prepare()
+    sink.commit(*staged(sink, 0))
+    with sink._lake.look_now().table.update_schema() as update:
+        update.delete_column("tags").delete_column("rate")
+    with sink._lake.look_now().table.update_schema() as update:
+        update.add_column("rate", FloatType()).add_column("tags", ListType(1, StructType(NestedField(2, "k", LongType())), False))
+    fresh = sink_of(tmp_path, MORE)
+    with pytest.raises(RefusedError, match=r"no column any more for values in its file .*: rate, tags, tags\.element, tags\.element\.k"):
+        whole(fresh, 0)
+    fresh.prepare()
+    assert isinstance(fresh.commit(*staged(fresh, 1)), Done)
+    assert whole(fresh, 1)

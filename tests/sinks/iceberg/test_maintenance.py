@@ -107,6 +107,41 @@ def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
     assert list(fresh.audit().receipts()) == list(fresh.receipts())
 
 
+@pytest.mark.parametrize("maintain", [lambda s: (rewrite(s), expire_all(s)), lambda s: (rewrite(s), rewrite(s), expire_all(s))])
+def test_a_rollback_outlives_compaction_and_expiry(sink: Any, maintain: Callable[[Any], object]) -> None:
+    """The table's property still names what was taken back, and no snapshot of windrow's is left: rows and receipts went together."""
+    table(sink).manage_snapshots().set_current_snapshot(sink.look(window(0)).version).commit()
+    maintain(sink)
+    fresh = sink_at(sink.at.warehouse)
+    assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
+    assert fresh.look(window(1)) is None
+    for path in staged_paths(fresh):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    staged_receipt(fresh, 3, attempt="died")
+    aged(fresh)
+    assert fresh.sweep(GRACE)
+    assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
+    assert isinstance(commit(fresh, 1, attempt="b1"), Done)
+    assert isinstance(commit(fresh, 0, attempt="again"), AlreadyDone)
+    assert len(ids(fresh)) == len(set(ids(fresh))) == 36
+
+
+def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> None:
+    """So are theirs: a retry of the attempt doesn't take their note's word for it."""
+    dead = sink.dead_letters._lake
+    about = dead.look().table
+    about.manage_snapshots().set_current_snapshot(about.snapshots()[0].snapshot_id).commit()
+    about = dead.look().table
+    about.overwrite(about.scan().to_arrow())
+    about = dead.look().table
+    newest = about.current_snapshot().snapshot_id
+    about.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]).commit()
+    fresh = sink_at(sink.at.warehouse)
+    assert fresh.dead_letters.count(window(1), "a1") == 0
+    commit(fresh, 1)
+    assert fresh.dead_letters.count(window(1), "a1") == 2
+
+
 def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
     """Rows that somebody tries on a branch are no rows of main's windows, and no sweep takes files that only a branch or a tag names."""
     about = table(sink)
