@@ -40,9 +40,7 @@ def infer(
     columns: Annotated[
         str | None, typer.Option(metavar="NAME,NAME", help="With --format csv: what the fields are called, in order.", show_default=False)
     ] = None,
-    table: Annotated[
-        str | None, typer.Option(metavar="DATABASE.TABLE", help="Of Canal's or Maxwell's changes: which table's.", show_default=False)
-    ] = None,
+    table: Annotated[str | None, typer.Option(metavar="DATABASE.TABLE", help="Of change data: which table's.", show_default=False)] = None,
     pipeline: PipelineId = None,
     grid: Grid = None,
     sample: Annotated[int, typer.Option(min=1, max=100_000, help="Newest messages per topic-partition.")] = SAMPLE,

@@ -17,7 +17,8 @@ def valued(
     """Messages with these values, from offset 0 on; with keys, and with headers as pairs, where they are given."""
     n = len(values)
     columns: dict[str, Any] = {
-        "topic": ["t"] * n, "partition": [0] * n, "offset": list(range(n)), "timestamp": [0] * n, "timestamp_type": ["CreateTime"] * n,
+        "topic": ["customers"] * n, "partition": [0] * n, "offset": list(range(n)), "timestamp": [0] * n,
+        "timestamp_type": ["CreateTime"] * n,
         "key": [None] * n if keys is None else keys, "value": values,
         "headers": [[{"key": k, "value": v} for k, v in of] for of in headers or [[]] * n], "leader_epoch": [None] * n,
     }  # fmt: skip

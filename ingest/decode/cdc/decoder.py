@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ingest.decode.cdc.arrays import numbered, together
+from ingest.decode.cdc.arrays import numbered, path_text, together
 from ingest.decode.cdc.envelope import ChangeKind, Envelope, FieldPath
 from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.heads import EVERYTHING, Heads, Included
@@ -49,8 +50,9 @@ class ChangeDecoder:
         columns = self.columns_of(model_now(self.model)[1])
         self.included.check()
         inner = self.inner.now()
+        heads = replace(self, inner=inner).heads()
         images = [image.asked for image in (self.written(columns), self.removed(columns)) if image is not None]
-        for asked in [self.heads().columns, *images]:
+        for asked in [heads.columns, *images]:
             inner.check(asked)
         return columns
 
@@ -65,7 +67,9 @@ class ChangeDecoder:
 
     def heads(self) -> Heads:
         """What is asked of a message first."""
-        return Heads(self.envelope, self.root, self.included)
+        wanted = self.included.patterns
+        names = {name: path for name, path in self.envelope.names if name in wanted or self.inner.may_have((*self.root, *path))}
+        return Heads(self.envelope, self.root, self.included, names)
 
     def written(self, columns: Columns) -> RowImage:
         """Where the row of an insert or an update is."""
@@ -105,7 +109,7 @@ class _Machine:
     """What the recipe builds. Not for several threads at once."""
 
     def __init__(self, recipe: ChangeDecoder, columns: Columns) -> None:
-        self._schema, self._key = columns.arrow_schema, recipe.primary_key
+        self._schema, self._key, self._text_row = columns.arrow_schema, recipe.primary_key, recipe.envelope.text_row
         self._heads, self._written, self._removed = recipe.heads(), recipe.written(columns), recipe.removed(columns)
         self._head = recipe.inner.open(self._heads.columns, recipe.on_null)
         self._write = recipe.inner.open(self._written.asked, "dead")
@@ -118,7 +122,16 @@ class _Machine:
         counted = replace(heads, rows=heads.rows.slice(0, 0), row_index=heads.row_index.slice(0, 0))
         written = _of_some(messages, index[changes == ChangeKind.WRITTEN], lambda some: self._written.rows(self._write, some))
         removed = _of_some(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
-        return together(self._schema, [counted, written, removed], self._key)
+        found = together(self._schema, [counted, written, removed], self._key)
+        return found if self._text_row is None or not len(found.dead_index) else replace(found, dead_detail=self._told(found.dead_detail))
+
+    def _told(self, details: pa.StringArray) -> pa.StringArray:
+        """Why messages were refused; where rows are texts, with what that means."""
+        for image in (self._written, self._removed):
+            if image is not None:
+                at = path_text(image.path)
+                details = pc.if_else(pc.equal(details, f"Expected object, got str - at {at}"), f"{self._text_row} - at {at}", details)
+        return details
 
     def _rows_removed(self, messages: pa.RecordBatch) -> Decoded:
         """What deletions are: rows, where the table only grows; else deletes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -28,8 +29,10 @@ class Envelope:
 
     `tool`: its name, for people; `kind`: the field that says the change, in one of `words`; `written`: the field with the row that is
     there after the change; `removed`: the one with the row that was deleted; `former`: what an update's row was before, or what of it.
-    `many`: these three are lists, item by item; `schema_change`: the field that is true where the message is of the table's shape;
-    `named`: whether `database` and `table` say whose row it is.
+    `names`: where it says whose row it is. `many`: these three are lists, item by item; `schema_change`: the field that is true where the
+    message is of the table's shape; `marks`: messages without `kind` that say nothing of rows, each by the fields that it has and those
+    that it may have; `names_topics`: whether a topic is called after the table whose rows it has, unless somebody says otherwise;
+    `text_row`: what it means, for people, that a row is a text.
     """
 
     tool: str
@@ -38,13 +41,21 @@ class Envelope:
     written: str
     removed: str
     former: str
+    names: tuple[tuple[str, FieldPath], ...]
     many: bool = False
     schema_change: str | None = None
-    named: bool = False
+    marks: tuple[tuple[frozenset[str], frozenset[str]], ...] = ()
+    names_topics: bool = False
+    text_row: str | None = None
+
+    def is_mark(self, fields: AbstractSet[str]) -> bool:
+        """Whether a message of these fields says nothing of rows."""
+        return any(has <= fields <= has | may for has, may in self.marks)
 
 
-DATABASE, TABLE = "database", "table"
-"""The fields that say whose row it is."""
+DATABASE, SCHEMA, TABLE = "database", "schema", "table"
+"""What says whose row it is."""
+_AT_TOP = ((DATABASE, (DATABASE,)), (TABLE, (TABLE,)))
 
 DEBEZIUM = Envelope(
     "Debezium", "op",
@@ -53,14 +64,24 @@ DEBEZIUM = Envelope(
         ("t", ChangeKind.TRUNCATED), ("m", ChangeKind.OTHER),
     ),
     written="after", removed="before", former="before",
+    names=((DATABASE, ("source", "db")), (SCHEMA, ("source", "schema")), (TABLE, ("source", "table"))),
+    marks=(
+        (frozenset({"ts_ms"}), frozenset()),  # a heartbeat
+        (frozenset({"status", "id"}), frozenset({"event_count", "data_collections", "ts_ms"})),  # a transaction begins or ends
+        (frozenset({"databaseName", "ddl"}), frozenset({"source", "position", "ts_ms", "schemaName", "tableChanges"})),
+    ),
+    names_topics=True,
+    text_row="Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState unwrap them, and take json",
 )  # fmt: skip
 CANAL = Envelope(
     "Canal", "type",
     (
-        ("INSERT", ChangeKind.WRITTEN), ("UPDATE", ChangeKind.WRITTEN), ("DELETE", ChangeKind.REMOVED), ("TRUNCATE", ChangeKind.TRUNCATED),
+        ("INSERT", ChangeKind.WRITTEN), ("INIT", ChangeKind.WRITTEN), ("UPDATE", ChangeKind.WRITTEN), ("DELETE", ChangeKind.REMOVED),
+        ("TRUNCATE", ChangeKind.TRUNCATED),
         *((word, ChangeKind.OTHER) for word in ("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY")),
+        *((word, ChangeKind.OTHER) for word in ("GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT")),
     ),
-    written="data", removed="data", former="old", many=True, schema_change="isDdl", named=True,
+    written="data", removed="data", former="old", names=_AT_TOP, many=True, schema_change="isDdl",
 )  # fmt: skip
 MAXWELL = Envelope(
     "Maxwell", "type",
@@ -70,5 +91,5 @@ MAXWELL = Envelope(
         *((word, ChangeKind.OTHER) for word in ("bootstrap-start", "bootstrap-complete")),
         *((f"{what}-{how}", ChangeKind.OTHER) for what in ("table", "database") for how in ("create", "alter", "drop")),
     ),
-    written="data", removed="data", former="old", named=True,
+    written="data", removed="data", former="old", names=_AT_TOP,
 )  # fmt: skip

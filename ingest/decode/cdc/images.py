@@ -83,11 +83,11 @@ class RowImage:
         return path_text(self.path) + ("[...]" if self.many else "")
 
     def _unequal(self, found: Decoded) -> Decoded:
-        """Without the messages that have another number of former rows than of rows."""
+        """Without the messages that have another number of former rows than of rows; one that has none says that nothing was before."""
         if not self._former_key:
             return found
-        both = [pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former)]
-        unlike = pc.fill_null(pc.not_equal(*both), False).to_numpy(zero_copy_only=False)
+        rows, before = (pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former))
+        unlike = pc.fill_null(pc.and_(pc.not_equal(rows, before), pc.not_equal(before, 0)), False).to_numpy(zero_copy_only=False)
         what = f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
         return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
 

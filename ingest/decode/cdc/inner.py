@@ -37,6 +37,9 @@ class Inner(Protocol):
             SpecError: with those that can't.
         """
 
+    def may_have(self, path: FieldPath) -> bool:
+        """Whether messages may have a text at a path."""
+
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
         """What decodes them, for the thread that asks: one row of each message, or a dead letter."""
 
@@ -57,6 +60,11 @@ class JsonInner:
         if wrong:
             what = f"The schema can't be used for JSON, which has no bytes: {', '.join(wrong)}"
             raise SpecError(what, "spec", "Take String, and decode it after the table; nothing was read.")
+
+    def may_have(self, path: FieldPath) -> bool:
+        """See `Inner.may_have`."""
+        del path
+        return True
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
         """See `Inner.open`."""
@@ -79,6 +87,14 @@ class AvroInner:
     def check(self, columns: Columns) -> None:
         """See `Inner.check`."""
         check(self.writer_schema.parsed(), columns)
+
+    def may_have(self, path: FieldPath) -> bool:
+        """See `Inner.may_have`."""
+        try:
+            self.check(nested([(path, Column("", pa.string(), nullable=True))]))
+        except SpecError:
+            return False
+        return True
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
         """See `Inner.open`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from ingest.config.document import Place
-from ingest.config.values import LeftOut, Text, Values, names_in, section_of
+from ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
 from ingest.decode.avro.kind import WriterSchema
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 from ingest.decode.options import ReadingOptions, TimestampOptions
@@ -73,7 +74,31 @@ class ChangeSection(FormatSection):
                 yield ("envelope",), f"{'.'.join(path)} and {'.'.join(after)}: a field becomes one column, whole or in parts"
 
 
-class DebeziumJsonSection(TimestampOptions, ChangeSection):
+class NamedOptions(Section):
+    """Whose rows are wanted, where a topic may have those of several tables."""
+
+    database_include: Pattern = Field(default=None, description="Only rows of databases whose whole name matches; others are filtered.")
+    table_include: Pattern = Field(default=None, description="Only rows of tables whose whole name matches; others are filtered.")
+
+    @property
+    def included(self) -> Included:
+        """The same for the decoder."""
+        from ingest.decode.cdc.heads import Included  # Arrow is loaded where there is something to decode
+
+        return Included(self.database_include, self.table_include)
+
+
+class RoutedOptions(NamedOptions):
+    """The same of Debezium, which tells a schema, too, and by its own choice writes the rows of one table into a topic."""
+
+    table_include: Annotated[Pattern, LeftOut("the table that the topic is called after, and others are dead letters")] = Field(
+        default=None,
+        description="Only rows of tables whose whole name matches, alone or with its schema's before it (`public.orders`); others are "
+        "filtered.",
+    )
+
+
+class DebeziumJsonSection(TimestampOptions, RoutedOptions, ChangeSection):
     """Debezium's change events as JSON, one a message."""
 
     format: Literal["debezium-json"] = Field(
@@ -95,7 +120,7 @@ class DebeziumJsonSection(TimestampOptions, ChangeSection):
     )
 
 
-class DebeziumAvroSection(ChangeSection):
+class DebeziumAvroSection(RoutedOptions, ChangeSection):
     """Debezium's change events in Avro's binary encoding, one a message, without a file's header."""
 
     format: Literal["debezium-avro"] = Field(
@@ -106,7 +131,7 @@ class DebeziumAvroSection(ChangeSection):
     )
 
 
-class CanalJsonSection(ReadingOptions, ChangeSection):
+class CanalJsonSection(ReadingOptions, NamedOptions, ChangeSection):
     """Canal's messages as JSON, each with one row or several."""
 
     format: Literal["canal-json"] = Field(
@@ -114,19 +139,15 @@ class CanalJsonSection(ReadingOptions, ChangeSection):
     )
     timestamps: TimestampForm = Field(default="sql", description=str(TimestampOptions.model_fields["timestamps"].description))
     coerce: Literal["strict", "lenient"] = Field(default="lenient", description=str(ReadingOptions.model_fields["coerce"].description))
-    database_include: Pattern = Field(default=None, description="Only rows of databases whose whole name matches; others are filtered.")
-    table_include: Pattern = Field(default=None, description="Only rows of tables whose whole name matches; others are filtered.")
 
 
-class MaxwellJsonSection(ReadingOptions, ChangeSection):
+class MaxwellJsonSection(ReadingOptions, NamedOptions, ChangeSection):
     """Maxwell's messages as JSON, each with one row."""
 
     format: Literal["maxwell-json"] = Field(
         default="maxwell-json", description="What the messages are; the other settings of `decode` are the format's."
     )
     timestamps: TimestampForm = Field(default="sql", description=str(TimestampOptions.model_fields["timestamps"].description))
-    database_include: Pattern = Field(default=None, description="Only rows of databases whose whole name matches; others are filtered.")
-    table_include: Pattern = Field(default=None, description="Only rows of tables whose whole name matches; others are filtered.")
 
 
 class _DebeziumJson:
@@ -134,10 +155,9 @@ class _DebeziumJson:
 
     def decoder(self, section: DebeziumJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import DEBEZIUM
-        from ingest.decode.cdc.heads import EVERYTHING
 
         root = ("payload",) if section.schema_include else ()
-        return _of_json(section, folder, DEBEZIUM, EVERYTHING, (section.dates, section.decimal_format), root)
+        return _of_json(section, folder, DEBEZIUM, (section.dates, section.decimal_format), root)
 
 
 class _DebeziumAvro:
@@ -152,8 +172,8 @@ class _DebeziumAvro:
 
         return ChangeDecoder(
             ModelReference(section.schema_, folder),
-            AvroInner(GivenSchema(section.writer_schema, folder)), DEBEZIUM, (), section.on_null, section.part,
-            _beside(section), Forms(dates="epoch_days"),
+            AvroInner(GivenSchema(section.writer_schema, folder)), replace(DEBEZIUM, marks=()), (), section.on_null, section.part,
+            _beside(section), Forms(dates="epoch_days"), section.included,
         )  # fmt: skip
 
 
@@ -162,9 +182,8 @@ class _CanalJson:
 
     def decoder(self, section: CanalJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import CANAL
-        from ingest.decode.cdc.heads import Included
 
-        return _of_json(section, folder, CANAL, Included(section.database_include, section.table_include))
+        return _of_json(section, folder, CANAL)
 
 
 class _MaxwellJson:
@@ -172,13 +191,12 @@ class _MaxwellJson:
 
     def decoder(self, section: MaxwellJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import MAXWELL
-        from ingest.decode.cdc.heads import Included
 
-        return _of_json(section, folder, MAXWELL, Included(section.database_include, section.table_include))
+        return _of_json(section, folder, MAXWELL)
 
 
 def _of_json(
-    section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection, folder: Path, envelope: Envelope, included: Included,
+    section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection, folder: Path, envelope: Envelope,
     forms: tuple[DateForm, DecimalForm] = ("iso-8601", "numeric"), root: FieldPath = (),
 ) -> ChangeDecoder:  # fmt: skip
     from ingest.decode.cdc.decoder import ChangeDecoder
@@ -190,7 +208,7 @@ def _of_json(
     return ChangeDecoder(
         ModelReference(section.schema_, folder),
         JsonInner(Reading(section.timestamps, lenient)), envelope, root, section.on_null, section.part,
-        _beside(section), Forms(*forms), included,
+        _beside(section), Forms(*forms), section.included,
     )  # fmt: skip
 
 

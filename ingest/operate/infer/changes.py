@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.cdc.envelope import CANAL, DATABASE, DEBEZIUM, MAXWELL, TABLE, ChangeKind, Envelope
+from ingest.decode.cdc.envelope import CANAL, DATABASE, DEBEZIUM, MAXWELL, SCHEMA, TABLE, ChangeKind, Envelope
+from ingest.decode.cdc.heads import is_called_after
 from ingest.decode.json.values import Reading
 from ingest.errors import SpecError
 from ingest.operate.infer.connect import row_offers
@@ -22,6 +23,7 @@ ENVELOPES: Mapping[str, Envelope] = {"debezium-json": DEBEZIUM, "canal-json": CA
 """The formats of change data that a sample tells."""
 
 _SQL = scalars(Reading("sql"))
+_OTHERS = "a regular expression; rows of others are passed over"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,13 @@ def events_of(format_: str, messages: Sequence[KeyAndValue]) -> list[Event]:
     documents = [(m.key, found) for m in messages if m.value is not None and (found := document(m.value)) is not None]
     wrapped = [Event(key, found["payload"], found["schema"]) for key, found in documents if _is_wrapped(format_, found)]
     return wrapped or [Event(key, found) for key, found in documents if _LOOKS[format_](found)]
+
+
+def marks_of(format_: str, messages: Sequence[KeyAndValue]) -> int:
+    """How many messages are of a format, and say nothing of rows."""
+    documents = [found for m in messages if m.value is not None and (found := document(m.value)) is not None]
+    inside = [found["payload"] if found.keys() == {"schema", "payload"} else found for found in documents]
+    return sum(isinstance(found, dict) and ENVELOPES[format_].is_mark(found.keys()) for found in inside)
 
 
 def _is_wrapped(format_: str, found: Document) -> bool:
@@ -72,15 +81,23 @@ def _says_change(found: Mapping[str, Any], envelope: Envelope) -> bool:
 _LOOKS: Mapping[str, Callable[[Any], bool]] = {"debezium-json": _is_debezium, "canal-json": _is_canal, "maxwell-json": _is_maxwell}
 
 
-def of_changes(format_: str, events: Sequence[Event], table: str | None) -> Proposal:
-    """Of events of one table. `table`: which one, where there are several.
+def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | None) -> Proposal:
+    """Of a topic's events of one table. `table`: which one, where there are several.
 
     Raises:
-        SpecError: there are rows of several tables, or none of the one that is asked for.
+        SpecError: there are rows of several tables, or none of the one that is asked for; or they are documents of MongoDB.
     """
     envelope = ENVELOPES[format_]
-    events, included = (events, []) if not envelope.named else _of_one_table(events, table)
+    events, included = _of_one_table(envelope, topic, events, table)
+    texts = sum(isinstance(event.envelope.get(envelope.written), str) for event in events)
     events = [event for event in events if any(rows_of(envelope, event))]
+    if not events and texts and envelope.text_row is not None:
+        what = f"The sampled events are {envelope.tool}'s of MongoDB, which write a document as a text, so nothing tells its columns"
+        do = (
+            "Nothing was written. Let the connector unwrap them (transforms.unwrap.type: "
+            "io.debezium.connector.mongodb.transforms.ExtractNewDocumentState), and come back: then they are JSON objects."
+        )
+        raise SpecError(what, "spec", do)
     if not events:
         what = f"The sampled {envelope.tool} events hold no row, so nothing tells its columns"
         do = (
@@ -105,21 +122,35 @@ def _in_key(offer: Offer) -> Offer:
     return Offer(offer.name, offer.guess, nullable=False, doc=offer.doc)
 
 
-def _of_one_table(events: Sequence[Event], asked: str | None) -> tuple[Sequence[Event], list[Setting]]:
-    """The events of one table, and the settings that choose it."""
-    tables = Counter(f"{event.envelope.get(DATABASE)}.{event.envelope.get(TABLE)}" for event in events)
-    if len(tables) == 1 and asked in {None, *tables}:
-        return events, []
-    if asked is None or asked not in tables:
+def _of_one_table(envelope: Envelope, topic: str, events: Sequence[Event], asked: str | None) -> tuple[Sequence[Event], list[Setting]]:
+    """The events of one table, and the settings that choose it, also where no other one is there yet."""
+    named = [(event, _names(envelope, event)) for event in events if event.change(envelope) is not ChangeKind.OTHER]
+    tables = Counter(".".join(names.values()) for _, names in named)
+    if (asked is None and len(tables) > 1) or (asked is not None and asked not in tables):
         shown = ", ".join(f"{name!a} ({count:,})" for name, count in tables.most_common(10))
         what = (
             f"The topic holds rows of {len(tables)} tables: {shown}" if asked is None else f"There are no rows of {asked!a}, but of {shown}"
         )
         raise SpecError(what, "spec", "Nothing was written. A pipeline reads one of them: --table DATABASE.TABLE.")
-    chosen = [event for event in events if f"{event.envelope.get(DATABASE)}.{event.envelope.get(TABLE)}" == asked]
-    database, name = (str(chosen[0].envelope[part]) for part in (DATABASE, TABLE))
-    comment = "a regular expression; rows of other tables are passed over"
-    return chosen, [Setting("database_include", _exactly(database), comment), Setting("table_include", _exactly(name), comment)]
+    chosen = [(event, names) for event, names in named if asked in {None, ".".join(names.values())}]
+    names = chosen[0][1] if chosen else {}
+    if TABLE not in names or (envelope.names_topics and len(tables) == 1 and is_called_after(topic, names[TABLE])):
+        return [event for event, _ in chosen], []
+    table = r"\.".join(_exactly(names[part]) for part in (SCHEMA, TABLE) if part in names)
+    database = [Setting("database_include", _exactly(names[DATABASE]), _OTHERS)] if DATABASE in names else []
+    return [event for event, _ in chosen], [*database, Setting("table_include", table, _OTHERS)]
+
+
+def _names(envelope: Envelope, event: Event) -> dict[str, str]:
+    """Whose row an event tells of, as people call it: the schema stands for the database that it is in."""
+    found: dict[str, str] = {}
+    for name, path in envelope.names:
+        value: Any = event.envelope
+        for field in path:
+            value = value.get(field) if isinstance(value, dict) else None
+        if isinstance(value, str):
+            found[name] = value
+    return {name: text for name, text in found.items() if name != DATABASE or SCHEMA not in found}
 
 
 def _exactly(name: str) -> str:

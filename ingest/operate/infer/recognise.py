@@ -9,7 +9,7 @@ from typing import get_args
 import pyarrow as pa
 
 from ingest.errors import SpecError
-from ingest.operate.infer.changes import ENVELOPES, events_of, of_changes
+from ingest.operate.infer.changes import ENVELOPES, events_of, marks_of, of_changes
 from ingest.operate.infer.documents import document
 from ingest.operate.infer.lines import of_lines
 from ingest.operate.infer.proposal import KEEP_KEY, KeyAndValue, Proposal, Setting, counted, of_documents, of_one_column
@@ -59,7 +59,7 @@ def _recognised(topic: str, messages: Sequence[KeyAndValue], seen: Framed) -> Sa
         raise SpecError(what, "spec", f"{_UNTOLD} Plain Avro and Protobuf need their schema: docs/formats.md.")
     for format_ in ENVELOPES:
         events = len(events_of(format_, messages))
-        if events == documents:
+        if events and events + marks_of(format_, messages) == documents:
             return _named(format_)
         if events:
             what = f"{events:,} of {counted(documents)} of topic {topic} look like {ENVELOPES[format_].tool}'s events, and the others don't"
@@ -85,7 +85,7 @@ def _by_format(topic: str, format_: SampledFormat, messages: Sequence[KeyAndValu
         events = events_of(format_, messages)
         if not events:
             raise _none(topic, valued, f"{ENVELOPES[format_].tool}'s events")
-        return of_changes(format_, events, stated.table)
+        return of_changes(format_, topic, events, stated.table)
     if not any(message.value is not None and document(message.value) is not None for message in messages):
         raise _none(topic, valued, "JSON objects")
     return of_documents(messages, Setting("format", format_))
@@ -120,6 +120,6 @@ def _refuse_useless(stated: Told, proposal: Proposal) -> Proposal:
     formats = {setting.name: setting.value for setting in proposal.decode}
     if stated.columns and formats.get("format") != "csv":
         raise SpecError("--columns names the fields of CSV", "spec", "Nothing was written. Add --format csv, or leave it out.")
-    if stated.table is not None and formats.get("format") not in {"canal-json", "maxwell-json"}:
-        raise SpecError("--table chooses among the tables of canal-json and maxwell-json", "spec", "Nothing was written. Leave it out.")
+    if stated.table is not None and formats.get("format") not in ENVELOPES:
+        raise SpecError("--table chooses among the tables of change data", "spec", "Nothing was written. Leave it out.")
     return proposal

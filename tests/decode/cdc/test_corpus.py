@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from ingest.decode.cdc.heads import is_called_after
 from ingest.ports.decoder import Decoder
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
-from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, WRITTEN, A, Corpus, Verdict
+from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, WRITTEN, A, Corpus, Verdict, text
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
 
 
@@ -127,6 +128,13 @@ def test_reasons_say_where() -> None:
     assert details["delete without a before-image"] == "Expected a value, got none - at $.before"
     assert details["unknown operation"] == "Expected a change that Debezium has (c, r, u, d, t, m) - at $.op"
     assert details["truncate"] == "Expected the change of a row, got all rows' removal - at $.op"
+    assert details["row that is a text, as MongoDB's"] == (
+        "Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState unwrap them, and take json - at $.after"
+    )
+    assert details["a row of another table"] == (
+        "Expected a row of the table that the topic is called after; decode.table_include says which tables' rows are wanted"
+        " - at $.source.table"
+    )
     assert details["source's time as a text"] == "Expected int, got str - at $.source.ts_ms"
     inside = became_in_words(WITH_SCHEMA, b'{"payload":{"op":"c","after":{"id":1}}}')
     assert inside == "Expected a value, got none - at $.payload.after.first_name"
@@ -134,6 +142,35 @@ def test_reasons_say_where() -> None:
     assert canal["one row of several misses its name"] == "Expected a value, got none - at $.data[...].name"
     assert canal["a row that is null"] == "Expected a value, got none - at $.data[...]"
     assert canal["no table"] == "Expected a value, got none - at $.table"
+
+
+def test_tables_that_are_wanted() -> None:
+    """By name, with the schema's or without it, whatever the topic is called; what tells no table is refused, marks are counted only."""
+    sources = [{"table": "orders"}, {"table": "orders", "schema": "s"}, {"table": "s.orders"}, {"table": "customers"}, {}]
+    values = [text({"op": "c", "after": A, "source": source}) for source in sources]
+    found: dict[str, list[Any]] = {
+        "orders": [[A], [A], "gone", "gone"], r"s\.orders": ["gone", [A], [A], "gone"], "orders|customers": [[A], [A], "gone", [A]],
+    }  # fmt: skip
+    for pattern, verdict in found.items():
+        decoder = made("debezium-json", "Part", table_include=pattern)
+        decoded = decoder.open()(valued([*values, text({"ts_ms": 1})]))
+        assert [verdicts(decoded).get(i, "gone") for i in range(4)] == verdict
+        assert (dead(decoded), decoded.filtered) == ([(4, "schema", "missing")], 1 + verdict.count("gone"))
+    decoder = made("debezium-json", "Part", database_include="a")
+    values = [text({"op": "c", "after": A, "source": {"db": db, "table": "customers"}}) for db in "ab"]
+    assert list(verdicts(decoder.open()(valued(values)))) == [0]
+
+
+@pytest.mark.parametrize(
+    ("topic", "table", "own"),
+    [
+        ("shop.public.customers", "customers", True), ("customers", "Customers", True), ("shop.my_table", "my$table", True),
+        ("reorders", "orders", False), ("shop.customers", "orders", False), ("all", "customers", False),
+    ],
+)  # fmt: skip
+def test_a_topic_that_is_called_after_a_table(topic: str, table: str, own: bool) -> None:
+    """As Debezium calls it, and where somebody cuts the beginning off."""
+    assert is_called_after(topic, table) == own
 
 
 def became_in_words(decoder: Decoder, value: bytes | None) -> str | None:

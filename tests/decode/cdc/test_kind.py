@@ -22,7 +22,6 @@ from tests.decode.cdc.formats import made
         ("debezium-json", {"envelope": {"a": "op", "b": "op"}}, "op and op: a field becomes one column"),
         ("debezium-json", {"envelope": {"op": "op"}, "headers": {"op": "x"}}, "op: comes from the key or a header already"),
         ("debezium-json", {"envelope": {"op": "op"}, "key": {"fields": ["op"]}}, "op: comes from the key or a header already"),
-        ("debezium-json", {"table_include": "a"}, "Extra inputs"),
         ("debezium-json", {"unknown": "dead"}, "Extra inputs"),
         ("canal-json", {"schema_include": True}, "Extra inputs"),
         ("canal-json", {"database_include": "("}, "must be a regular expression, which the whole name has to match"),
@@ -60,7 +59,7 @@ def test_each_option_counts() -> None:
     options: dict[str, dict[str, Any]] = {
         "debezium-json": {
             "schema_include": True, "dates": "iso-8601", "decimal_format": "base64", "timestamps": "epoch_ms", "on_null": "dead",
-            "envelope": {"op": "op"},
+            "envelope": {"op": "op"}, "database_include": "a", "table_include": "a",
         },
         "canal-json": {"timestamps": "iso-8601", "coerce": "strict", "database_include": "a", "table_include": "a", "on_null": "dead"},
         "maxwell-json": {"timestamps": "iso-8601", "coerce": "lenient", "database_include": "a", "table_include": "a", "on_null": "dead"},

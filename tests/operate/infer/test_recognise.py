@@ -42,6 +42,14 @@ def settings(proposal: Proposal) -> dict[str, Any]:
 
 
 DEBEZIUM = {"op": "c", "before": None, "after": {"id": 1}, "source": {}}
+TRANSACTION, HEARTBEAT = {"status": "BEGIN", "id": "571:1", "event_count": None, "data_collections": None}, {"ts_ms": 1}
+
+
+def routed(table: str, schema: str | None = None) -> dict[str, Any]:
+    """Debezium's event of a row of this table."""
+    return {**DEBEZIUM, "source": {"db": "d", "schema": schema, "table": table}}
+
+
 CANAL = {"type": "INSERT", "database": "d", "table": "t", "isDdl": False, "data": [{"id": "1"}]}
 MAXWELL = {"type": "insert", "database": "d", "table": "t", "ts": 1, "data": {"id": 1}}
 RECOGNISED: dict[str, tuple[list[Any], SampledFormat]] = {
@@ -49,6 +57,7 @@ RECOGNISED: dict[str, tuple[list[Any], SampledFormat]] = {
     "documents with a little poison": ([*[{"id": 1}] * 3, b"poison", None], "json"),
     "documents that are about operations": ([{"op": "c", "id": 1}, {"type": "insert", "table": "t"}], "json"),
     "events of debezium": ([DEBEZIUM, None, {**DEBEZIUM, "op": "d", "before": {"id": 1}, "after": None}], "debezium-json"),
+    "events of debezium among its marks": ([TRANSACTION, HEARTBEAT, DEBEZIUM], "debezium-json"),
     "events with their schema": (
         [{"schema": {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}]}]}, "payload": DEBEZIUM}], "debezium-json",
     ),
@@ -82,7 +91,11 @@ UNTOLD: dict[str, tuple[list[Any], Told, str, str]] = {
     "no documents": ([b"1"], Told("json"), "None of 1 message of topic t are JSON objects", "--format raw"),
     "no events": ([{"id": 1}], Told("canal-json"), "Canal's events", "--format raw"),
     "names for nothing": ([{"id": 1}], Told(columns=("a",)), "--columns names the fields of CSV", "--format csv"),
-    "a table of nothing": ([DEBEZIUM], Told(table="d.t"), "--table chooses", "Leave it out"),
+    "a table of nothing": ([{"id": 1}], Told(table="d.t"), "--table chooses", "Leave it out"),
+    "rows of several tables in debezium's topic": (
+        [routed("t"), routed("u", "s")], Told(), "2 tables: 'd.t' (1), 's.u' (1)", "--table DATABASE.TABLE",
+    ),
+    "documents of mongodb": ([{**DEBEZIUM, "after": '{"_id": 1}'}], Told(), "of MongoDB", "ExtractNewDocumentState"),
 }  # fmt: skip
 
 
@@ -259,5 +272,17 @@ def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
 def test_a_name_is_no_pattern() -> None:
     """A table whose name has characters that mean something in regular expressions is chosen by exactly that name."""
     found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=Told(table="d.a.b"))
+    assert settings(found)["database_include"] == "d"
     assert settings(found)["table_include"] == r"a\.b"
     assert json.dumps(settings(found))
+
+
+def test_the_table_of_a_topic_is_said() -> None:
+    """Unless the topic is called after it as Debezium does it: else the next table that is routed there would come in, or be refused."""
+    included = [
+        {name: value for name, value in settings(proposed(event)).items() if name.endswith("_include")}
+        for event in (routed("t"), routed("u"), routed("u", "s"), CANAL)
+    ]
+    assert included == [
+        {}, {"database_include": "d", "table_include": "u"}, {"table_include": r"s\.u"}, {"database_include": "d", "table_include": "t"},
+    ]  # fmt: skip
