@@ -24,7 +24,7 @@ from ingest.ports.broker import Logs, TopicInfo
 from ingest.ports.dead_topic import DeadTopic
 from ingest.ports.sink import Delivered, Warns
 from ingest.registry.client import Registry
-from ingest.run.binding import refuse_other_table
+from ingest.run.binding import lost_in_words, lost_windows, refuse_other_table, refuse_restored
 from ingest.run.context import Pipeline
 from ingest.run.frontier import frontier
 from ingest.spec.load import load_spec
@@ -131,6 +131,8 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     yield state
     sink = attempt("sink", lambda: _sink(pipeline, pipeline.ledger.identity() if state.level == "ok" else None))
     yield sink
+    if "fail" not in {state.level, sink.level}:
+        yield attempt("windows", lambda: _windows(pipeline))
     broker = attempt("broker", lambda: Check("broker", "ok", f"cluster {pipeline.broker.cluster_id()}"))
     yield broker
     topic = pipeline.dead_topic
@@ -239,6 +241,16 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
         found = warned(found, pipeline.sink.warnings())
     new = pipeline.sink.columns_to_come()
     return msgspec.structs.replace(found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}") if new else found
+
+
+def _windows(pipeline: Pipeline) -> Check:
+    """Whether table and ledger know the same windows; where one was restored from a backup, they may not."""
+    if pipeline.spec.window.is_batch:
+        refuse_restored(pipeline)
+    lost = lost_windows(pipeline)
+    if lost:
+        return Check("windows", "warn", lost_in_words(lost).rstrip("."))
+    return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 
 
 def sink_check(table: str, bound: Binding | None, pipeline: str, grid: str, ledger: str | None) -> Check:

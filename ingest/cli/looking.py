@@ -15,7 +15,7 @@ from ingest.errors import SpecError, UnreachableError
 from ingest.model.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
 from ingest.operate.lag import Lag, lag, newest_committed
 from ingest.operate.peek import Messages, documents, peek, printable, write_messages
-from ingest.run.binding import refuse_other_table
+from ingest.run.binding import lost_in_words, lost_windows, refuse_other_table
 from ingest.run.frontier import frontier_after
 from ingest.run.publish import Published, publish
 from ingest.spec.load import load_spec
@@ -128,12 +128,15 @@ def narrowed(selection: Selection, topic: str | None) -> Selection:
 class Behind(msgspec.Struct):
     """The document of `lag`. `window`: the newest committed one, up to whose end all is in the table; null if there is none yet.
 
+    `missing`: windows that were committed and are not in the table, for it is an older copy; `missing_records`: how many offsets they have.
     `published`: with `--publish`, what came of it; null without, and where nothing is committed.
     """
 
     pipeline: str
     window: str | None
     lag: Lag
+    missing: tuple[str, ...] = ()
+    missing_records: int = 0
     published: Published | None = None
 
 
@@ -150,12 +153,16 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         refuse_other_table(pipeline)
     reached = None if newest is None else frontier_after(pipeline.ledger, newest)
     found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
-    behind = Behind(spec.id, None if newest is None else newest.window.key, found)
+    lost = lost_windows(pipeline)
+    plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]
+    offsets = sum(split.stop - split.start for plan in plans for split in plan.splits)
+    behind = Behind(spec.id, None if newest is None else newest.window.key, found, tuple(w.key for w in lost), offsets)
     if publishing and group is not None and reached is not None:
         behind.published = publish(pipeline.broker, group, reached)
         output.exit_code = UnreachableError.exit_code if behind.published.failed else 0
     upto = "Nothing is committed yet" if newest is None else f"Committed up to the end of window {newest.window.key}"
-    output.show(behind, render.lag_table(found), Text(f"{upto}."), *_told(behind.published, publishing=publishing))
+    missing = [Text(f"{lost_in_words(lost)} They have {offsets:,} offsets, which are not counted above.")] if lost else []
+    output.show(behind, render.lag_table(found), Text(f"{upto}."), *missing, *_told(behind.published, publishing=publishing))
 
 
 def _told(published: Published | None, *, publishing: bool) -> list[Text]:

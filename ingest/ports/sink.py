@@ -276,6 +276,9 @@ class Sink(Protocol):
             DamagedError: at a window that is committed, and whose receipt is missing or damaged.
         """
 
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        """Those of some windows that the table says are committed, all seen in one state of it. No receipt is read."""
+
     def receipts(self) -> Iterator[Committed]:
         """The newest committed receipt of every window in the table.
 

@@ -6,9 +6,14 @@ spec that names another path, a second spec under the same id, and a disk that i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ingest.errors import BindingError
 from ingest.model.binding import refuse_other_binding
+from ingest.model.label import label_text, number_of
+from ingest.model.window import Window
 from ingest.run.context import Pipeline
+from ingest.windows.grid import batch_at
 
 _MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _GONE = (
@@ -20,7 +25,8 @@ _GONE = (
 def refuse_other_table(pipeline: Pipeline) -> None:
     """Ledger and table must be this pipeline's, and the table must hold something if the ledger says so. Writes nothing.
 
-    A table that lacks only some windows is one that was restored from a backup: they can be run again.
+    A table that lacks only some windows was restored from a backup: windows in time can simply be run again, micro-batches see
+    `refuse_restored`.
 
     Raises:
         BindingError: the ledger knows another table, or committed windows of one that isn't there or is empty; the table belongs to another
@@ -78,3 +84,64 @@ def _refuse_elsewhere(pipeline: Pipeline, bound: str | None) -> None:
             f"Pipeline {pipeline.spec.id} writes to {bound}; the spec now names {pipeline.sink.identity}", "setup",
             f"Set the sink of the spec back, or give a new pipeline another id: one pipeline has one table. {_MOVED}",
         )  # fmt: skip
+
+
+def lost_windows(pipeline: Pipeline) -> list[Window]:
+    """The windows that were committed by the ledger's word and are not in the table, in their order: the table is older than the ledger.
+
+    A micro-batch counts as committed as soon as the next one was cut. The ledger is read before the table, so that a window which is
+    committed meanwhile is not among them.
+    """
+    spec, ledger = pipeline.spec, pipeline.ledger
+    known = _batches(pipeline) if spec.window.is_batch else [receipt.window for receipt in ledger.recorded(spec.id)]
+    committed = pipeline.sink.committed(known)
+    return [window for window in known if window not in committed]
+
+
+def refuse_restored(pipeline: Pipeline) -> None:
+    """Of micro-batches, the ledger and the table must know the same ones: the newest, and all before it.
+
+    The next batch begins where the ledger's newest boundary is, so a copy of either that is older leaves messages in no window:
+
+    1 The ledger is restored from a copy that ends at batch 2; the table has batches up to 5.  2 A run would freeze the end of batch 2 anew,
+    at the end of the log.  3 The table has a batch 2, so the run reports that one, and what came since batch 5 is in no window.
+
+    Raises:
+        BindingError: one of them is older than the other; with the command that brings them together.
+    """
+    spec, ledger = pipeline.spec, pipeline.ledger
+    newest = ledger.newest(spec.id)
+    following = batch_at(spec.id, number_of(newest[-1].label) if newest else 0)
+    if pipeline.sink.committed([following]):
+        if ledger.newest(spec.id) != newest:  # another run cut it and committed it between the two looks
+            return refuse_restored(pipeline)
+        raise BindingError(
+            f"The table {pipeline.sink.identity} has {following.key}, which the ledger doesn't know: the ledger is an older copy, or empty",
+            "plan", "windrow doctor SPEC --rebuild-ledger brings it up to the table, by the receipts there. Nothing was read.",
+        )  # fmt: skip
+    lost = lost_windows(pipeline)
+    if lost:
+        refuse_empty_table(pipeline)
+        raise BindingError(f"The table {pipeline.sink.identity} lacks {_named(lost)}: it is an older copy", "plan", _rerun(lost))
+    return None
+
+
+def lost_in_words(lost: Sequence[Window]) -> str:
+    """The windows that a table lacks, and what to do about it, in two sentences."""
+    return f"The table lacks {_named(lost)}, which {'was' if len(lost) == 1 else 'were'} committed. {_rerun(lost)}."
+
+
+def _batches(pipeline: Pipeline) -> list[Window]:
+    """The micro-batches that were committed by the ledger's word: all that it knows but for the newest, and that if it has its receipt."""
+    newest = pipeline.ledger.newest(pipeline.spec.id)
+    known = [batch_at(pipeline.spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)]
+    return known if not known or pipeline.ledger.written(known[-1]) is not None else known[:-1]
+
+
+def _named(windows: Sequence[Window]) -> str:
+    first, last = windows[0].key, windows[-1].key
+    return first if first == last else f"{len(windows)} windows from {first} to {last}"
+
+
+def _rerun(lost: Sequence[Window]) -> str:
+    return f"Run them again, from the same offsets: windrow run SPEC --window {label_text(lost[0].start)}/{label_text(lost[-1].end)}"

@@ -1,5 +1,7 @@
 """Micro-batches: from where the last one stopped to what is stable now; the next is cut only when the last one is committed.
 
+Before a batch is cut, ledger and table must know the same batches (`binding.refuse_restored`): one of them may be an older copy.
+
     died                              the next run finds                                   and does
     before the boundary froze         the newest boundary, its batch committed             cuts the same batch, perhaps longer
     before the request was assigned   a newest boundary whose batch is not committed       takes that batch
@@ -25,7 +27,7 @@ from ingest.plan.ends import first_boundary, next_batch
 from ingest.plan.splits import make_plan
 from ingest.plan.topics import discover
 from ingest.run.availability import asked_until_believed
-from ingest.run.binding import refuse_other_table, refuse_wrong_place
+from ingest.run.binding import refuse_other_table, refuse_restored, refuse_wrong_place
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore
 from ingest.run.freezing import refuse_changed_grid
 from ingest.run.frontier import frontier
@@ -97,6 +99,7 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     refuse_other_table(pipeline)
     source = spec.source.origin(spec.window.grid)
     lower = frontier(ledger, spec.id) or first_boundary(pipeline.broker, source, 0)
+    refuse_restored(pipeline)
     number = number_of(lower.label)
     if _is_uncommitted(pipeline, number - 1):
         return preview(pipeline, batch_at(spec.id, number - 1))
@@ -133,6 +136,7 @@ def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
 def _next(pipeline: Pipeline) -> int | None:
     """The newest batch if it isn't committed (all before it are), else a new one, cut now."""
     spec, ledger = pipeline.spec, pipeline.ledger
+    refuse_restored(pipeline)
     lower = frontier(ledger, spec.id)
     if lower is None:
         first = first_boundary(pipeline.broker, spec.source.origin(spec.window.grid), 0)

@@ -122,6 +122,10 @@ class InlineSink(ABC):
         committed = {c.receipt.window: c for c in self.receipts()}
         return map(committed.get, windows)
 
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        """See `ports.sink.Sink.committed`."""
+        return {c.receipt.window for c in self.receipts()}.intersection(windows)
+
     def receipt_text(self, receipt: Receipt) -> str:
         """See `ports.sink.Sink.receipt_text`."""
         return to_json(receipt)

@@ -30,7 +30,7 @@ def levels(document: Any) -> dict[str, str]:
 
 def test_all_well(stage: Stage) -> None:
     """On a good machine and a good pipeline every line is ok, before the first run and after it."""
-    names = ["java", "packages", "names", "spec", "state", "sink", "broker", "rights", "retention"]
+    names = ["java", "packages", "names", "spec", "state", "sink", "windows", "broker", "rights", "retention"]
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
     stage.json("run", stage.spec, "--window", hour(0))
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
@@ -44,7 +44,7 @@ def test_without_spec(stage: Stage) -> None:
 def test_for_people(stage: Stage) -> None:
     """One line per check."""
     lines = stage.call("doctor", stage.spec).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["ok"] * 9
+    assert [line.split()[0] for line in lines] == ["ok"] * 10
 
 
 def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

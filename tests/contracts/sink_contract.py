@@ -77,6 +77,14 @@ class CommitContract(SinkUnderTest):
         assert list(sink.looks([])) == []
         assert list(self.make(tmp_path / "none", ROWS).looks(asked)) == [None] * 3
 
+    def test_which_windows_are_committed(self, sink: Any, tmp_path: Path) -> None:
+        """Of some windows those that the table has, whatever else it has; none where nothing is asked, or no table is there."""
+        for number in (1, 3):
+            sink.commit(*staged_receipt(sink, number))
+        asked = [window(n) for n in (2, 1, 0)]
+        assert self.reopen(sink).committed(asked) == sink.committed(asked) == {window(1)}
+        assert sink.committed([]) == self.make(tmp_path / "none", ROWS).committed(asked) == set()
+
     def test_a_second_commit_writes_nothing(self, sink: Any) -> None:
         """Another attempt at a committed window hears of the first one's receipt and leaves its own files out."""
         first = self.commit(sink, 0)

@@ -49,6 +49,7 @@ def spans(text: str) -> tuple[str, ...]:
 
 WORDS = glossary()
 
+
 def class_name(word: str) -> str:
     """`topic-partition` as a class would be called."""
     return "".join(part.capitalize() for part in re.split(r"[ -]", word))

@@ -150,6 +150,14 @@ class DeltaSink:
         self._list_named(windows[0].pipeline)
         yield from (self._committed(state, window.pipeline, window.key) for window in windows)
 
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        """See `ports.sink.Sink.committed`."""
+        state = self._newest.look() if windows else None
+        if state is None:
+            return set()
+        tables.binding(self.uri, state.table, self._laid)
+        return {window for window in windows if state.version_of(receipt_app(window.key, window.pipeline)) is not None}
+
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
         for key, receipt in self._windows(self._receipts):

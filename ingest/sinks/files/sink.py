@@ -138,6 +138,11 @@ class FilesSink:
         state = self._log.look() if windows else None
         return (None if state is None else self._log.committed(state, window.key) for window in windows)
 
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        """See `ports.sink.Sink.committed`."""
+        state = self._log.look() if windows else None
+        return set() if state is None else {window for window in windows if window.key in state.windows}
+
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
         state = self._log.look()

@@ -132,6 +132,12 @@ class IcebergSink:
             return
         yield from (self._committed(state, window.key) for window in windows)
 
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        """See `ports.sink.Sink.committed`."""
+        state = self._lake.look() if windows else None
+        keys = {} if state is None else state.pages.windows()
+        return {window for window in windows if window.key in keys}
+
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
         state = self._lake.look()

@@ -196,6 +196,11 @@ class KafkaSink:
         found = self._control.read(lambda held: [held.committed(window.key) for window in windows])
         return iter([None] * len(windows) if found is None else found)
 
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        """See `ports.sink.Sink.committed`."""
+        keys = self._control.read(lambda held: held.windows.keys() | held.damaged.keys()) if windows else None
+        return {window for window in windows if window.key in (keys or ())}
+
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
         found = self._control.read(lambda held: [held.committed(key) for key in sorted(held.windows.keys() | held.damaged.keys())])

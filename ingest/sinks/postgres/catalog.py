@@ -240,6 +240,12 @@ def newest(connection: Connection, place: TablePlace, target: Target, keys: Sequ
         return {kept.window_key: kept for kept in cursor.execute(query, [target.id, list(keys)])}
 
 
+def committed(connection: Connection, place: TablePlace, target: Target) -> set[str]:
+    """The keys of all windows that have a receipt."""
+    query = place.query("SELECT DISTINCT window_key FROM {receipts} WHERE target = %s")
+    return {key for (key,) in connection.execute(query, [target.id])}
+
+
 def every(connection: Connection, place: TablePlace, target: Target) -> Iterator[KeptReceipt]:
     """Of all windows, in the order of keys, a bounded number at a time; within a transaction."""
     with connection.cursor("receipts", row_factory=class_row(KeptReceipt)) as cursor:

@@ -144,6 +144,16 @@ class PostgresSink:
                     kept = catalog.newest(connection, self.place, found.target, [window.key for window in windows])
         return ((None if window.key not in kept else kept[window.key].whole()) for window in windows)
 
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        """See `ports.sink.Sink.committed`."""
+        keys: set[str] = set()
+        if windows:
+            with reading(self.place.url) as connection:
+                found = catalog.table_at(connection, self.place)
+                if found is not None and found.target is not None:
+                    keys = catalog.committed(connection, self.place, found.target)
+        return {window for window in windows if window.key in keys}
+
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`. Rows of a window that was never committed are looked for at its commit, and by verification."""
         with reading(self.place.url) as connection:

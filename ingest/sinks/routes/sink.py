@@ -125,6 +125,10 @@ class RoutedSink:
         """See `ports.sink.Sink.looks`."""
         return self._other.looks(windows)
 
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        """See `ports.sink.Sink.committed`."""
+        return self._other.committed(windows)
+
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
         return self._other.receipts()

