@@ -12,6 +12,7 @@
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
+    │   ├── UnfitRowsError         rows that the table has no place for: a task makes dead letters of their messages
     │   └── DamagedError           the ledger, or a receipt of the table, can't be read any more
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
     │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will look
@@ -26,6 +27,7 @@ Every error names its stage, where possible its topic-partition and offset, and 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 Stage = Literal["spec", "plan", "freeze", "read", "decode", "validate", "stage", "check", "commit", "ledger", "setup"]
@@ -125,6 +127,18 @@ class SchemaChangedError(RefusedError):
 
 class DeadLetterLimitError(RefusedError):
     """More dead letters than `max_dead_ratio` or `max_dead_count` allow."""
+
+
+class UnfitRowsError(RefusedError):
+    """Rows that a table has no place for, raised by a stager that has taken none of their batch. `offset` is that of the first of them."""
+
+    def __init__(
+        self, what: str, stage: Stage, do: str, topic: str | None = None, partition: int | None = None, offset: int | None = None,
+        rows: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """As `WindrowError`; `rows`: which they are, by their positions in the batch."""
+        super().__init__(what, stage, do, topic, partition, offset)
+        self.rows = rows
 
 
 class DamagedError(RefusedError):

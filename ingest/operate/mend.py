@@ -210,12 +210,13 @@ class _Work:
     def _try(self, work: _SplitWork, letters: pa.RecordBatch, messages: pa.RecordBatch, edited: Mask) -> None:
         decoded = self._decode(messages)
         refuse_unplaced(work.split, messages, decoded, keyed=self._keyed)
+        decoded = work.stage(decoded, messages, keyed=self._keyed)
         again = letters.take(decoded.dead_index)
         self.refusals.add(
             decoded.dead_stage.to_pylist(), decoded.dead_reason.to_pylist(), decoded.dead_detail.to_pylist(), again["_offset"].to_pylist()
         )
         work.keep(again)
-        work.mend(decoded, messages, keyed=self._keyed)
+        work.count(decoded)
         mended = np.ones(letters.num_rows, bool)
         mended[decoded.dead_index.to_numpy()] = False
         self.counted.update(
@@ -254,13 +255,15 @@ class _SplitWork:
         self._verdicts["dead"] += letters.num_rows
         self._dead.stager().add(letters.select(REASONS.names), messages_of(letters))
 
-    def mend(self, decoded: Decoded, messages: pa.RecordBatch, *, keyed: bool) -> None:
-        """What a decoder and the rules took."""
+    def stage(self, decoded: Decoded, messages: pa.RecordBatch, *, keyed: bool) -> Decoded:
+        """Stage what a decoder and the rules took; what became of the messages then (`ingest.run.task.stage_rows`)."""
+        return stage_rows(self._rows.stager(), messages, decoded, keyed=keyed) if decoded.valid else decoded
+
+    def count(self, decoded: Decoded) -> None:
+        """What was staged."""
         deletes = 0 if decoded.deletes is None else len(decoded.deletes.index)
         counted = {"valid": decoded.valid, "rows": decoded.rows.num_rows, "dropped": decoded.dropped, "filtered": decoded.filtered}
         self._verdicts.update(counted, deletes=deletes)
-        if decoded.valid:
-            stage_rows(self._rows.stager(), messages, decoded, keyed=keyed)
 
     def finish(self) -> Staged:
         """What to commit, and the split's counts as they are then."""

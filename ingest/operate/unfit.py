@@ -34,7 +34,7 @@ from ingest.ports.schemas import SchemaRegistry
 from ingest.registry.subjects import Subjects
 from ingest.run.context import Pipeline
 from ingest.schema.columns import Columns
-from ingest.spec.pipeline import LimitsSpec
+from ingest.spec.pipeline import LimitsSpec, is_beyond_share
 
 _MEND = "Mend the schema, or the producer."
 _BATCH = 4096
@@ -138,14 +138,11 @@ def refusals(unfit: Sequence[Unfit], sampled: int, limits: LimitsSpec) -> Iterat
     for one in unfit:
         by_stage[one.stage] += one.messages
     for one in unfit:
-        beyond = _beyond(dead, sampled, limits.max_dead_ratio) or _beyond(by_stage[one.stage], sampled, limits.of(one.stage).max_dead_ratio)
+        held = ((dead, limits), (by_stage[one.stage], limits.of(one.stage)))
+        beyond = any(is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in held)
         what = f"{one.messages:,} of {sampled:,} would be dead letters, {one.stage} {one.reason}: {one.what}"
         where = f"first {one.topic}[{one.partition}]@{one.offset}"
         yield Finding("wrong" if beyond else "info", "messages", f"{what}; {where}", _MEND if beyond else "The limits allow as many.")
-
-
-def _beyond(dead: int, sampled: int, ratio: float | None) -> bool:
-    return ratio is not None and dead > ratio * sampled
 
 
 def unknown_fields(section: FormatSection, columns: Columns, messages: pa.Table) -> Iterator[Finding]:

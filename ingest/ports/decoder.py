@@ -98,10 +98,10 @@ class Decoded:
         changed = replace(self, rows=rows, row_index=self.row_index.take(pa.array(made_from, pa.int64())))
         return replace(changed, filtered=self.filtered + self.valid - changed.valid)
 
-    def refused(self, stage: str, refusals: Sequence[Refusal]) -> Decoded:
+    def refused(self, stage: str, refusals: Sequence[Refusal], of: pa.Int64Array | None = None) -> Decoded:
         """The same with the messages of some rows refused: whole messages, each for the first of its rows that is named, and first why.
 
-        Whole messages: with their other rows, and their deletes.
+        Whole messages: with their other rows, and their deletes. `of`: the message of each row, where other ones than `rows` are named.
         """
         positions = np.concatenate([np.zeros(0, np.intp), *(r.rows for r in refusals)])
         if not len(positions):
@@ -109,7 +109,7 @@ class Decoded:
         why = np.repeat(np.arange(len(refusals)), [len(r.rows) for r in refusals])
         order = np.argsort(positions, kind="stable")
         index = self.row_index.to_numpy()
-        dead, first = np.unique(index[positions[order]], return_index=True)
+        dead, first = np.unique((index if of is None else of.to_numpy())[positions[order]], return_index=True)
         kinds = pa.array(why[order][first])
         told = (
             pa.array(dead, pa.int64()),

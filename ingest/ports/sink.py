@@ -50,6 +50,7 @@ class Stager(Protocol):
 
         Raises:
             BugError: they are not the columns that were agreed, or don't fit them.
+            UnfitRowsError: the table has no place for some of them; none of the batch was taken, and the rest may come again.
         """
 
     def finish(self) -> Staging:

@@ -20,7 +20,7 @@ from ingest.model.staged import Staged
 from ingest.model.window import Window
 from ingest.plan.splits import doubts
 from ingest.ports.decoder import STAGES, Decoded
-from ingest.spec.pipeline import LimitsSpec, StageLimits
+from ingest.spec.pipeline import LimitsSpec, StageLimits, is_beyond_share
 from ingest.windows.tiling import between
 
 SHOWN = 20
@@ -172,7 +172,7 @@ class _Refused:
 
 
 def _refuse_beyond(window: Window, found: _Refused, limits: StageLimits | LimitsSpec, setting: str, way_to_see: str) -> None:
-    over_ratio = limits.max_dead_ratio is not None and found.dead > limits.max_dead_ratio * found.read
+    over_ratio = is_beyond_share(found.dead, found.read, limits.max_dead_ratio)
     over_count = limits.max_dead_count is not None and found.dead > limits.max_dead_count
     if not over_ratio and not over_count:
         return

@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.crashpoints import crash_point
+from ingest.errors import UnfitRowsError
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.refusals import Refusals
 from ingest.model.staged import Staged, Staging
 from ingest.model.writer_schema import WriterSchema
 from ingest.ports.dead_letters import REASONS
-from ingest.ports.decoder import Decoded, Decoder
+from ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal
 from ingest.ports.reader import Reader, ReadSummary
 from ingest.ports.schemas import UsesSchemas
 from ingest.ports.sink import Stager, StagerFactory
@@ -68,8 +69,9 @@ class SplitTask:
 
         def take(messages: pa.RecordBatch) -> None:
             decoded = transform(decode(messages))
+            tally.judge(messages, decoded)
+            decoded = stage_rows(rows, messages, decoded, keyed=self.keyed)
             tally.add(messages, decoded)
-            stage_rows(rows, messages, decoded, keyed=self.keyed)
             if len(decoded.dead_index):
                 self._stage_dead(dead, messages.take(decoded.dead_index), decoded)
             crash_point("write.middle")
@@ -94,24 +96,43 @@ class SplitTask:
         dead.add(pa.RecordBatch.from_arrays([stages, decoded.dead_reason, decoded.dead_detail, ids], schema=REASONS), refused)
 
 
-def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> None:
-    """Stage what a batch of messages became, each row beside its message; `keyed` as in `SplitTask`."""
-    staged, beside = rows_beside(messages, decoded, keyed=keyed)
-    if staged.num_rows:
-        rows.add(staged, beside)
+def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> Decoded:
+    """Stage what a batch of messages became, each row beside its message; `keyed` as in `SplitTask`.
+
+    Returns:
+        What became of them: messages with a row that the table has no place for are dead letters.
+    """
+    while True:
+        staged, beside, index = _staged(messages, decoded, keyed=keyed)
+        try:
+            if staged.num_rows:
+                rows.add(staged, beside)
+        except UnfitRowsError as unfit:  # each time fewer rows are left
+            why = Refusal(np.asarray(unfit.rows, np.intp), "unfit_for_table", unfit.what)
+            decoded = decoded.refused(SCHEMA, [why], index)
+        else:
+            return decoded
 
 
 def rows_beside(messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """What a batch of messages became, rows or (`keyed`, as in `SplitTask`) changes, and for each of them its message."""
+    staged, beside, _ = _staged(messages, decoded, keyed=keyed)
+    return staged, beside
+
+
+def _staged(
+    messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool
+) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Int64Array]:  # fmt: skip
+    """As `rows_beside`, with the number of each row's message."""
     if not keyed:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
-        return decoded.rows, messages if one_each else for_rows(messages, decoded.row_index)
+        return decoded.rows, messages if one_each else for_rows(messages, decoded.row_index), decoded.row_index
     deletes = decoded.deletes
     if deletes is None or not len(deletes.index):
         changed, index = only_rows(decoded.rows), decoded.row_index
     else:
         changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
-    return changed, for_rows(messages, index)
+    return changed, for_rows(messages, index), index
 
 
 @dataclass
@@ -156,9 +177,11 @@ class _Tally:
         self.position = self.split.start
         self.stamped = np.zeros(len(edges) + 1, np.int64)
 
-    def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
+    def judge(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
         self.position = refuse_misread(self.split, messages, self.position)
         refuse_unplaced(self.split, messages, decoded, keyed=self.keyed)
+
+    def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
         self.rows += decoded.rows.num_rows
         self.deletes += 0 if decoded.deletes is None else decoded.deletes.keys.num_rows
         self.valid += decoded.valid

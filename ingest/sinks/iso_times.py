@@ -24,10 +24,9 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 """So many in a second. Nanoseconds reach no other year."""
 
 
-def first_without_text(columns: Mapping[str, pa.Array]) -> tuple[int, str] | None:
-    """The first row that holds such a date or time, however deep, and which column; None if there is none."""
-    found = [(int(rows.min()), name) for name, column in columns.items() if len(rows := _rows(column))]
-    return min(found, default=None)
+def without_text(columns: Mapping[str, pa.Array]) -> tuple[Places, str] | None:
+    """The first column that holds such a date or time, however deep, and in which rows (ascending); None if there is none."""
+    return next(((np.unique(rows), name) for name, column in columns.items() if len(rows := _rows(column))), None)
 
 
 def _rows(column: pa.Array) -> Places:

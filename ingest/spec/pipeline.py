@@ -59,11 +59,17 @@ def _pipeline_id(value: str) -> str:
 PipelineId: TypeAlias = Annotated[Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")]
 
 
+def is_beyond_share(dead: int, messages: int, share: float | None) -> bool:
+    """Whether so many dead letters are more than a `max_dead_ratio` allows. One is always allowed, but for a share of 0."""
+    return share is not None and dead > max(share * messages, 1 if share else 0)
+
+
 class StageLimits(Section):
     """How many of a window's dead letters one stage may have refused, as a share of the messages read and as a number; None: any."""
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
-        default=None, description="The share of a window's messages that this stage may refuse. `null`: any share."
+        default=None,
+        description="The share of a window's messages that this stage may refuse. One is always allowed, but for `0`. `null`: any share.",
     )
     max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
         default=None, description="How many of a window's messages this stage may refuse. `null`: any number."
@@ -74,7 +80,9 @@ class LimitsSpec(Section):
     """How many dead letters a window may have, as a share of the messages read and as a number; None: any. In all, and by stage."""
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
-        default=0.01, description="The share of a window's messages that may be dead letters; with more it is refused. `null`: any share."
+        default=0.01,
+        description="The share of a window's messages that may be dead letters; with more it is refused. One is always allowed, however "
+        "few messages there are; with `0` none is. `null`: any share.",
     )
     max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
         default=None, description="How many dead letters a window may have; with more it is refused. `null`: any number."

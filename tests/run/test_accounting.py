@@ -36,7 +36,7 @@ from ingest.schema.load import ModelReference, load_model
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.sink import DeltaSink
 from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import LimitsSpec
+from ingest.spec.pipeline import LimitsSpec, is_beyond_share
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.engine import LocalEngine
 from ingest.testing.reader import MemoryReader
@@ -447,6 +447,14 @@ def test_limits_are_inclusive() -> None:
         limited(ratio=0.19, count=2)
     with pytest.raises(DeadLetterLimitError, match="max_dead_count 1 allows"):
         limited(ratio=0.2, count=1)
+
+
+def test_one_poison_message_refuses_no_window(bank: Bank) -> None:
+    """By the limits of a spec that says none, 9 good messages and a bad one are 9 rows and a dead letter; a share of 0 allows none."""
+    bank.produce(*[b'{"amount": 1}'] * 9, b"poison")
+    counts = bank.run(bank.pipeline(LimitsSpec().max_dead_ratio)).committed.receipt.counts
+    assert (counts.rows, counts.dead) == (9, 1)
+    assert [is_beyond_share(dead, 10, share) for dead, share in ((1, 0.01), (2, 0.01), (1, 0.0))] == [False, True, True]
 
 
 def test_splits_are_told_together() -> None:

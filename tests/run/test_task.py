@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from ingest.model.plan import Split
-from ingest.run.task import SplitTask
+from ingest.ports.decoder import Decoded, Deletes
+from ingest.run.task import SplitTask, stage_rows
+from ingest.schema.changes import change_schema
+from ingest.sinks.postgres.stage import PostgresStagerFactory
+from ingest.sinks.staging import RowLayout
+from tests.sinks.things import messages
 
-SPLIT = Split("t", 0, 0, 3)
+SPLIT, SPLIT_OF_FIVE = Split("t", 0, 0, 3), Split("shop.orders", 0, 0, 5)
 
 
 class Recorder:
@@ -51,3 +57,30 @@ def test_a_task_that_fails_discards_what_it_staged(broken: str, error: BaseExcep
         task(SPLIT)
     assert raised.value is error
     assert (rows.calls, dead.calls) == (["discard"], ["discard"])
+
+
+NAMES = pa.schema([pa.field("name", pa.string(), nullable=False)])
+
+
+def decoded(rows: list[tuple[int, str]], deletes: list[tuple[int, str]] | None = None) -> Decoded:
+    """Rows and deletes, each with its message's number."""
+
+    def split(of: list[tuple[int, str]]) -> tuple[pa.RecordBatch, pa.Array]:
+        return pa.record_batch([pa.array([n for _, n in of], pa.string())], schema=NAMES), pa.array([i for i, _ in of], pa.int64())
+
+    none = pa.array([], pa.string())
+    return Decoded(*split(rows), pa.array([], pa.int64()), none, none, none, deletes=None if deletes is None else Deletes(*split(deletes)))
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(tmp_path: Path, keyed: bool) -> None:
+    """NUL on its way to PostgreSQL, in a row or in a delete's key, costs its message alone, with all of its rows; the others are staged."""
+    layout = RowLayout(change_schema(NAMES, ["name"]) if keyed else NAMES, {"window": "_window", "offset": "_offset"}, "a")
+    stager = PostgresStagerFactory(str(tmp_path), "f", layout, "_window", "w")(SPLIT_OF_FIVE)
+    rows = [(0, "a"), (1, "b"), (1, "b\0"), (2, "\0"), (4, "e")]
+    found = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded(rows, [(3, "\0d")] if keyed else None), keyed=keyed)
+    assert (found.row_index.to_pylist(), found.rows["name"].to_pylist()) == ([0, 4], ["a", "e"])
+    assert found.dead_index.to_pylist() == ([1, 2, 3] if keyed else [1, 2])
+    assert set(zip(found.dead_stage.to_pylist(), found.dead_reason.to_pylist(), strict=True)) == {("schema", "unfit_for_table")}
+    assert found.dead_detail[0].as_py() == "column name holds the character NUL, which no text of PostgreSQL can hold"
+    assert stager.finish().rows == 2

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.errors import RefusedError
+from ingest.errors import UnfitRowsError
 from ingest.model.plan import Split
 from ingest.schema.metadata import DEFAULT
 from ingest.sinks.files.stage import FileFormat, FilesStagerFactory
-from ingest.sinks.iso_times import first_without_text
+from ingest.sinks.iso_times import without_text
 from ingest.sinks.kafka.form import MessageForm, MessagePart
 from ingest.sinks.kafka.stage import KafkaStagerFactory
 from ingest.sinks.postgres.encode import UnfitValueError, rows_of
@@ -38,9 +38,11 @@ def _of(kind: pa.DataType, width: type[Any], numbers: list[int]) -> pa.Array:
 @pytest.mark.parametrize(("kind", "width", "good", "bad"), EDGES)
 def test_edges(kind: pa.DataType, width: type[Any], good: list[int], bad: list[int]) -> None:
     """The first and the last moment of the years 1 to 9999 have a text, and no other has."""
-    assert first_without_text({"t": _of(kind, width, good)}) is None
+    assert without_text({"t": _of(kind, width, good)}) is None
     for number in bad:
-        assert first_without_text({"t": _of(kind, width, [*good, number, number])}) == (len(good), "t")
+        found = without_text({"t": _of(kind, width, [*good, number, number])})
+        assert found is not None
+        assert (found[0].tolist(), found[1]) == ([len(good), len(good) + 1], "t")
 
 
 ODD = _of(DAY, np.int32, [0, 2**31 - 1, 0])
@@ -65,8 +67,8 @@ MAPS = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), pa.array(["a"
 )
 def test_it_is_found_however_deep(column: pa.Array, row: int | None) -> None:
     """In structs, lists and maps, cut or not, at the row that holds it; what lies under a null is nobody's."""
-    found = first_without_text({"ok": pa.array([None] * len(column), DAY), "x": column})
-    assert found == (None if row is None else (row, "x"))
+    found = without_text({"ok": pa.array([None] * len(column), DAY), "x": column})
+    assert (None if found is None else (found[0].tolist(), found[1])) == (None if row is None else ([row], "x"))
 
 
 def _staged(factory: Any, column: pa.Array) -> None:
@@ -96,9 +98,10 @@ def test_what_has_no_text_is_refused_at_its_offset(tmp_path: Path, kind: Any, wh
     if kind in {"texts", "headers"} and pa.types.is_timestamp(arrow):
         assert form.misfit(pa.record_batch([pa.nulls(3, pa.int64()), column], ["n", "t"])) is None
         return
-    with pytest.raises(RefusedError, match="column t holds a date or time outside the years") as refused:
+    with pytest.raises(UnfitRowsError, match="column t holds a date or time outside the years") as refused:
         _staged(factory, column)
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 1, 6)
+    assert list(refused.value.rows) == [2]
     _staged(factory, column.slice(0, 2))
 
 
@@ -106,5 +109,5 @@ def test_json_in_a_database() -> None:
     """A date within a `jsonb` is one that the server reads; a column of dates holds the others itself."""
     with pytest.raises(UnfitValueError, match="column s holds a date or time outside") as unfit:
         rows_of(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
-    assert unfit.value.row == 1
+    assert unfit.value.rows.tolist() == [1]
     assert len(rows_of(pa.record_batch([_of(DAY, np.int32, [2_932_897])], ["d"])))

@@ -67,7 +67,7 @@ def spec_text(
         ("  decode:", ""),
         *_decode(class_name(name), proposal, tombstones),
         ("  limits:", ""),
-        ("    max_dead_ratio: 0.01", "more dead letters than this share refuse the window"),
+        ("    max_dead_ratio: 0.01", "more dead letters than this share refuse the window; one is always allowed"),
         ("  sink:", ""),
         (f"    path: ./data/{name}", "relative to this file; or a URL"),
         *_keyed(proposal.primary_key),

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from ingest.errors import RefusedError
+from ingest.errors import RefusedError, UnfitRowsError
 from ingest.model.plan import Split
 from ingest.sinks.delta.names import safe
 from ingest.sinks.files.columns import Format, whole_schema
 from ingest.sinks.files.entry import RowFile
 from ingest.sinks.files.text import ValueTexts
-from ingest.sinks.iso_times import WHAT, first_without_text
+from ingest.sinks.iso_times import WHAT, without_text
 from ingest.sinks.parquet_files import batches_of, explained
 from ingest.sinks.place import Place
 from ingest.sinks.staged_file import FileStager, GrowingFile
@@ -138,12 +138,12 @@ class TextStager(FileStager[RowFile]):
     """Stages rows as texts, and refuses what has none."""
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        found = first_without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
         if found is not None:
             do = "Nothing was committed. Refuse such values by a rule of the schema, have a transform change them, or take format: parquet."
-            row, name = found
-            at = self._split.topic, self._split.partition, messages["offset"][row].as_py()
-            raise RefusedError(f"column {name} {WHAT}", "stage", do, *at)
+            rows, name = found
+            at = self._split.topic, self._split.partition, messages["offset"][int(rows[0])].as_py()
+            raise UnfitRowsError(f"column {name} {WHAT}", "stage", do, *at, rows.tolist())
         return batch
 
 

@@ -14,7 +14,7 @@ from ingest.errors import SpecError
 from ingest.registry.client import Registry
 from ingest.schema.changes import DELETED
 from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.iso_times import WHAT, first_without_text
+from ingest.sinks.iso_times import WHAT, without_text
 from ingest.sinks.kafka.places import PARTITION
 from ingest.sinks.kafka.registered import Misfit, RegisteredPart
 from ingest.sinks.kafka.texts import header_texts, objects
@@ -50,14 +50,14 @@ class MessagePart(msgspec.Struct, frozen=True):
         return header_texts(batch[self.columns[0]])
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """The first row with a date or time that has no text."""
+        """The rows with a date or time that has no text."""
         return _untold(batch, self.columns, numbers=self.format != "json")
 
 
 def _untold(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:
     """`numbers`: whether an instant that is the whole of a column is written as one, as in a header."""
     texts = {name: batch[name] for name in columns if not (numbers and pa.types.is_timestamp(batch[name].type))}
-    found = first_without_text(texts)
+    found = without_text(texts)
     return None if found is None else (found[0], f"column {found[1]} {WHAT}")
 
 
@@ -115,7 +115,7 @@ class MessageForm(msgspec.Struct, frozen=True):
                 part.schema_of(rows)
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """The first row whose key, or else whose value or a header, its format has no message for; a delete has no value."""
+        """The rows whose key, or else whose value or a header, its format has no message for; a delete has no value."""
         for part in (self.key, self.value):
             if part is None:
                 continue
@@ -124,15 +124,15 @@ class MessageForm(msgspec.Struct, frozen=True):
                 written = np.flatnonzero(~batch[DELETED].to_numpy(zero_copy_only=False))
             found = part.misfit(batch if len(written) == len(batch) else batch.take(pa.array(written)))
             if found is not None:
-                return int(written[found[0]]), found[1]
+                return written[found[0]], found[1]
         return _untold(batch, self.headers.values(), numbers=True)
 
-    def untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> int | None:
-        """The first row with a time that no message can be given: Kafka takes none before 1970, and librdkafka takes 0 for none."""
+    def untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> Sequence[int]:
+        """The rows with a time that no message can be given: Kafka takes none before 1970, and librdkafka takes 0 for none."""
         if self.time == "published":
-            return None
-        early = pc.less_equal(self._stamps(batch, messages), 0)
-        return next((int(row) for row in pc.indices_nonzero(early).to_pylist()), None)
+            return []
+        rows: list[int] = pc.indices_nonzero(pc.less_equal(self._stamps(batch, messages), 0)).to_pylist()
+        return rows
 
     def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageForm:
         """The same with the ids of its schemas, where a registry has them; see `RegisteredPart.registered`. `rows`: with the metadata's."""

@@ -177,22 +177,23 @@ def _is_message(kind: pa.DataType) -> bool:
 # ---------------------------------------------------------------------------------------------------------- what can't be said
 
 
-def misfit(columns: Mapping[str, pa.Array]) -> tuple[int, str] | None:
-    """The first row with something that a message can't say, and what that is; None if there is none.
+def misfit(columns: Mapping[str, pa.Array]) -> tuple[npt.NDArray[np.int64], str] | None:
+    """The rows (ascending) with the first thing that a message can't say, and what that is; None if there is none.
 
     That is a null in the place of a list or a map, or within one, and an instant outside of the years 1 to 9999.
     """
-    found = [one for name, column in columns.items() for one in _misfits(column, np.arange(len(column)), name, inside=False)]
-    return min(found, default=None)
+    return next((one for name, column in columns.items() for one in _misfits(column, np.arange(len(column)), name, inside=False)), None)
 
 
-def _misfits(column: pa.Array, rows: npt.NDArray[np.intp], path: str, *, inside: bool) -> Iterator[tuple[int, str]]:
-    """Of each part of a column the first row that has one. `rows`: the row of each value; `inside`: whether they are in a list or a map."""
+def _misfits(
+    column: pa.Array, rows: npt.NDArray[np.intp], path: str, *, inside: bool
+) -> Iterator[tuple[npt.NDArray[np.int64], str]]:  # fmt: skip
+    """Of each part of a column the rows that have one. `rows`: the row of each value; `inside`: whether they are in a list or a map."""
     column = plain(column)
     kind, many = column.type, _is_many(column.type)
     if (many or inside) and column.null_count:
-        at = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        yield int(rows[at]), f"{path} is null, which {'what is in a list or a map' if inside else 'a list or a map'} never is there"
+        at = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+        yield np.unique(rows[at]), f"{path} is null, which {'what is in a list or a map' if inside else 'a list or a map'} never is there"
     if column.null_count:
         valid = column.is_valid()
         rows, column = rows[valid.to_numpy(zero_copy_only=False)], column.filter(valid)
@@ -208,7 +209,7 @@ def _misfits(column: pa.Array, rows: npt.NDArray[np.intp], path: str, *, inside:
         seconds = numbers(column) // _PER_SECOND[kind.unit]
         strange = np.flatnonzero((seconds < _SECONDS_MIN) | (seconds > _SECONDS_MAX))
         if len(strange):
-            yield int(rows[strange[0]]), f"{path} isn't in the years 1 to 9999"
+            yield np.unique(rows[strange]), f"{path} isn't in the years 1 to 9999"
 
 
 # -------------------------------------------------------------------------------------------------------------------- the bytes

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.errors import BugError, SpecError
@@ -19,7 +21,7 @@ from ingest.sinks.kafka.wire import NoCounterpartError
 
 RegisteredFormat = Literal["avro-confluent", "protobuf-confluent"]
 
-Misfit = tuple[int, str]
+Misfit = tuple[npt.NDArray[np.int64], str]
 """A row with something that a format can't say though its columns can, and what that is."""
 
 
@@ -104,7 +106,7 @@ class RegisteredPart(msgspec.Struct, frozen=True):
         return sorted({subject for topic in topics for subject in self.subjects.of(topic)})
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """The first row that the format has no message for, and why."""
+        """The rows that the format has no message for, and why."""
         encoding = _ENCODINGS[self.format]
         found = encoding.misfit({name: batch[name] for name in self.columns})
         return None if found is None else (found[0], f"the {self.subjects.part} of a row can't be {encoding.name}: {found[1]}")

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import RefusedError, UnreachableError
+from ingest.errors import RefusedError, UnfitRowsError, UnreachableError
 from ingest.model.plan import Split
 from ingest.schema.checksum import checksum, text
 from ingest.sinks.kafka.form import MessageForm
@@ -82,21 +82,24 @@ class KafkaStager(FileStager[StagedMessages]):
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         misfit = self._form.misfit(batch)
         if misfit is not None:
-            row, what = misfit
+            rows, what = misfit
             do = "Nothing was published. Have a transform change it, or leave the column out; then run the window again."
-            raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, messages["offset"][row].as_py())
+            raise self._unfit(what, do, messages, rows.tolist())
         untimed = self._form.untimed(batch, messages)
-        if untimed is not None:
+        if untimed:
             of = "the message" if self._form.time == "message" else f"column {self._form.time}"
             what = f"the time of {of} isn't after 1970-01-01T00:00:00Z: no message can be published with it"
             do = "Nothing was published. Refuse such rows by a rule, or set sink.timestamp: published; then run the window again."
-            raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, messages["offset"][untimed].as_py())
+            raise self._unfit(what, do, messages, untimed)
         encoded = self._form.encoded(batch, messages)
         if self._form.strange(encoded) is not None:  # what it is may be secret
             what = f"a row's {self._form.topic} is none of sink.topics"
             do = "Nothing was published. Add the topic, or have a rule refuse such rows; then run the window again."
             raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, self._split.start)
         return encoded if self._function is None else self._function.beside(encoded, batch, self._split)
+
+    def _unfit(self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]) -> UnfitRowsError:
+        return UnfitRowsError(what, "stage", do, self._split.topic, self._split.partition, messages["offset"][rows[0]].as_py(), rows)
 
 
 class KafkaStagerFactory(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.compiled.calling import Compiled
-from ingest.sinks.iso_times import WHAT, first_without_text
+from ingest.sinks.iso_times import WHAT, without_text
 from ingest.sinks.joining import ends_of
 from ingest.sinks.postgres.columns import JSON, column_type
 from ingest.sinks.postgres.json_text import json_texts
@@ -43,12 +43,12 @@ _FIRST_MICRO = -211_813_488_000_000_000 + _MICROS
 """PostgreSQL's calendar, from 4713 BC on; its end for times lies behind that of Arrow's."""
 
 
-class UnfitValueError(Exception):  # becomes a RefusedError where it is known what message the row came from
-    """A value that a column can't hold: at which row of the batch, and what is wrong with it."""
+class UnfitValueError(Exception):  # becomes an UnfitRowsError where it is known what messages the rows came from
+    """Values that a column can't hold: at which rows of the batch (ascending), and what is wrong with them."""
 
-    def __init__(self, row: int, what: str) -> None:
-        super().__init__(row, what)
-        self.row, self.what = row, what
+    def __init__(self, rows: Places, what: str) -> None:
+        super().__init__(rows, what)
+        self.rows, self.what = rows, what
 
 
 class _Column(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ def rows_of(batch: pa.RecordBatch) -> Octets:
         try:
             columns.append(_column(array))
         except UnfitValueError as unfit:
-            raise UnfitValueError(unfit.row, f"column {field.name} {unfit.what}") from None
+            raise UnfitValueError(unfit.rows, f"column {field.name} {unfit.what}") from None
     return _assembled(columns, batch.num_rows)
 
 
@@ -94,7 +94,7 @@ def _assembled(columns: list[_Column], rows: int) -> Octets:
 def _column(array: pa.Array) -> _Column:
     kind = array.type
     if column_type(kind) == JSON:
-        untold = first_without_text({"": array})
+        untold = without_text({"": array})
         if untold is not None:
             raise UnfitValueError(untold[0], WHAT)
         return _texts(json_texts(array), _present(array), first=1)
@@ -179,7 +179,7 @@ def _arrays(array: pa.Array) -> _Column:
     try:
         column = _column(elements)
     except UnfitValueError as unfit:
-        raise UnfitValueError(int(np.searchsorted(ends, unfit.row, side="right")) - 1, unfit.what) from None
+        raise UnfitValueError(np.unique(np.searchsorted(ends, unfit.rows, side="right") - 1), unfit.what) from None
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.sizes)])
     fields = np.empty(int(starts[-1]), np.uint8)
     column.put(fields, starts[:-1].copy())
@@ -195,14 +195,14 @@ def _refuse(array: pa.Array, wrong: npt.NDArray[np.bool_], what: str) -> None:
     present = _present(array)
     found = np.flatnonzero(wrong & present.astype(bool) if len(present) else wrong)
     if len(found):
-        raise UnfitValueError(int(found[0]), what)
+        raise UnfitValueError(found, what)
 
 
 def _refuse_nul(array: pa.Array) -> None:
     """The one character that a text of PostgreSQL can't hold. Looked for in all of the batch's bytes at once: there is none, as a rule."""
     data, ends = _ends(array)
     zeros = np.flatnonzero(data[ends[0] : ends[-1]] == 0)
-    for zero in zeros:  # of a null's bytes nothing is sent
-        row = int(np.searchsorted(ends, int(zero) + ends[0], side="right")) - 1
-        if array[row].is_valid:
-            raise UnfitValueError(row, "holds the character NUL, which no text of PostgreSQL can hold")
+    if len(zeros):
+        rows = np.zeros(len(array), np.bool_)
+        rows[np.searchsorted(ends, zeros + ends[0], side="right") - 1] = True
+        _refuse(array, rows, "holds the character NUL, which no text of PostgreSQL can hold")  # of a null's bytes nothing is sent

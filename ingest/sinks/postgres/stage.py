@@ -22,7 +22,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from ingest.errors import RefusedError, UnreachableError
+from ingest.errors import RefusedError, UnfitRowsError, UnreachableError
 from ingest.model.plan import Split
 from ingest.model.staged import Staging
 from ingest.schema.checksum import checksum, text
@@ -86,7 +86,7 @@ class PostgresStager:
         """See `ports.sink.Stager.add`.
 
         Raises:
-            RefusedError: a value that a table of PostgreSQL can't hold; says of which column and offset.
+            UnfitRowsError: values that a table of PostgreSQL can't hold; says of which column, and the first one's offset.
             UnreachableError: the file can't be written.
         """
         if not rows.num_rows and not messages.num_rows:
@@ -102,8 +102,8 @@ class PostgresStager:
                 "Nothing was committed. Refuse such values by a rule of the schema, so that their messages become dead letters; "
                 "or give the column another type: bytes hold NUL."
             )
-            offset = messages["offset"][unfit.row].as_py()
-            raise RefusedError(unfit.what, "stage", do, self._split.topic, self._split.partition, offset) from None
+            offset = messages["offset"][int(unfit.rows[0])].as_py()
+            raise UnfitRowsError(unfit.what, "stage", do, self._split.topic, self._split.partition, offset, unfit.rows.tolist()) from None
         with writable(self._made_by.staging, self._split):
             if self._out is None:
                 self._out = self._place.create(self._path)

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ingest.errors import RefusedError, UnfitRowsError
 from ingest.model.plan import Split
 from ingest.model.staged import Staging
 from ingest.ports.sink import Stager, StagerFactory
@@ -39,7 +40,10 @@ class RoutedStager:
         if not rows.num_rows:
             return
         for place, mine, theirs in spread(self._router.places(rows, messages), rows, messages):
-            self._tables[place][1].add(mine, theirs)
+            try:
+                self._tables[place][1].add(mine, theirs)
+            except UnfitRowsError as unfit:  # other tables have taken rows of this batch already
+                raise RefusedError(*unfit.args) from None
             offsets = theirs["offset"].to_numpy()
             self._messages[place] += int(np.count_nonzero(np.diff(offsets))) + 1  # a message's rows are never in two batches
 

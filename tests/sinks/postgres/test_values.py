@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ingest.errors import RefusedError, SpecError
+from ingest.errors import SpecError, UnfitRowsError
 from ingest.model.plan import Split
 from ingest.model.receipt import Checksums, SplitCounts
 from ingest.model.staged import Staged
@@ -153,10 +153,12 @@ def test_what_no_column_can_hold_is_refused_at_its_offset(sink_of: Any, kind: pa
     """The error names topic-partition, offset and column, and repeats nothing of the value; nothing is left behind."""
     sink = sink_of(pa.schema([pa.field("odd", kind)]))
     sink.prepare()
-    odd = pa.array([None, None, value], kind) if not isinstance(value, np.generic) else pa.array([0, 0, value], value.dtype.name).view(kind)
+    values = [None, None, value, None, value]
+    odd = pa.array(values, kind) if not isinstance(value, np.generic) else pa.array([v or 0 for v in values], value.dtype.name).view(kind)
     stager = sink.stager(plan(sink, 0), 0, "a1")(Split("shop.orders", 1, 0, 10))
-    with pytest.raises(RefusedError, match=says) as refused:
-        stager.add(pa.record_batch([odd], names=["odd"]), messages(Split("shop.orders", 1, 4, 7)))
+    with pytest.raises(UnfitRowsError, match=says) as refused:
+        stager.add(pa.record_batch([odd], names=["odd"]), messages(Split("shop.orders", 1, 4, 9)))
+    assert list(refused.value.rows) == [2, 4]
     assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 1, 6)
     assert "column odd" in refused.value.what
     assert "\0" not in str(refused.value)
