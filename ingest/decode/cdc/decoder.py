@@ -16,6 +16,7 @@ from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.heads import EVERYTHING, Heads, Included
 from ingest.decode.cdc.images import RowImage
 from ingest.decode.cdc.inner import Inner, OnNull
+from ingest.decode.cdc.unavailable import Unavailable
 from ingest.errors import SpecError
 from ingest.ports.decoder import Decode, Decoded, Deletes
 from ingest.schema.columns import Columns
@@ -30,7 +31,8 @@ class ChangeDecoder:
     `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`: what a message without a value becomes; `part`:
     which of the model's columns the messages hold; `beside`: those that the envelope has itself, each with its path there; `forms`: how
     values are written; `included`: whose rows are asked for. `primary_key`: the columns by which rows are taken out of the table; None, if
-    it only grows: then a deletion is a row, too, as it was.
+    it only grows: then a deletion is a row, too, as it was. `unavailable`: what becomes of values that a change left alone, where the tool
+    marks them.
     """
 
     model: ModelReference
@@ -43,6 +45,7 @@ class ChangeDecoder:
     forms: Forms = AS_THEY_ARE
     included: Included = EVERYTHING
     primary_key: tuple[str, ...] | None = None
+    unavailable: Unavailable | None = None
 
     @property
     def columns(self) -> Columns:
@@ -74,8 +77,8 @@ class ChangeDecoder:
     def written(self, columns: Columns) -> RowImage:
         """Where the row of an insert or an update is."""
         former = (*self.root, self.envelope.former)
-        path = (*self.root, self.envelope.written)
-        return RowImage(path, columns, self.envelope.many, self._beside(columns), self.forms, former, self.primary_key or ())
+        path, beside, key = (*self.root, self.envelope.written), self._beside(columns), self.primary_key or ()
+        return RowImage(path, columns, self.envelope.many, beside, self.forms, former, key, self.unavailable)
 
     def removed(self, columns: Columns) -> RowImage | None:
         """Where the row of a deletion is, of which its key is enough where it is taken out; None if the message's key says all of it."""
@@ -84,7 +87,8 @@ class ChangeDecoder:
             columns = Columns(tuple(by_name[name] for name in self.primary_key))
         if not columns.columns:
             return None
-        return RowImage((*self.root, self.envelope.removed), columns, self.envelope.many, self._beside(columns), self.forms)
+        path = (*self.root, self.envelope.removed)
+        return RowImage(path, columns, self.envelope.many, self._beside(columns), self.forms, unavailable=self.unavailable)
 
     def columns_of(self, model: type[Any]) -> Columns:
         """The columns that a model says.

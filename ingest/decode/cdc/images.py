@@ -14,6 +14,7 @@ from ingest.decode.cdc.arrays import beside_items, missing, path_text, picked
 from ingest.decode.cdc.envelope import FieldPath
 from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.inner import nested
+from ingest.decode.cdc.unavailable import Unavailable, unavailable
 from ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
 from ingest.schema.columns import Column, Columns, field_of
 
@@ -30,7 +31,8 @@ class RowImage:
 
     `path`: where the row is, or the list of them where there are `many`; `columns`: of the table; `beside`: those of them that the envelope
     has itself, each with its path; `forms`: how values are written; `former`: where the row is as it was before, of which the columns in
-    `key` are looked at: where they differ, the former row is deleted.
+    `key` are looked at: where they differ, the former row is deleted; `unavailable`: what becomes of values that a change left alone, where
+    the tool marks them.
     """
 
     path: FieldPath
@@ -40,6 +42,7 @@ class RowImage:
     forms: Forms = AS_THEY_ARE
     former: FieldPath = ()
     key: tuple[str, ...] = ()
+    unavailable: Unavailable | None = None
 
     @property
     def asked(self) -> Columns:
@@ -110,11 +113,22 @@ class RowImage:
         for column in self.columns.columns:
             path, raw = beside.get(column.name, ((*self.path, column.name), None))
             place = path_text(path) if raw is not None else f"{self._at}.{column.name}"
-            raw = pc.struct_field(own, [column.name]) if raw is None else raw
+            if raw is None:
+                raw, untold = self._available(pc.struct_field(own, [column.name]), place)
+                refusals += untold
             read, wrong = self._read(raw, column, place)
             refusals += wrong if column.nullable else [*wrong, missing(raw, place)]
             values.append(read)
         return values, refusals
+
+    def _available(self, raw: pa.Array, place: str) -> tuple[pa.Array, list[Refusal]]:
+        """The values of a column, null where a mark stands for one, and what that refuses."""
+        mask = None if self.unavailable is None else unavailable(raw)
+        if mask is None:
+            return raw, []
+        what = f"Expected a value, got Debezium's mark for one that the change left alone (decode.unavailable) - at {place}"
+        refusals = [Refusal(np.flatnonzero(mask), "unavailable", what)] if self.unavailable == "dead" else []
+        return pc.if_else(pa.array(mask), pa.scalar(None, raw.type), raw), refusals
 
     def _read(self, raw: pa.Array, column: Column, place: str) -> tuple[pa.Array, list[Refusal]]:
         read, misfits = self.forms.read(raw, column)

@@ -98,7 +98,17 @@ class RoutedOptions(NamedOptions):
     )
 
 
-class DebeziumJsonSection(TimestampOptions, RoutedOptions, ChangeSection):
+class DebeziumOptions(RoutedOptions, ChangeSection):
+    """What Debezium's events are told by, whatever they are written in."""
+
+    unavailable: Literal["dead", "null"] = Field(
+        default="dead",
+        description="What becomes of a change with `__debezium_unavailable_value`, which stands for a large value that it left alone: it "
+        "is a dead letter, or the value is null.",
+    )
+
+
+class DebeziumJsonSection(TimestampOptions, DebeziumOptions):
     """Debezium's change events as JSON, one a message."""
 
     format: Literal["debezium-json"] = Field(
@@ -120,7 +130,7 @@ class DebeziumJsonSection(TimestampOptions, RoutedOptions, ChangeSection):
     )
 
 
-class DebeziumAvroSection(RoutedOptions, ChangeSection):
+class DebeziumAvroSection(DebeziumOptions):
     """Debezium's change events in Avro's binary encoding, one a message, without a file's header."""
 
     format: Literal["debezium-avro"] = Field(
@@ -173,7 +183,7 @@ class _DebeziumAvro:
         return ChangeDecoder(
             ModelReference(section.schema_, folder),
             AvroInner(GivenSchema(section.writer_schema, folder)), replace(DEBEZIUM, marks=()), (), section.on_null, section.part,
-            _beside(section), Forms(dates="epoch_days"), section.included,
+            _beside(section), Forms(dates="epoch_days"), section.included, unavailable=section.unavailable,
         )  # fmt: skip
 
 
@@ -209,6 +219,7 @@ def _of_json(
         ModelReference(section.schema_, folder),
         JsonInner(Reading(section.timestamps, lenient)), envelope, root, section.on_null, section.part,
         _beside(section), Forms(*forms), section.included,
+        unavailable=section.unavailable if isinstance(section, DebeziumOptions) else None,
     )  # fmt: skip
 
 

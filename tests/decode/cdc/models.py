@@ -84,3 +84,20 @@ class Loose(pa.DataFrameModel):
 
     id: pl.Int64 = pa.Field(nullable=True)
     name: pl.String = pa.Field(nullable=True)
+
+
+class Toasted(pa.DataFrameModel):
+    """What PostgreSQL may keep apart from its row, in each of the forms that it comes in."""
+
+    id: pl.Int64
+    text: pl.String = pa.Field(nullable=True)
+    texts: pl.List(pl.String) = pa.Field(nullable=True)
+    numbers: pl.List(pl.Int64) = pa.Field(nullable=True)
+    pairs: pl.List(pl.Struct({"key": pl.String, "value": pl.String})) = pa.Field(nullable=True, metadata={"map": True})
+
+
+class Blob(pa.DataFrameModel):
+    """The same in Avro, which has bytes."""
+
+    id: pl.Int64
+    photo: pl.Binary = pa.Field(nullable=True)

@@ -134,3 +134,18 @@ def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
             json.dumps(WRITER).replace(f'"{part}"', '"part"').replace(f'{{"name": "{name}"', '{"name": "name"')
         )
         assert verdicts(decoder.open()(valued([value]))) == {0: [{"id": 1, "part": ANN[part], "name": ANN[name]}]}
+
+
+def test_bytes_that_a_change_left_alone_are_none() -> None:
+    """The mark's own bytes, and nothing else."""
+    image = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}, {"name": "photo", "type": ["null", "bytes"]}]}
+    writer = {"type": "record", "name": "Envelope", "fields": [
+        {"name": "before", "type": ["null", image]}, {"name": "after", "type": ["null", "Value"]}, {"name": "op", "type": "string"},
+    ]}  # fmt: skip
+    mark, values = b"__debezium_unavailable_value", []
+    for photo in (mark, mark + b"x"):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(writer), {"op": "u", "before": None, "after": {"id": 1, "photo": photo}})
+        values.append(out.getvalue())
+    found = made("debezium-avro", "Blob", writer_schema=writer).open()(valued(values))
+    assert (dead(found), found.rows["photo"].to_pylist()) == ([(0, "schema", "unavailable")], [mark + b"x"])

@@ -13,7 +13,7 @@ import pytest
 from ingest.decode.cdc.heads import is_called_after
 from ingest.ports.decoder import Decoder
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
-from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, WRITTEN, A, Corpus, Verdict, text
+from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, MISSING, WRITTEN, A, Corpus, Verdict, text
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
 
 
@@ -159,6 +159,39 @@ def test_tables_that_are_wanted() -> None:
     decoder = made("debezium-json", "Part", database_include="a")
     values = [text({"op": "c", "after": A, "source": {"db": db, "table": "customers"}}) for db in "ab"]
     assert list(verdicts(decoder.open()(valued(values)))) == [0]
+
+
+MARK = "__debezium_unavailable_value"
+MARKED: dict[str, tuple[str, Any]] = {
+    "text": ("text", MARK), "base64": ("text", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="), "hex": ("text", MARK.encode().hex()),
+    "hstore as JSON": ("text", json.dumps({MARK: MARK}, separators=(",", ":"))), "array of texts": ("texts", [MARK]),
+    "array of numbers": ("numbers", list(MARK.encode())), "hstore": ("pairs", {MARK: MARK}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
+    """In each form that the mark comes in the change is a dead letter, or the value is null; what only looks like it is a value."""
+    column, mark = MARKED[name]
+    alike: Any = {"x": MARK} if isinstance(mark, dict) else mark + mark if isinstance(mark, list) else f" {mark}"
+    held = [("x", MARK)] if isinstance(mark, dict) else alike
+    values = [text({"op": op, side: {"id": 1, column: value}}) for op, side, value in
+              (("u", "after", mark), ("u", "after", alike), ("d", "before", mark), ("u", "after", None))]  # fmt: skip
+    null = {"id": 1, "text": None, "texts": None, "numbers": None, "pairs": None}
+    refused = made("debezium-json", "Toasted").open()(valued(values))
+    assert dead(refused) == [(0, "schema", "unavailable"), (2, "schema", "unavailable")]
+    assert refused.rows[column].to_pylist() == [held, None]
+    assert str(refused.dead_detail[0]).endswith(f"(decode.unavailable) - at $.after.{column}")
+    nulls = made("debezium-json", "Toasted", unavailable="null").open()(valued(values))
+    assert nulls.rows.to_pylist() == [null, {**null, column: held}, null, null]
+    keyed = made("debezium-json", "Toasted", ("id",)).open()(valued(values[2:3]))
+    assert deleted(keyed) == [(0, {"id": 1})]
+
+
+def test_a_value_that_must_be_there_is_never_none() -> None:
+    """Where the column isn't nullable, null is no way out."""
+    value = text({"op": "u", "after": {**A, "part": MARK}})
+    assert dead(made("debezium-json", "Part", unavailable="null").open()(valued([value]))) == [(0, *MISSING)]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_each_option_counts() -> None:
     options: dict[str, dict[str, Any]] = {
         "debezium-json": {
             "schema_include": True, "dates": "iso-8601", "decimal_format": "base64", "timestamps": "epoch_ms", "on_null": "dead",
-            "envelope": {"op": "op"}, "database_include": "a", "table_include": "a",
+            "envelope": {"op": "op"}, "database_include": "a", "table_include": "a", "unavailable": "null",
         },
         "canal-json": {"timestamps": "iso-8601", "coerce": "strict", "database_include": "a", "table_include": "a", "on_null": "dead"},
         "maxwell-json": {"timestamps": "iso-8601", "coerce": "lenient", "database_include": "a", "table_include": "a", "on_null": "dead"},

@@ -1,0 +1,52 @@
+"""What Debezium writes in the place of a value that a change left alone and that the database didn't send: it is none.
+
+PostgreSQL does so with large values (TOAST), Oracle with LOBs. The mark is a text, in whatever a column of the database's type becomes.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Unavailable = Literal["dead", "null"]
+
+MARK = "__debezium_unavailable_value"
+_BYTES = MARK.encode()
+_TEXTS = pa.array([MARK, base64.b64encode(_BYTES).decode(), _BYTES.hex(), f'{{"{MARK}":"{MARK}"}}'])
+"""As a text, as bytes in a text (`binary.handling.mode`), and as the JSON of an hstore."""
+
+
+def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Which values of a column are none; None if none is."""
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        found = pc.is_in(values, _TEXTS) if pa.types.is_string(kind) else pc.fill_null(pc.equal(values, _BYTES), False)
+        mask: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+        return mask if mask.any() else None
+    if pa.types.is_map(kind):
+        return unavailable(pa.ListArray.from_arrays(values.offsets, values.keys))
+    if not pa.types.is_list(kind):
+        return None
+    items = values.flatten()
+    if pa.types.is_integer(items.type):
+        return _of_numbers(values)
+    inside = unavailable(items)
+    if inside is None:
+        return None
+    mask = np.zeros(len(values), np.bool_)
+    mask[pc.list_parent_indices(values).to_numpy()[inside]] = True
+    mask &= pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False) == 1
+    return mask
+
+
+def _of_numbers(values: pa.ListArray) -> npt.NDArray[np.bool_] | None:
+    """Which lists are the mark's bytes, a number each."""
+    mask = pc.fill_null(pc.equal(pc.list_value_length(values), len(_BYTES)), False).to_numpy(zero_copy_only=False).copy()
+    for at in np.flatnonzero(mask):
+        mask[at] = values[at].as_py() == list(_BYTES)
+    return mask if mask.any() else None
