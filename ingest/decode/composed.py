@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from ingest.decode.text import as_text
 from ingest.errors import BugError, SpecError
 from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
-from ingest.ports.schemas import SchemaRegistry, Tell, UsesSchemas
+from ingest.ports.schemas import Foreseen, SchemaRegistry, Tell, UsesSchemas
 from ingest.schema.columns import Columns
 from ingest.schema.load import ModelReference, model_now
 from ingest.schema.messages import MESSAGES
@@ -91,10 +92,12 @@ class ComposedDecoder:
         key, value = (part.asking(registry) if isinstance(part, UsesSchemas) else part for part in (self.key, self.value))
         return self if value is None else replace(self, key=key, value=value)
 
-    def foreseen(self, topics: Sequence[str], known: Sequence[WriterSchema]) -> list[WriterSchema]:
+    def foreseen(self, topics: Sequence[str]) -> Foreseen:
         """See `ports.schemas.UsesSchemas`."""
-        parts: tuple[object, ...] = (self.key, self.value)
-        return [schema for part in parts if isinstance(part, UsesSchemas) for schema in part.foreseen(topics, known)]
+        both: dict[str, object] = {"key": self.key, "value": self.value}
+        parts = {name: part.foreseen(topics) for name, part in both.items() if isinstance(part, UsesSchemas)}
+        decoders: dict[str, Any] = {name: found.decoder for name, found in parts.items()}
+        return Foreseen(replace(self, **decoders), [schema for found in parts.values() for schema in found.schemas])
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:
         """See `ports.schemas.UsesSchemas`."""

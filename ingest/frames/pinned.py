@@ -21,11 +21,10 @@ from ingest.model.plan import Plan, Split
 from ingest.model.window import Window
 from ingest.ports.broker import Broker, TopicInfo
 from ingest.ports.reader import Reader, ReadPlan
-from ingest.ports.schemas import UsesSchemas
 from ingest.run.availability import readable_splits
 from ingest.run.context import Pipeline
 from ingest.run.pipeline import preview, refuse_open
-from ingest.run.schemas import fitting
+from ingest.run.schemas import decoder_for
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.load import load_spec
 from ingest.spec.windows import windows_named
@@ -59,7 +58,7 @@ def pin(options: ReadOptions) -> Pinned:
         return Pinned(splits, reader(plan), AsMessages())
     pipeline = assemble_to_look(load_spec(Path(options.spec)))
     splits, plan = _given(pipeline.broker, options.splits) if options.splits else _planned(pipeline, str(options.window))
-    shape = AsMessages() if options.columns == "messages" else _rows(pipeline, drops=options.mode == "dropmalformed")
+    shape = AsMessages() if options.columns == "messages" else _rows(pipeline, splits, drops=options.mode == "dropmalformed")
     return Pinned(splits, pipeline.reader(plan), shape)
 
 
@@ -114,11 +113,9 @@ def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
     )
 
 
-def _rows(pipeline: Pipeline, *, drops: bool) -> AsRows:
-    """As the pipeline makes them. A schema of the registry's that the pipeline has met means what it meant then."""
-    spec, decoder = pipeline.spec, pipeline.decoder()
-    if isinstance(decoder, UsesSchemas):
-        decoder = decoder.with_schemas(list(fitting(pipeline.ledger.schemas(spec.id))))
+def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows:
+    """As the pipeline makes them."""
+    spec, decoder = pipeline.spec, decoder_for(pipeline, sorted({split.topic for split in splits}))
     transform, key = pipeline.transform(), spec.sink.key
     metadata: Mapping[str, str] = spec.metadata
     columns = transform.columns(decoder.columns)  # not the table's: those are a transform's of Spark, which is not asked here

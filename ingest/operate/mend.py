@@ -35,6 +35,7 @@ from ingest.run.accounting import SHOWN, refuse_unequal, refuse_unplaced
 from ingest.run.binding import bind_table, refuse_wrong_place
 from ingest.run.context import Pipeline, written_by
 from ingest.run.pipeline import commit
+from ingest.run.schemas import decoder_for
 from ingest.run.task import stage_rows
 from ingest.schema.checksum import text
 from ingest.schema.metadata import DEFAULT
@@ -178,7 +179,8 @@ class _Work:
             bind_table(pipeline)
             named = (before.plan, before.generation + 1, attempt)
             rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
-        decode, transform = pipeline.decoder().open(), pipeline.transform().open()
+        decoder = decoder_for(pipeline, sorted({split.topic for split in before.plan.splits}))
+        decode, transform = decoder.open(), pipeline.transform().open()
         self._decode: Decode = lambda messages: transform(decode(messages))
         self._keyed = pipeline.sink.promises.mode != "append"
         self._splits = [_SplitWork(split, counts, rows, dead) for split, counts in zip(before.plan.splits, before.splits, strict=True)]

@@ -33,6 +33,7 @@ from ingest.ports.decoder import Decode
 from ingest.ports.schemas import SchemaRegistry
 from ingest.registry.subjects import Subjects
 from ingest.run.context import Pipeline
+from ingest.run.schemas import decoder_for
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import LimitsSpec, is_beyond_share
 
@@ -89,8 +90,8 @@ def check(pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | N
     unfit: tuple[Unfit, ...] | None = None
     findings: list[Finding] = []
     try:
-        unfit = tried(sample.messages, _verdict_of(pipeline))
-    except (RefusedError, UnreachableError) as error:
+        unfit = tried(sample.messages, _verdict_of(pipeline, sample.messages))
+    except (RefusedError, UnreachableError, SpecError) as error:
         findings.append(_of_error(error, "messages"))
     sampled, dead = sample.messages.num_rows, sum(one.messages for one in unfit or ())
     findings += refusals(unfit or (), sampled, spec.limits)
@@ -111,9 +112,10 @@ def _of_error(error: RefusedError | UnreachableError | SpecError, about: Literal
 # ------------------------------------------------------------------------------------------------------------------------------ messages
 
 
-def _verdict_of(pipeline: Pipeline) -> Decode:
-    """What a run would say of messages."""
-    decode, transform = pipeline.decoder().open(), pipeline.transform().open()
+def _verdict_of(pipeline: Pipeline, messages: pa.Table) -> Decode:
+    """What a run would say of some messages."""
+    decoder = decoder_for(pipeline, sorted(messages.column("topic").unique().to_pylist()))
+    decode, transform = decoder.open(), pipeline.transform().open()
     return lambda messages: transform(decode(messages))
 
 
@@ -197,7 +199,7 @@ def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterato
 
 def _subjects(options: object, part: Part) -> Subjects:
     if isinstance(options, RegistryOptions):
-        return Subjects(options.subject_name_strategy, options.record_names, part)
+        return Subjects(options.subject_name_strategy, options.records, part)
     return Subjects(part=part)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -29,6 +30,14 @@ Tell = Callable[[WriterSchema, bool], None]
 """A schema that messages are decoded by, and whether the registry was asked for it."""
 
 
+@dataclass(frozen=True)
+class Foreseen:
+    """What is known of some topics before any message is read: the decoder of theirs, and the schemas that they may name."""
+
+    decoder: UsesSchemas
+    schemas: list[WriterSchema]
+
+
 @runtime_checkable
 class UsesSchemas(Protocol):
     """A decoder whose messages name the schemas that they were written with."""
@@ -36,11 +45,12 @@ class UsesSchemas(Protocol):
     def asking(self, registry: SchemaRegistry) -> Decoder:
         """The same decoder with the registry that has its schemas."""
 
-    def foreseen(self, topics: Sequence[str], known: Sequence[WriterSchema]) -> list[WriterSchema]:
-        """The schemas that messages of some topics may name, as far as the registry says beforehand. `known`: those that needn't be asked.
+    def foreseen(self, topics: Sequence[str]) -> Foreseen:
+        """What the registry says beforehand of messages of some topics.
 
         Raises:
             WindrowError: as the registry.
+            SpecError: nothing says of which record the messages are.
         """
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:

@@ -17,6 +17,7 @@ from ingest.errors import RefusedError
 from ingest.model.receipt import SplitCounts
 from ingest.model.staged import Staged
 from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from ingest.ports.decoder import Decoder
 from ingest.ports.schemas import UsesSchemas
 from ingest.run.attempts import Attempt
 from ingest.run.context import Pipeline
@@ -28,20 +29,34 @@ def informed(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
     Raises:
         RefusedError: the registry has another schema under an id than the pipeline met there before.
         UnreachableError: it doesn't answer.
+        SpecError: nothing says of which record the messages are.
     """
     topics = sorted({split.topic for attempt in attempts for split in attempt.readable})
     decoder = pipeline.decoder() if topics else None
     if not isinstance(decoder, UsesSchemas):
         return pipeline
     kept = pipeline.ledger.schemas(pipeline.spec.id)
-    foreseen = decoder.foreseen(topics, kept)
-    _keep(pipeline, foreseen)
-    by_id = {schema.id: schema for schema in (*foreseen, *kept)}
+    foreseen = decoder.foreseen(topics)
+    _keep(pipeline, foreseen.schemas)
+    by_id = {schema.id: schema for schema in (*foreseen.schemas, *kept)}
     for attempt in attempts:
         if attempt.found is not None:
             _refuse_others(by_id.values(), attempt.found.receipt.splits)
-    ready = decoder.with_schemas(list(fitting(by_id.values())))
+    ready = foreseen.decoder.with_schemas(list(fitting(by_id.values())))
     return replace(pipeline, decoder=lambda: ready)
+
+
+def decoder_for(pipeline: Pipeline, topics: Sequence[str]) -> Decoder:
+    """The pipeline's decoder for messages of some topics, outside of a run. A schema that the pipeline has met means what it meant then.
+
+    Raises:
+        UnreachableError: the registry doesn't answer.
+        SpecError: nothing says of which record the messages are.
+    """
+    decoder = pipeline.decoder()
+    if not isinstance(decoder, UsesSchemas) or not topics:
+        return decoder
+    return decoder.foreseen(topics).decoder.with_schemas(list(fitting(pipeline.ledger.schemas(pipeline.spec.id))))
 
 
 def keep_schemas(pipeline: Pipeline, staged: Sequence[Staged]) -> None:

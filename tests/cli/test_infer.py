@@ -255,7 +255,9 @@ def test_the_newest_schema_counts_before_its_messages(of_avro: Stage, schema_reg
 
 
 def test_schemas_that_can_not_be_had(of_avro: Stage, schema_registry: RegistryServer) -> None:
-    """A registry that doesn't answer leaves the check unmade, code 3; an id that it doesn't know refuses windows, and is wrong."""
+    """A registry that doesn't answer leaves the check unmade, code 3; an id that it doesn't know is wrong where it refuses windows."""
+    spec = Path(of_avro.spec).read_text()
+    Path(of_avro.spec).write_text(spec.replace("format: avro-confluent", "format: avro-confluent, unknown_id: fail"))
     of_avro.broker.produce(LOG_OF_AVRO, framed(9, text("x")), timestamp=1_767_600_000_000)
     document = of_avro.json("infer", "--check", of_avro.spec, code=1)
     assert document["fitting"] is None

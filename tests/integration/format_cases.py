@@ -120,7 +120,7 @@ CASES = {
     ),
     "avro-confluent": Case(
         {
-            "format": "avro-confluent", "schema": "formats.py:Sale", "headers": {"trace": "x-trace"}, "unknown_id": "dead",
+            "format": "avro-confluent", "schema": "formats.py:Sale", "headers": {"trace": "x-trace"},
             "key": {"format": "avro-confluent", "fields": ["shop", "number"]}, "fields_include": "except_key",
         },
         [

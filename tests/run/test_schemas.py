@@ -15,10 +15,11 @@ from deltalake import DeltaTable
 
 from ingest.assemble import assemble
 from ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
-from ingest.errors import RefusedError, UnreachableError
+from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.model.window import Window
 from ingest.model.writer_schema import WriterSchema
+from ingest.operate.mend import MendRequest, mend
 from ingest.operate.verify import verify
 from ingest.registry.client import _client
 from ingest.registry.embedded import Fault, RegistryServer
@@ -93,6 +94,13 @@ class Scene:
     def rows(self) -> list[tuple[int, str | None]]:
         table = DeltaTable(str(self.folder / "table")).to_pyarrow_table().sort_by("_offset")
         return [(row["id"], row["name"]) for row in table.select(["id", "name"]).to_pylist()]
+
+    def letters(self) -> list[tuple[int, str]]:
+        """The dead letters of the first window: offset and reason."""
+        made = self.pipeline()
+        receipt = next(found.receipt for found in made.sink.receipts() if found.receipt.window == hour(0))
+        dead = made.dead_letters.read(hour(0), receipt.attempt)
+        return list(zip(dead["_offset"].to_pylist(), dead["reason"].to_pylist(), strict=True))
 
     def nothing_is_committed(self) -> bool:
         return not list(self.pipeline().sink.receipts())
@@ -226,17 +234,39 @@ def test_a_registry_that_is_ill(scene: Scene, path: str, fault: Fault) -> None:
 
 
 def test_a_registry_that_lost_a_schema(scene: Scene) -> None:
-    """The window is refused, with the message's place; by choice the messages are dead letters instead, with the id."""
+    """The messages are dead letters, with the id; by choice the window is refused instead, with the message's place."""
     scene.send(0, ONE, framed(9, varint(9)), TWO)
     with pytest.raises(RefusedError, match=r"doesn't know schema id 9.*things\[0\]@1"):
-        scene.run()
+        scene.run(unknown_id="fail")
     assert scene.nothing_is_committed()
-    scene.run(unknown_id="dead")
+    scene.run()
     assert scene.rows() == [(1, None), (2, "b")]
-    made = scene.pipeline()
-    receipt = next(iter(made.sink.receipts())).receipt
-    dead = made.dead_letters.read(hour(0), receipt.attempt)
-    assert (dead["reason"].to_pylist(), dead["_offset"].to_pylist()) == (["unknown_schema"], [1])
+    assert scene.letters() == [(1, "unknown_schema")]
+
+
+def test_a_record_of_another_name(scene: Scene) -> None:
+    """It is no row, in whatever window it comes first: the topic's subject says which record is expected, and no mending forgets it."""
+    scene.registry.register("elsewhere", THIRD.replace("Thing", "ThingRemoved"))
+    scene.send(0, THREE)
+    scene.send(1, ONE, THREE)
+    scene.run(0)
+    assert scene.letters() == [(0, "other_record")]
+    mended = mend(scene.pipeline(), hour(0), MendRequest("m", dry_run=True))
+    assert (mended.tried, mended.messages) == (1, 0)
+    scene.run(1)
+    assert scene.rows() == [(1, None)]
+    scene.run(1, replaced=True, records=["ThingRemoved"])
+    assert scene.rows() == [(3, "c")]
+
+
+def test_several_records_under_a_subject(scene: Scene) -> None:
+    """Nothing is read until the spec says which are rows."""
+    scene.registry.register("things-value", THIRD.replace("Thing", "ThingRemoved"))
+    scene.send(0, ONE)
+    with pytest.raises(SpecError, match=r"Subject things-value .* holds several records: Thing, ThingRemoved"):
+        scene.run()
+    scene.run(records=["Thing"])
+    assert scene.rows() == [(1, None)]
 
 
 def test_several_windows_ask_once(scene: Scene) -> None:
@@ -261,8 +291,8 @@ def test_no_secret_is_kept(scene: Scene) -> None:
     scene.send(0, ONE, framed(9, b""))
     scene.send(1, TWO)
     with pytest.raises(RefusedError):
-        scene.run(0)
-    scene.run(0, unknown_id="dead")
+        scene.run(0, unknown_id="fail")
+    scene.run(0)
     scene.run(1)
     written = [path for path in scene.folder.rglob("*") if path.is_file()]
     assert len(written) > 5

@@ -97,8 +97,8 @@ def test_a_password_on_this_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("decode", "said"), [
     ({"schema": "a.b:C"}, "source.registry: would not be asked"),
     ({**AVRO, "format": "json-schema-confluent"}, "source.registry: would not be asked"),
-    ({**AVRO, "record_names": ["a.B"]}, "decode.record_names: goes with subject_name_strategy"),
-    ({**AVRO, "subject_name_strategy": "record"}, "decode.record_names: is missing"),
+    ({**AVRO, "other_records": "filter"}, "decode.records: is missing"),
+    ({**AVRO, "subject_name_strategy": "record"}, "decode.records: is missing"),
 ])  # fmt: skip
 def test_settings_without_an_effect(decode: Any, said: str, tmp_path: Path) -> None:
     """A registry that no format asks, and names that no strategy takes."""

@@ -1,12 +1,14 @@
 """A writer's schema for readers who want other fields: Avro's schema resolution, where the columns are the reader's schema.
 
 A column that the writer has no field for is null; where it isn't nullable, the schema can't be read by it. Of a union the types
-that can't become the column are refused where a message has one. What a type may become is `fit.py`'s, as for a schema that a spec names.
+that can't become the column are refused where a message has one; of one of several records, those are structs that are named, or else
+those that have all of the struct's fields, for others would be structs of nulls. What a type may become is `fit.py`'s, as for a schema that
+a spec names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,23 +25,27 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
+from ingest.decode.shared.names import is_one_of
 from ingest.schema.columns import Columns, epoch_of
 
 
-def resolved(writer: AvroSchema, columns: Columns) -> AvroSchema:
+def resolved(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) -> AvroSchema:
     """The schema by which the columns are read from what it has written.
+
+    `records`: the names of those that are rows, or structs in them.
 
     Raises:
         SpecError: there are too many types in it.
     """
-    return _Resolution(writer).whole(columns)
+    return _Resolution(writer, records).whole(columns)
 
 
 class _Resolution:
     """Records are made anew for each type of struct that they become, once: a record that columns want in two ways becomes two."""
 
-    def __init__(self, writer: AvroSchema) -> None:
+    def __init__(self, writer: AvroSchema, records: Sequence[str]) -> None:
         self._writer = writer
+        self._wanted = records
         self._records = dict(writer.records)
         self._made: dict[tuple[str, pa.DataType, Hashable], str] = {}
 
@@ -70,12 +76,26 @@ class _Resolution:
         return kind
 
     def _union(self, kind: UnionType, column: pa.DataType, epoch: str | None) -> UnionType:
-        made = [branch if is_null(branch) else self._type(branch, column, epoch) for branch in kind.branches]
+        others = self._others(kind, column) if pa.types.is_struct(column) else []
+        made = [branch if is_null(branch) or branch in others else self._type(branch, column, epoch) for branch in kind.branches]
         schema = replace(self._writer, records=self._records)
-        good = [is_null(branch) or fits(schema, branch, column, epoch) for branch in made]
+        good = [
+            is_null(one) or (old not in others and fits(schema, one, column, epoch)) for one, old in zip(made, kind.branches, strict=True)
+        ]
         if not any(fine and not is_null(branch) for fine, branch in zip(good, made, strict=True)):
             return UnionType(tuple(made))  # none can be read: `check` says why
-        return UnionType(tuple(b if fine else UnfitType(words(old)) for b, fine, old in zip(made, good, kind.branches, strict=True)))
+        unfit = [UnfitType(words(old), "other_record" if old in others else "wrong_type") for old in kind.branches]
+        return UnionType(tuple(b if fine else bad for b, fine, bad in zip(made, good, unfit, strict=True)))
+
+    def _others(self, kind: UnionType, column: pa.DataType) -> list[NamedReference]:
+        """The records of a union that aren't the struct's, where it has several."""
+        several = {branch: self._writer.records[branch.name] for branch in kind.branches if isinstance(branch, NamedReference)}
+        if len(several) < 2:
+            return []
+        fields = {field.name for field in column}
+        chosen = [one for one, record in several.items() if is_one_of((record.name, *record.aliases), self._wanted)]
+        chosen = chosen or [one for one, record in several.items() if fields.issubset(dict(record.fields))]
+        return [one for one in several if one not in chosen]
 
 
 def _epochs(kind: pa.DataType) -> Hashable:

@@ -86,10 +86,11 @@ class NamedReference:
 
 @dataclass(frozen=True)
 class RecordType:
-    """Fields, one behind the other."""
+    """Fields, one behind the other. `aliases`: what else the writer calls it."""
 
     name: str
     fields: tuple[tuple[str, AvroType], ...]
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class UnfitType:
     """A type of a union that can't become what the reader wants: a value of it is refused. `words`: the type, for people. As above."""
 
     words: str
+    reason: str = "wrong_type"
 
 
 AvroType = PrimitiveType | FixedType | EnumType | ArrayType | MapType | UnionType | NamedReference | AbsentType | UnfitType
@@ -121,6 +123,11 @@ class AvroSchema:
         """A schema of some records."""
         return cls(root, records, _empty_records(records))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The full names of the root, its aliases among them; an empty one if it is no record."""
+        return (self.root, *self.records[self.root].aliases)
+
     def is_empty(self, kind: AvroType) -> bool:
         """Whether values of a type have no bytes: then a block may claim any number of them, and nothing can be read of any."""
         return _is_empty(kind, self.empty)
@@ -138,6 +145,16 @@ def parse_schema(text: str, place: str, references: Sequence[str] = (), only: st
     Raises:
         SpecError: with what is wrong in it, and where.
     """
+    root = parse_root(text, place, references, only)
+    if isinstance(root, AvroSchema):
+        return root
+    raise SpecError(f"The Avro schema in {place} is a union of records: the table's columns are the fields of one", "spec", _DO)
+
+
+def parse_root(
+    text: str, place: str, references: Sequence[str] = (), only: str | None = None
+) -> AvroSchema | list[AvroSchema | None]:  # fmt: skip
+    """The same; of a union of records each of them as a schema of its own, and None in the place of null."""
     if len(text) + sum(map(len, references)) > MOST_BYTES:
         raise SpecError(f"The Avro schema in {place} is longer than {MOST_BYTES} bytes", "spec", _DO)
     parser = _Parser()
@@ -151,6 +168,10 @@ def parse_schema(text: str, place: str, references: Sequence[str] = (), only: st
         raise SpecError(f"The Avro schema in {place} is no JSON: {type(error).__name__}: {error}", "spec", _DO) from None
     if isinstance(root, NamedReference):
         return AvroSchema.of(root.name, parser.records)
+    branches = root.branches if isinstance(root, UnionType) else ()
+    records = [AvroSchema.of(one.name, parser.records) if isinstance(one, NamedReference) else None for one in branches]
+    if any(records) and all(found or one == PrimitiveType("null") for found, one in zip(records, branches, strict=True)):
+        return records
     if only is None:
         raise SpecError(f"The Avro schema in {place} is no record: the table's columns are the fields of one", "spec", _DO)
     return AvroSchema.of("", {**parser.records, "": RecordType("", ((only, root),))})
@@ -266,7 +287,8 @@ class _Parser:
             made = NamedReference(name)
         self._named[name] = made
         if isinstance(made, NamedReference):
-            self.records[name] = RecordType(name, tuple(self._fields(written, name.rpartition(".")[0], path, depth)))
+            space = name.rpartition(".")[0]
+            self.records[name] = RecordType(name, tuple(self._fields(written, space, path, depth)), _aliases(written, space))
         return made
 
     def _fields(self, written: dict[str, Any], space: str, path: str, depth: int) -> list[tuple[str, AvroType]]:
@@ -296,6 +318,12 @@ def _name(written: dict[str, Any], space: str, path: str) -> str:
     if not all(map(_NAME.fullmatch, full.split("."))) or full in PRIMITIVES:
         raise _SchemaError(f"{full!r} is no name", path)
     return full
+
+
+def _aliases(written: dict[str, Any], space: str) -> tuple[str, ...]:
+    """The other full names of a record; what is no list of names is passed over."""
+    aliases = written.get("aliases")
+    return tuple(_full(alias, space) for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else ()
 
 
 def _symbols(written: dict[str, Any], path: str) -> tuple[str, ...]:

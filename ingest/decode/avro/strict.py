@@ -147,7 +147,7 @@ class StrictAvro:
         if isinstance(kind, AbsentType):
             return _null
         if isinstance(kind, UnfitType):
-            return _unfit(kind.words, column)
+            return _unfit(kind, column)
         if isinstance(kind, UnionType):
             return _union([_null if is_null(b) else self._value(b, column, epoch) for b in kind.branches])
         if isinstance(kind, ArrayType):
@@ -222,9 +222,9 @@ def _null(_cursor: _Cursor, _path: Path) -> None:
     return None
 
 
-def _unfit(words: str, column: pa.DataType) -> Read:
+def _unfit(kind: UnfitType, column: pa.DataType) -> Read:
     def read(_cursor: _Cursor, path: Path) -> None:
-        raise _refused("wrong_type", f"Expected what a column of {column} can hold, got a union's {words}", path)
+        raise _refused(kind.reason, f"Expected what a column of {column} can hold, got a union's {kind.words}", path)
 
     return read
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import pyarrow as pa
 
-from ingest.errors import BugError
+from ingest.decode.confluent.records import record_of_subjects
+from ingest.errors import BugError, SpecError
 from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import Decode
-from ingest.ports.schemas import SchemaRegistry, Tell
+from ingest.ports.schemas import Foreseen, SchemaRegistry, Tell
 from ingest.registry.subjects import Subjects
 from ingest.schema.columns import Columns
 from ingest.schema.load import ModelReference, built_of_model, model_now
@@ -19,10 +20,12 @@ from ingest.schema.part import WHOLE, Part
 
 if TYPE_CHECKING:
     from ingest.decode.confluent.frame import Frame
+    from ingest.decode.confluent.records import OneOfSeveral, OtherRecord
     from ingest.decode.shared.machine import Machine
 
 OnNull = Literal["dead", "drop"]
 UnknownId = Literal["fail", "dead"]
+OtherRecords = Literal["dead", "filter"]
 
 MOST_VERSIONS = 100
 """Of a subject: so many of the newest are asked for when a window is planned; an older one is asked for when a message names it."""
@@ -46,8 +49,19 @@ class Payloads(Protocol):
             SpecError: with each such column.
         """
 
-    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns) -> Machine:
-        """What decodes messages with this frame.
+    def records(self, schema: WriterSchema) -> list[frozenset[str]]:
+        """The names, without namespaces, of each record that messages of a schema may be.
+
+        Raises:
+            SpecError: the schema can't be used.
+        """
+
+    def machine(
+        self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
+    ) -> Machine | OtherRecord | OneOfSeveral:  # fmt: skip
+        """What decodes messages with this frame. `records`: the names of those that are rows; none: that isn't known.
+
+        Of a union of records, the path of the frame is which one of them it is.
 
         Raises:
             SpecError: the columns can't come from the schema.
@@ -59,15 +73,18 @@ class ConfluentDecoder:
     """Messages in one of Confluent's wire formats to the columns of a pandera model, one row a message.
 
     `on_null`: what a message without a value becomes; `unknown_id`: whether an id that the registry doesn't know refuses the window or the
-    message; `part`: which of the model's columns the messages hold; `known`: schemas that needn't be asked for.
+    message; `part`: which of the model's columns the messages hold; `records`: the names of the records that are rows, none where the
+    subjects of the topics say it; `other_records`: what messages of others become; `known`: schemas that needn't be asked for.
     """
 
     model: ModelReference
     payloads: Payloads
     subjects: Subjects
     on_null: OnNull = "dead"
-    unknown_id: UnknownId = "fail"
+    unknown_id: UnknownId = "dead"
     part: Part = WHOLE
+    records: tuple[str, ...] = ()
+    other_records: OtherRecords = "dead"
     registry: SchemaRegistry | None = None
     known: tuple[WriterSchema, ...] = ()
 
@@ -82,13 +99,25 @@ class ConfluentDecoder:
         """The same decoder with the registry that has its schemas."""
         return replace(self, registry=registry)
 
-    def foreseen(self, topics: Sequence[str], known: Sequence[WriterSchema]) -> list[WriterSchema]:
-        """See `ports.schemas.UsesSchemas`: the newest versions of the topics' subjects."""
-        del known  # the client remembers what it was told; a schema's id alone says nothing of the subjects that it is under
+    def foreseen(self, topics: Sequence[str]) -> Foreseen:
+        """See `ports.schemas.UsesSchemas`: the newest versions of the topics' subjects, and the record that they are of."""
         if self.payloads.kind is None:
-            return []
+            return Foreseen(self, [])
         subjects = dict.fromkeys(subject for topic in topics for subject in self.subjects.of(topic))
-        return [schema for subject in subjects for schema in self.asked.of_subject(subject, MOST_VERSIONS)]
+        found = {subject: self.asked.of_subject(subject, MOST_VERSIONS) for subject in subjects}
+        schemas = [schema for of_subject in found.values() for schema in of_subject]
+        if self.records:
+            return Foreseen(self, schemas)
+        setting = "decode.records" if self.subjects.part == "value" else "decode.key.records"
+        records = {subject: [names for one in of_subject for names in self._records(one)] for subject, of_subject in found.items()}
+        return Foreseen(replace(self, records=record_of_subjects(records, setting)), schemas)
+
+    def _records(self, schema: WriterSchema) -> list[frozenset[str]]:
+        """Of a schema that can't be used there are none: its messages are dead letters."""
+        try:
+            return self.payloads.records(schema) if schema.kind == self.payloads.kind else []
+        except SpecError:
+            return []
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> ConfluentDecoder:
         """See `ports.schemas.UsesSchemas`."""
@@ -110,7 +139,7 @@ class ConfluentDecoder:
         from ingest.decode.confluent.machine import FramedMachine, Machines  # noqa: PLC0415  # compiled code is loaded where it is used
 
         recipe = replace(self, known=())
-        machines = built_of_model(recipe, self.model, lambda model: Machines(self.payloads, self.part.of(Columns.of(model))))
+        machines = built_of_model(recipe, self.model, lambda model: Machines(self.payloads, self.part.of(Columns.of(model)), self.records))
         self.payloads.check(machines.columns)
         return FramedMachine(self, machines, tell).decode
 

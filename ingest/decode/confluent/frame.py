@@ -78,6 +78,20 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     return Frames(list(known), numbers)
 
 
+def branches_of(values: pa.BinaryArray, skip: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which type of a union each value is, by the number behind so many bytes, -1 if there is none; and how many bytes that has."""
+    data, begins, ends = octets_of(values, skip)
+    numbers, sizes = np.full(len(values), -1, np.int64), np.ones(len(values), np.int64)
+    there = np.flatnonzero(begins < ends)
+    first = data[begins[there]].astype(np.int64)
+    numbers[there] = np.where(first < 128, first >> 1 ^ -(first & 1), -1)
+    for i in there[first >= 128].tolist():
+        number, end = _varint(data[begins[i] : min(begins[i] + 5, ends[i])].tobytes(), 0)
+        if end > 0:
+            numbers[i], sizes[i] = number, end
+    return numbers, sizes
+
+
 def schema_ids(messages: pa.RecordBatch, header: str, *, paths: bool) -> pa.StringArray:
     """The id of the schema that each message names, null where it names none; the arguments are those of `frames_of`."""
     found = frames_of(messages, header, paths=paths)

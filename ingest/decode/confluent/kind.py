@@ -30,32 +30,47 @@ _KEYS = "What the keys are; the other settings of `decode.key` are the format's.
 class RegistryOptions(Section):
     """What keys and values may say alike whose schemas are a registry's."""
 
-    unknown_id: Literal["fail", "dead"] = Field(
-        default="fail",
-        description="What becomes of a schema id that the registry says it doesn't know: the window is refused, or each message that names "
-        "it is a dead letter.",
+    unknown_id: Literal["dead", "fail"] = Field(
+        default="dead",
+        description="What becomes of a schema id that the registry says it doesn't know: each message that names it is a dead letter, or "
+        "the window is refused.",
     )
     subject_name_strategy: Literal["topic", "record", "topic_record"] = Field(
         default="topic",
         description="Under which subjects the schemas are, whose newest versions are asked for when a window is planned: TOPIC-value (of "
         "keys TOPIC-key), RECORD, or TOPIC-RECORD. Others are asked for when a message names them.",
     )
-    record_names: Annotated[tuple[Text, ...], Values("a list of full names")] = Field(
-        default=(), description="The records of the strategies that name them, as in `shop.Order`."
+    records: Annotated[tuple[Text, ...], Values("a list of names")] = Field(
+        default=(),
+        description="The names of the records (of Protobuf: messages) that are rows: `shop.Order`, or `Order` in any namespace. Without "
+        "it, the one that all versions under the topic's subject are of.",
     )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Names of records go with the strategies that are of them."""
+        """Subjects that are named after records need their names."""
         yield from super().conflicts(written)
-        by_record = written.get("subject_name_strategy") in {"record", "topic_record"}
-        if by_record and not written.get("record_names"):
-            yield ("record_names",), "is missing: the strategy's subjects are named after records"
-        if written.get("record_names") and not by_record:
-            yield ("record_names",), "goes with subject_name_strategy: record or topic_record"
+        if written.get("subject_name_strategy") in {"record", "topic_record"} and not written.get("records"):
+            yield ("records",), "is missing: the strategy's subjects are named after records, by their full names"
 
 
-class AvroConfluentSection(RegistryOptions, FormatSection):
+class RecordOptions(RegistryOptions):
+    """What values may say besides."""
+
+    other_records: Literal["dead", "filter"] = Field(
+        default="dead",
+        description="What becomes of messages of other records than `records`: each is a dead letter, or it is only counted.",
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Nothing is filtered by a guess."""
+        yield from super().conflicts(written)
+        if written.get("other_records") == "filter" and not written.get("records"):
+            yield ("records",), "is missing: other_records: filter needs the names of those that aren't filtered"
+
+
+class AvroConfluentSection(RecordOptions, FormatSection):
     """Records in Avro's binary encoding, each behind the id of its schema in a registry."""
 
     format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_VALUES)
@@ -69,7 +84,7 @@ class AvroConfluentKeySection(RegistryOptions, KeySection):
     format: Literal["avro-confluent"] = Field(default="avro-confluent", description=_KEYS)
 
 
-class ProtobufConfluentSection(RegistryOptions, FormatSection):
+class ProtobufConfluentSection(RecordOptions, FormatSection):
     """Protobuf, each message behind the id of its schema in a registry, and which of the schema's messages it is."""
 
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=_VALUES)
@@ -112,9 +127,11 @@ class _Asking(Generic[Value]):
         from ingest.decode.confluent.decoder import ConfluentDecoder
         from ingest.registry.subjects import Subjects
 
-        subjects = Subjects(section.subject_name_strategy, section.record_names, "value")
+        subjects = Subjects(section.subject_name_strategy, section.records, "value")
         model = ModelReference(section.schema_, folder)
-        return ConfluentDecoder(model, self.payloads(), subjects, section.on_null, section.unknown_id, section.part)
+        return ConfluentDecoder(
+            model, self.payloads(), subjects, section.on_null, section.unknown_id, section.part, section.records, section.other_records
+        )
 
 
 @dataclass(frozen=True)
@@ -128,8 +145,8 @@ class _AskingKey(Generic[Key]):
         from ingest.decode.confluent.decoder import ConfluentDecoder
         from ingest.registry.subjects import Subjects
 
-        subjects = Subjects(key.subject_name_strategy, key.record_names, "key")
-        return ConfluentDecoder(model, self.payloads(), subjects, unknown_id=key.unknown_id, part=key.part)
+        subjects = Subjects(key.subject_name_strategy, key.records, "key")
+        return ConfluentDecoder(model, self.payloads(), subjects, unknown_id=key.unknown_id, part=key.part, records=key.records)
 
 
 class _JsonSchemaConfluent:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
-from ingest.decode.confluent.frame import NAMELESS, NULL, Frame, frames_of
+from ingest.decode.confluent.frame import NAMELESS, NULL, Frame, branches_of, frames_of
+from ingest.decode.confluent.records import OneOfSeveral, OtherRecord
 from ingest.decode.shared.machine import Machine, Taken
 from ingest.errors import RefusedError, SpecError
 from ingest.model.writer_schema import WriterSchema
@@ -58,15 +59,19 @@ class StrictBehind:
         return values
 
 
+_Found = Machine | OtherRecord | OneOfSeveral | str
+
+
 class Machines:
     """A thread's machines, by schema and frame; for a schema that the columns can't come from, why."""
 
-    def __init__(self, payloads: Payloads, columns: Columns) -> None:
+    def __init__(self, payloads: Payloads, columns: Columns, records: Sequence[str] = ()) -> None:
         self.columns = columns
         self._payloads = payloads
-        self._kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], Machine | str] = OrderedDict()
+        self._records = records
+        self._kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], _Found] = OrderedDict()
 
-    def machine(self, schema: WriterSchema | None, frame: Frame) -> Machine | str:
+    def machine(self, schema: WriterSchema | None, frame: Frame) -> _Found:
         """The machine for messages with a frame, or why there can be none."""
         key = (None if schema is None else schema.digest, frame.skip, frame.path)
         if key not in self._kept:
@@ -76,12 +81,12 @@ class Machines:
         self._kept.move_to_end(key)
         return self._kept[key]
 
-    def _made(self, schema: WriterSchema | None, frame: Frame) -> Machine | str:
+    def _made(self, schema: WriterSchema | None, frame: Frame) -> _Found:
         kind = self._payloads.kind
         if schema is not None and schema.kind != kind:
             return f"it is of kind {schema.kind}, not {kind}"
         try:
-            return self._payloads.machine(schema, frame, self.columns)
+            return self._payloads.machine(schema, frame, self.columns, self._records)
         except SpecError as error:
             return error.what[:_TOLD_MAX]
 
@@ -127,10 +132,35 @@ class FramedMachine:
         machine = self._machines.machine(schema, frame)
         if isinstance(machine, str):
             return self._dead(len(values), SCHEMA, "incompatible_schema", f"Schema id {frame.id}: {machine}")
+        if isinstance(machine, OtherRecord):
+            return self._others(len(values), f"Schema id {frame.id}: Expected a record that is a row, got {machine.name}")
+        if isinstance(machine, OneOfSeveral):
+            return self._of_union(machine.count, frame, values, messages, places)
         decoded = machine.decode(values, "dead")
         if not len(decoded.dead_detail):
             return decoded
         return replace(decoded, dead_detail=pc.binary_join_element_wise(f"Schema id {frame.id}: ", decoded.dead_detail, ""))
+
+    def _of_union(
+        self, count: int, frame: Frame, values: pa.BinaryArray, messages: pa.RecordBatch, places: npt.NDArray[np.int64]
+    ) -> Decoded:  # fmt: skip
+        """Of messages that say first which one of so many records they are."""
+        branches, sizes = branches_of(values, frame.skip)
+        parts: list[tuple[npt.NDArray[np.int64], Decoded]] = []
+        for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
+            at = np.flatnonzero((branches == branch) & (sizes == size))
+            if 0 <= branch < count:
+                inside = frame._replace(skip=frame.skip + size, path=(branch,))
+                parts.append((at, self._of_frame(inside, values.take(pa.array(at)), messages, places[at])))
+            else:
+                what = f"Schema id {frame.id}: Avro is malformed: a union of {count} types has no such branch"
+                parts.append((at, self._dead(len(at), VALUE, "not_avro", what)))
+        return _together(parts, self._schema)
+
+    def _others(self, count: int, what: str) -> Decoded:
+        if self._decoder.other_records == "filter":
+            return replace(self._dead(0, SCHEMA, "", ""), filtered=count)
+        return self._dead(count, SCHEMA, "other_record", what)
 
     def _writer_schema(self, id_: str, messages: pa.RecordBatch, places: npt.NDArray[np.int64]) -> WriterSchema | None:
         if id_ in self._unknown:
@@ -199,4 +229,5 @@ def _together(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]], schema: pa
     ) if parts else (empty, empty, empty)  # fmt: skip
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     index, dead = pa.array(rows_from[rows_order]), pa.array(dead_from[dead_order])
-    return Decoded(rows, index, dead, stage, reason, detail, dropped=sum(decoded.dropped for _, decoded in parts))
+    dropped, filtered = sum(decoded.dropped for _, decoded in parts), sum(decoded.filtered for _, decoded in parts)
+    return Decoded(rows, index, dead, stage, reason, detail, dropped, filtered)

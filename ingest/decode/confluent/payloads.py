@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ingest.decode.confluent.records import OneOfSeveral, OtherRecord, messages_in
 from ingest.decode.json.strict import Unknown
 from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.machine import Machine
+from ingest.decode.shared.names import is_one_of
 from ingest.errors import SpecError
 from ingest.model.writer_schema import WriterSchema
 from ingest.schema.columns import Columns
@@ -29,18 +32,36 @@ class AvroPayloads:
     def check(self, _columns: Columns) -> None:
         """See `Payloads.check`: which columns can come from a schema is said by that."""
 
-    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns) -> Machine:
+    def records(self, schema: WriterSchema) -> list[frozenset[str]]:
+        """See `Payloads.records`."""
+        from ingest.decode.avro.schema import AvroSchema, parse_root  # noqa: PLC0415  # loaded where messages are decoded
+
+        root = parse_root(schema.text, "the registry", [text for _, text in schema.references], "value")
+        several = [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+        return [frozenset(name.rpartition(".")[2] for name in one.names) for one in several]
+
+    def machine(
+        self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
+    ) -> Machine | OtherRecord | OneOfSeveral:  # fmt: skip
         """See `Payloads.machine`."""
         from ingest.decode.avro.onepass import AvroPass  # noqa: PLC0415  # compiled code is loaded where messages are decoded
         from ingest.decode.avro.resolve import resolved  # noqa: PLC0415  # as above
-        from ingest.decode.avro.schema import parse_schema  # noqa: PLC0415  # as above
+        from ingest.decode.avro.schema import AvroSchema, parse_root  # noqa: PLC0415  # as above
         from ingest.decode.avro.strict import StrictAvro  # noqa: PLC0415  # as above
         from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
 
         assert schema is not None
         only = columns.columns[0].name if len(columns.columns) == 1 else None
-        written = parse_schema(schema.text, "the registry", [text for _, text in schema.references], only)
-        read = resolved(written, columns)
+        root = parse_root(schema.text, "the registry", [text for _, text in schema.references], only)
+        if not isinstance(root, AvroSchema) and not frame.path:
+            return OneOfSeveral(len(root))
+        written = root if isinstance(root, AvroSchema) else root[frame.path[0]]
+        if written is None:
+            return OtherRecord("null")
+        fields = {name for name, _ in written.records[written.root].fields}
+        if _is_other(written.names, fields, columns, records):
+            return OtherRecord(written.root or "no record")
+        read = resolved(written, columns, records)
         fast, strict = AvroPass(read, columns), StrictAvro(read, columns)
         return Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
 
@@ -58,7 +79,13 @@ class ProtobufPayloads:
 
         refuse_without_compiler("A schema of a registry")
 
-    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns) -> Machine:
+    def records(self, schema: WriterSchema) -> list[frozenset[str]]:
+        """See `Payloads.records`."""
+        return [frozenset({name}) for name in messages_in(schema.text)]
+
+    def machine(
+        self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
+    ) -> Machine | OtherRecord | OneOfSeveral:  # fmt: skip
         """See `Payloads.machine`."""
         from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
         from ingest.decode.protobuf.descriptors import compiled_text, message_type, name_at  # noqa: PLC0415  # as above
@@ -68,6 +95,8 @@ class ProtobufPayloads:
         assert schema is not None
         types = compiled_text(schema.text, schema.references, _PLACE)
         kind = message_type(types, name_at(types, frame.path, _PLACE), _PLACE)
+        if _is_other([kind.full_name], set(kind.fields_by_name), columns, records):
+            return OtherRecord(kind.full_name)
         strict = StrictProtobuf(kind, columns, "null")
         fast = PassBehind(ProtobufPass(kind, columns), frame.skip)
         return Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip))
@@ -89,7 +118,11 @@ class JsonPayloads:
             what = f"The schema can't be used for JSON, which has no bytes: {', '.join(wrong)}"
             raise SpecError(what, "spec", "Take String, and decode it after the table; nothing was read.")
 
-    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns) -> Machine:
+    def records(self, schema: WriterSchema) -> list[frozenset[str]]:
+        """See `Payloads.records`: no schema is asked for."""
+        raise AssertionError(schema.kind)
+
+    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]) -> Machine:
         """See `Payloads.machine`."""
         from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
         from ingest.decode.json.onepass import OnePass  # noqa: PLC0415  # as above
@@ -98,3 +131,10 @@ class JsonPayloads:
         assert schema is None
         fast, strict = OnePass(columns, self.unknown, self.reading), Strict(columns, self.unknown, self.reading)
         return Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
+
+
+def _is_other(names: Sequence[str], fields: Collection[str], columns: Columns, records: Sequence[str]) -> bool:
+    """Whether a record isn't the table's: by its name; or where no names are told, as no column has a field in it."""
+    if records:
+        return not is_one_of(names, records)
+    return names != ("",) and bool(columns.columns) and not any(column.name in fields for column in columns.columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +20,10 @@ from ingest.decode.avro.schema import (
     NamedReference,
     PrimitiveType,
     UnionType,
-    parse_schema,
+    parse_root,
 )
 from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
+from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, over_versions, struct_of
 from ingest.schema.dtypes import TIMESTAMP
 
 MOST_DIGITS = 38
@@ -45,13 +45,28 @@ _LOGICAL = {
 
 
 def avro_offers(written: WriterSchema, only: str) -> list[Offer]:
-    """The fields of a schema's record. `only`: what the one column is called where it is no record.
+    """The fields of a schema's record, or of all records of a union. `only`: what the one column is called where it is no record.
 
     Raises:
         SpecError: it is no schema.
     """
-    schema = parse_schema(written.text, f"schema id {written.id}", [text for _, text in written.references], only)
-    types, docs = _AvroTypes(schema), _docs(json.loads(written.text))
+    docs = _docs(json.loads(written.text))
+    each = [_offers(schema, docs) for schema in roots_of(written, only)]
+    return over_versions(list({offer.name: offer for offers in reversed(each) for offer in offers}.values()), each)
+
+
+def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
+    """The records that messages of a schema may be.
+
+    Raises:
+        SpecError: it is no schema.
+    """
+    root = parse_root(written.text, f"schema id {written.id}", [text for _, text in written.references], only)
+    return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+
+
+def _offers(schema: AvroSchema, docs: Mapping[str, str]) -> list[Offer]:
+    types = _AvroTypes(schema)
     return [
         Offer(name, types.of(kind, ()), _takes_null(kind), docs.get(name, ""))
         for name, kind in schema.records[schema.root].fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -48,12 +49,17 @@ def _each(columns: Columns, names: Collection[str], judge: Callable[[Columns], o
 def _by_avro(schema: WriterSchema, columns: Columns) -> dict[str, str]:
     from ingest.decode.avro.fit import check  # noqa: PLC0415  # each kind is loaded where it is asked for
     from ingest.decode.avro.resolve import resolved  # noqa: PLC0415  # as above
-    from ingest.decode.avro.schema import parse_schema  # noqa: PLC0415  # as above
+    from ingest.decode.avro.schema import AvroSchema  # noqa: PLC0415  # as above
+    from ingest.operate.infer.avro import roots_of  # noqa: PLC0415  # as above
+
+    def judge(written: AvroSchema, one: Columns) -> None:
+        check(resolved(written, one), one)
 
     only = columns.columns[0].name if len(columns.columns) == 1 else None
-    written = parse_schema(schema.text, f"schema id {schema.id}", [text for _, text in schema.references], only)
-    names = dict(written.records[written.root].fields)
-    return _each(columns, names, lambda one: check(resolved(written, one), one))
+    wrong: dict[str, str] = {}
+    for written in roots_of(schema, only):
+        wrong |= _each(columns, dict(written.records[written.root].fields), partial(judge, written))
+    return wrong
 
 
 def _by_protobuf(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:

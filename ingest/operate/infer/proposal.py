@@ -104,10 +104,10 @@ def same_key(names: Sequence[str]) -> str:
     return f"the keys say the same as the value's {', '.join(map(ascii, names))}"
 
 
-def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str, strays: Sequence[Setting] = ()) -> Proposal:
+def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str, told: Sequence[Setting] = ()) -> Proposal:
     """The fields of the key as columns beside those of the value; with a prefix where some have one name.
 
-    `strays`: what the key's section says of keys that name schemas which the registry doesn't know.
+    `told`: what else the key's section says.
     """
     names = {offer.name.casefold() for offer in offers}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
@@ -116,10 +116,9 @@ def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str
     usable = [offer.name for offer in columns if offer.usable]
     if not usable:
         return Proposal((*columns, *offers), "")
-    told = {setting.name: setting.value for setting in strays}
-    key = {"format": key_format, "fields": usable, **({"fields_prefix": prefix} if prefix else {}), **told}
-    comment = "; ".join(["the columns that come from the key", *(setting.comment for setting in strays)])
-    settings = (Setting("key", key, comment), Setting("fields_include", "except_key"))
+    key = {"format": key_format, "fields": usable, **({"fields_prefix": prefix} if prefix else {})}
+    key |= {setting.name: setting.value for setting in told}
+    settings = (Setting("key", key, "the columns that come from the key"), Setting("fields_include", "except_key"))
     return Proposal((*columns, *offers), "", settings)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ingest.decode.confluent.frame import Frame, frames_of
 from ingest.errors import SpecError
 from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.avro import avro_offers
+from ingest.operate.infer.avro import avro_offers, roots_of
 from ingest.operate.infer.documents import by_key, document, guess_type, offers_of
 from ingest.operate.infer.json_schema import json_offers
 from ingest.operate.infer.offer import Guess, Offer, over_versions
@@ -24,9 +24,6 @@ from ingest.schema.messages import MESSAGES
 
 VERSIONS = 20
 """Of a subject: what isn't in each of so many of the newest may be null."""
-
-_ASKED = 50
-"""Of the other ids that sampled messages name, so many are asked for."""
 
 FORMATS = {"AVRO": "avro-confluent", "PROTOBUF": "protobuf-confluent", "JSON": "json-schema-confluent"}
 """The format of messages whose schemas are of a kind."""
@@ -101,12 +98,13 @@ def of_registry(registry: SchemaRegistry, topic: str, messages: pa.Table) -> Pro
         offers = as_seen(offers, [seen for value in behind_frames(messages) if value is not None and (seen := document(value)) is not None])
     format_ = Setting("format", FORMATS[found.kind])
     keyed = _with_key(registry, topic, messages, offers)
-    strays = _strays(registry, messages, "value", [found, *versions])
     hints = list(keyed.hints)
     if {"before", "after", "op"} <= {offer.name for offer in offers}:
         hints.append("these look like Debezium's events: each message becomes a row of its envelope")
     of = "the schema of the registry" if not versions else f"the newest schema of subject {topic}-value"
-    return replace(keyed, told_by=f"from {of}, id {found.id}", decode=(format_, *strays, *keyed.decode), hints=tuple(hints))
+    return replace(
+        keyed, told_by=f"from {of}, id {found.id}", decode=(format_, *_records(found, messages, "value"), *keyed.decode), hints=tuple(hints)
+    )
 
 
 def as_seen(offers: Sequence[Offer], documents: Sequence[Document]) -> list[Offer]:
@@ -122,16 +120,17 @@ def as_seen(offers: Sequence[Offer], documents: Sequence[Document]) -> list[Offe
     return [replace(offer, guess=guess(offer)) for offer in offers]
 
 
-def _strays(registry: SchemaRegistry, messages: pa.Table, part: Part, known: Sequence[WriterSchema]) -> list[Setting]:
-    """What a spec says where some messages name schemas that the registry doesn't know, and others ones that it does.
-
-    `known`: the schema that counts, and others. Of JSON the registry is asked for none.
-    """
-    if known[0].kind == "JSON":
+def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Setting]:
+    """What a spec says of the record that the columns are of, where the schema has one."""
+    if schema.kind == "JSON":
         return []
-    ids = sorted({frame.id for frame in framed(messages, part).frames} - {schema.id for schema in known})
-    unknown = [id_ for id_ in ids[:_ASKED] if registry.schema(id_) is None]
-    return [Setting("unknown_id", "dead", f"the registry doesn't know {', '.join(unknown[:5])}; or fail")] if unknown else []
+    if schema.kind == "AVRO":
+        names = [record.root for record in roots_of(schema, part)]
+    else:
+        from ingest.operate.infer.protobuf import message_of  # noqa: PLC0415  # an extra, loaded where it is asked for
+
+        names = [message_of(schema, path_in(messages, part)).full_name]
+    return [Setting("records", names, "others are dead letters")] if all(names) else []
 
 
 def _unknown(topic: str, seen: Framed) -> SpecError:
@@ -201,18 +200,18 @@ def _with_key(registry: SchemaRegistry, topic: str, messages: pa.Table, offers: 
         found = [key for key in documents if key]
         return _beside(offers, offers_of(found) if len(found) == len(documents) else [], "json")
     try:
-        schema, of_key, versions = _offers(registry, topic, messages, "key")
+        schema, of_key, _ = _offers(registry, topic, messages, "key")
     except SpecError:  # of no fields, as a JSON Schema of texts
         return Proposal(tuple(offers), "", hints=(KEEP_KEY,))
     if schema is None:
         return Proposal(tuple(offers), "")
-    return _beside(offers, of_key, FORMATS[schema.kind], _strays(registry, messages, "key", [schema, *versions]))
+    return _beside(offers, of_key, FORMATS[schema.kind], _records(schema, messages, "key"))
 
 
-def _beside(offers: list[Offer], of_key: list[Offer], key_format: str, strays: Sequence[Setting] = ()) -> Proposal:
+def _beside(offers: list[Offer], of_key: list[Offer], key_format: str, told: Sequence[Setting] = ()) -> Proposal:
     if not of_key:
         return Proposal(tuple(offers), "", hints=(KEEP_KEY,))
     names = {offer.name for offer in offers}
     if all(offer.name in names for offer in of_key):
         return Proposal(tuple(offers), "", hints=(same_key([offer.name for offer in of_key]),))
-    return beside_key(offers, of_key, key_format, strays)
+    return beside_key(offers, of_key, key_format, told)

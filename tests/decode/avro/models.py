@@ -52,6 +52,13 @@ class Flat(pp.DataFrameModel):
     name: pl.String
 
 
+class Named(pp.DataFrameModel):
+    """Any of them may be null."""
+
+    id: pl.Int64 = pp.Field(nullable=True)
+    name: pl.String = pp.Field(nullable=True)
+
+
 class Loose(pp.DataFrameModel):
     """One column that has to be there, and others of each kind that needn't."""
 

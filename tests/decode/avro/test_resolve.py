@@ -41,9 +41,11 @@ def record(name: str, /, **fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": field, "type": kind} for field, kind in fields.items()]}
 
 
-def read(schema: Any, *messages: bytes, references: tuple[str, ...] = (), columns: Columns = COLUMNS) -> list[Any]:
+def read(
+    schema: Any, *messages: bytes, references: tuple[str, ...] = (), columns: Columns = COLUMNS, records: tuple[str, ...] = ()
+) -> list[Any]:
     """Of each message its row or its reason; both ways say the same."""
-    made = resolved(parse_schema(json.dumps(schema), "a test", references), columns)
+    made = resolved(parse_schema(json.dumps(schema), "a test", references), columns, records)
     fast, strict = AvroPass(made, columns).decode(pa.array(messages, pa.binary())), StrictAvro(made, columns)
     found = avro_machine(made, columns).decode(pa.array(messages, pa.binary()), "dead")
     rows, dead = iter(found.rows.to_pylist()), dict(zip(found.dead_index.to_pylist(), found.dead_reason.to_pylist(), strict=True))
@@ -93,6 +95,20 @@ def test_unions_of_more_types() -> None:
         varint(0) + varint(2) + varint(3) + varint(5), varint(0) + varint(3) + varint(0),
     ]  # fmt: skip
     assert read(writer, *messages) == [{**NONE, "id": 1, "name": "a"}, "wrong_type", "wrong_type", "wrong_type", {**NONE, "id": 3}]
+
+
+@pytest.mark.parametrize(("records", "wanted"), [
+    ((), ["x", "other_record", "other_record"]), (("Second",), ["other_record", None, "other_record"]),
+    (("First", "a.Fewer"), ["x", "other_record", None]),
+])  # fmt: skip
+def test_unions_of_several_records(records: tuple[str, ...], wanted: list[str | None]) -> None:
+    """Another one is no struct of nulls, at any depth: the struct is one that is named, or else one that has all of its fields."""
+    place = ["null", record("First", city="string", zip=["null", record("Zip", code="int")]), record("Second", other="int"),
+             record("a.Fewer", zip=["null", "Zip"])]  # fmt: skip
+    columns = Columns(tuple(column for column in COLUMNS.columns if column.name in {"id", "place"}))
+    messages = [varint(1) + varint(1) + text("x") + varint(0), varint(1) + varint(2) + varint(5), varint(1) + varint(3) + varint(0)]
+    found = read(record("R", id="long", place=place), *messages, columns=columns, records=records)
+    assert [one if isinstance(one, str) else one["place"]["city"] for one in found] == wanted
 
 
 @pytest.mark.parametrize(("writer", "said"), [

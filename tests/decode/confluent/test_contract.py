@@ -35,7 +35,7 @@ class TestAvro(DecoderContract):
     @pytest.fixture
     def decoder(self) -> ConfluentDecoder:
         registry = FixedRegistry((*avro(FLAT, OLD, '{"hunter2": 1', NAMELESS),))
-        return ConfluentDecoder(ModelReference("models.py:Flat", AVRO), AvroPayloads(), Subjects(), unknown_id="dead", registry=registry)
+        return ConfluentDecoder(ModelReference("models.py:Flat", AVRO), AvroPayloads(), Subjects(), registry=registry)
 
 
 class TestJson(DecoderContract):

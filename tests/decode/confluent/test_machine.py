@@ -81,7 +81,7 @@ def test_a_refusal_says_the_schema() -> None:
     unfit = json.dumps({"type": "record", "name": "U", "fields": [{"name": "id", "type": "string"}, {"name": "name", "type": "string"}]})
     known = [*avro(TEXTS[0], unfit, "{", *[""] * 3), WriterSchema("7", "PROTOBUF", "message M {}")]
     values = [framed(1, b"\x02"), framed(2, text("1") + text("a")), framed(3, b"a"), framed(7, b"a"), framed(8, b"a"), b"a", None]
-    found = decoder(registry=FixedRegistry((*known,)), unknown_id="dead").open()(valued(values))
+    found = decoder(registry=FixedRegistry((*known,))).open()(valued(values))
     assert [reason for _, _, reason in dead(found)] == [
         "not_avro", "incompatible_schema", "incompatible_schema", "incompatible_schema", "unknown_schema", "no_schema_id", "tombstone",
     ]  # fmt: skip
@@ -108,14 +108,15 @@ def test_which_schema_a_dead_letter_named() -> None:
 
 
 def test_an_id_that_the_registry_does_not_know() -> None:
-    """By default it refuses the window, with the message's place: a registry that lost a schema must not cost rows."""
+    """It costs the messages that name it; or, by the spec, refuses the window, with the message's place."""
+    assert dead(decoder(*TEXTS[:1]).open()(valued([message(0, 0), framed(9, b"")]))) == [(1, "value", "unknown_schema")]
     with pytest.raises(RefusedError, match=r"doesn't know schema id 9, which a value names \(decode, t\[0\]@1\)"):
-        decoder(*TEXTS[:1]).open()(valued([message(0, 0), framed(9, b"")]))
+        decoder(*TEXTS[:1], unknown_id="fail").open()(valued([message(0, 0), framed(9, b"")]))
 
 
 def test_ids_that_nobody_knows_without_end() -> None:
     """Where each is a dead letter, so many may be asked for in a split."""
-    decode = decoder(*TEXTS[:1], unknown_id="dead").open()
+    decode = decoder(*TEXTS[:1]).open()
     assert len(decode(valued([framed(5000 + n, b"") for n in range(1000)])).dead_index) == 1000
     assert decode(valued([framed(5000, b""), message(0, 1)])).valid == 1
     with pytest.raises(RefusedError, match="more than 1000 schema ids"):
@@ -157,5 +158,6 @@ def test_a_decoder_without_a_registry() -> None:
 def test_which_subjects_are_asked_for(subjects: Subjects, wanted: list[str]) -> None:
     """Each once, by the strategy's rule."""
     registry = SickRegistry()
-    ConfluentDecoder(ModelReference("models.py:Flat", AVRO), AvroPayloads(), subjects, registry=registry).foreseen(["a", "b"], [])
+    named = ConfluentDecoder(ModelReference("models.py:Flat", AVRO), AvroPayloads(), subjects, records=("x.R",), registry=registry)
+    named.foreseen(["a", "b"])
     assert registry.asked == wanted

@@ -56,9 +56,7 @@ SCHEMAS = (
     WriterSchema("11", "PROTOBUF", NEWER, (("a", NEWER), ("a/b", NEWER))),
     WriterSchema("12", "PROTOBUF", chain(300)), WriterSchema("13", "PROTOBUF", chain(10_000)),
 )  # fmt: skip
-DECODER = ConfluentDecoder(
-    ModelReference("models.py:Flat", AVRO), ProtobufPayloads(), Subjects(), unknown_id="dead", registry=FixedRegistry(SCHEMAS)
-)
+DECODER = ConfluentDecoder(ModelReference("models.py:Flat", AVRO), ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS))
 FLAT = number(7, 5) + text(8, "a")
 
 
@@ -178,7 +176,7 @@ def test_a_schema_that_nests_too_deep_never_does() -> None:
         )
         assert dead(decoder.open()(valued([framed(13, FLAT), framed(2, FLAT)]))) == [(0, "schema", "incompatible_schema")]
     with pytest.raises(SpecError, match="leads through too many"):
-        ProtobufPayloads().machine(SCHEMAS[-1], Frame("13", 6, (0,)), decoder.columns)
+        ProtobufPayloads().machine(SCHEMAS[-1], Frame("13", 6, (0,)), decoder.columns, ())
 
 
 def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

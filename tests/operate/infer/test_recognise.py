@@ -134,17 +134,9 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
         proposed(registry=registry)
 
 
-def test_a_few_messages_of_unknown_schemas() -> None:
-    """They are dead letters by what is written, and not what every window is refused for."""
-    registry = FixedRegistry((WriterSchema("3", "AVRO", AVRO),))
-    found = proposed(framed(3, b"\x02"), framed(3, b"\x02"), framed(9, b"\x02"), registry=registry)
-    assert settings(found) == {"format": "avro-confluent", "unknown_id": "dead"}
-    assert settings(proposed(framed(3, b"\x02"), registry=registry)) == {"format": "avro-confluent"}
-
-
-def test_a_few_keys_of_unknown_schemas() -> None:
-    """The same holds of keys: what is written fits all messages but these, whose keys are dead letters."""
-    key = '{"type": "record", "name": "K", "fields": [{"name": "shop", "type": "string"}]}'
+def test_the_record_is_told() -> None:
+    """Of values and of keys: a message of another one is then no row of nulls; some of a schema that isn't known change nothing."""
+    key = '{"type": "record", "namespace": "shop", "name": "K", "fields": [{"name": "shop", "type": "string"}]}'
 
     class BySubject(FixedRegistry):
         def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
@@ -153,9 +145,17 @@ def test_a_few_keys_of_unknown_schemas() -> None:
     registry = BySubject((WriterSchema("3", "AVRO", AVRO), WriterSchema("4", "AVRO", key)))
     known, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
     found = propose("t", messages([known, known, unknown]), Told(), registry)
-    assert settings(found)["key"] == {"format": "avro-confluent", "fields": ["shop"], "unknown_id": "dead"}
-    assert "unknown_id" not in settings(found)
-    assert settings(propose("t", messages([known]), Told(), registry))["key"] == {"format": "avro-confluent", "fields": ["shop"]}
+    assert settings(found)["records"] == ["R"]
+    assert settings(found)["key"] == {"format": "avro-confluent", "fields": ["shop"], "records": ["shop.K"]}
+
+
+def test_a_union_of_records() -> None:
+    """All of them are rows, of the fields of all; what isn't in each may be null."""
+    more = AVRO.replace('"R"', '"x.B"').replace("]}", ', {"name": "more", "type": "string"}]}')
+    union = f"[{AVRO}, {more}]"
+    found = proposed(framed(3, b"\x00\x02"), registry=FixedRegistry((WriterSchema("3", "AVRO", union),)))
+    assert settings(found)["records"] == ["R", "x.B"]
+    assert [(offer.name, offer.nullable) for offer in found.offers] == [("id", False), ("more", True)]
 
 
 def test_a_json_schema_is_held_against_what_was_sampled() -> None:
