@@ -147,8 +147,8 @@ CASES = {
     ),
     "protobuf-confluent": Case(
         {
-            "format": "protobuf-confluent", "schema": "formats.py:Count", "fields_include": "except_key",
-            "key": {"format": "protobuf-confluent", "fields": ["shop", "number"]},
+            "format": "protobuf-confluent", "schema": "formats.py:Count", "fields_include": "except_key", "records": ["Sale"],
+            "key": {"format": "protobuf-confluent", "fields": ["shop", "number"], "records": ["shop.Key"]},
         },
         [
             (framed(1, b"\x00" + protobuf.text(1, "a") + protobuf.number(2, 1)), framed(1, b"\x02\x02" + protobuf.number(3, 5)), ()),
