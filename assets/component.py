@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,9 @@ from ingest.spec.load import fill_spec, load_spec
 from ingest.spec.pipeline import PipelineSpec
 
 FILE = "defs.yaml"
+
+# A class of dagster-spark, which comes with dagster-pyspark: `dg` warns of it in each command, whatever the project uses.
+warnings.filterwarnings("ignore", "Class `SparkDeclarativePipelineScaffolder`", dg.PreviewWarning)
 
 
 class Attributes(RootModel[dict[str, Any]]):

@@ -67,9 +67,34 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
     for name, value in {**SETTINGS, **java, **more}.items():
         builder = builder.config(name, value)
     with _own_interrupts():
+        _start_java({**SETTINGS, **java, **more, "spark.master": master})
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Have Java's standard error come through this process, without the one line that no option of Java's turns off."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  # Spark is loaded only where it is used
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    if SparkContext._gateway is not None:  # noqa: SLF001  # nothing public tells
+        return
+    reading, writing = os.pipe()
+    threading.Thread(target=_passed_on, args=(reading,), daemon=True).start()
+    try:
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writing)
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # what a SparkContext does first
+
+
+def _passed_on(reading: int) -> None:
+    with open(reading, "rb") as lines:
+        for line in lines:
+            if b"Using incubator modules" not in line:
+                os.write(2, line)
 
 
 @contextmanager
