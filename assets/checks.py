@@ -15,6 +15,7 @@ from assets.foundations import keys_of, pipeline_of
 from assets.names import table_key
 from assets.partitions import key_of
 from assets.reporting import NEWEST
+from ingest.errors import with_spec
 from ingest.model.receipt import Receipt
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import in_time
@@ -43,7 +44,11 @@ def receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
         seen = shown_receipts(context.instance, spec, receipts)
         wrong = [*differences("Dagster", receipts, seen), *differences("the ledger", receipts, copies_of(copies)), *gaps(receipts)]
         yield from evaluated(
-            spec, "receipts", not wrong, _why(wrong, len(receipts)), {"windows": len(receipts), "wrong": "\n".join(wrong) or "nothing"}
+            spec,
+            "receipts",
+            not wrong,
+            with_spec(_why(wrong, len(receipts)), spec.file),
+            {"windows": len(receipts), "wrong": "\n".join(wrong) or "nothing"},
         )
 
     return receipts

@@ -18,6 +18,7 @@ import dagster as dg
 import msgspec
 
 from assets.columns import column_schema, lineage
+from ingest.errors import with_spec
 from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.codec import to_json
 from ingest.model.label import label_text
@@ -107,7 +108,7 @@ def window_metadata(
         "offsets": offsets_table(receipt), "messages_read": counts.read, "bytes_read": counts.bytes,
         "run_seconds": receipt.seconds, "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
     }  # fmt: skip
-    found |= _by_kind(receipt) | _merged(receipt) | _sometimes(result) | _whole(receipt)
+    found |= _by_kind(receipt) | _merged(receipt) | _sometimes(result) | _whole(spec, receipt)
     found |= {} if lag is None else lag_metadata(lag)
     found |= {} if state is None else state_metadata(state)
     schema: dict[str, Value] = {
@@ -119,7 +120,7 @@ def window_metadata(
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
 
 
-def _whole(receipt: Receipt) -> dict[str, Value]:
+def _whole(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
     """All offsets and the whole receipt, if that is little; else how many topic-partitions there are, and where to look."""
     text, topic_partitions = to_json(receipt), len(between(receipt.plan.start, receipt.plan.stop))
     found: dict[str, Value] = {}
@@ -128,7 +129,7 @@ def _whole(receipt: Receipt) -> dict[str, Value]:
     else:
         found["offset_ranges"] = dg.MetadataValue.json(offset_ranges(receipt))
     if len(text) > _LONG:
-        found["receipt_command"] = f"windrow show SPEC --window {receipt.window.key} --json"
+        found["receipt_command"] = with_spec(f"windrow show SPEC --window {receipt.window.key} --json", spec.file)
     else:
         found["receipt"] = dg.MetadataValue.json(json.loads(text))
     return found

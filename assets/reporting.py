@@ -12,7 +12,7 @@ from assets.completion import judged
 from assets.failing import again_or_failure
 from assets.metadata import Value, window_metadata
 from assets.schedule import refused_tag
-from ingest.errors import RefusedError, WindrowError
+from ingest.errors import RefusedError, WindrowError, with_spec
 from ingest.model.receipt import Receipt
 from ingest.operate.lag import Lag, lag
 from ingest.run.context import Pipeline, Result
@@ -82,6 +82,8 @@ def errors_reported(context: dg.AssetExecutionContext, spec: PipelineSpec, what:
     try:
         yield
     except Exception as error:  # noqa: BLE001  # raised again, as a bug if nobody foresaw it
+        if isinstance(error, WindrowError):
+            error.do = with_spec(error.do, spec.file)
         if refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec, refused))
         raise again_or_failure(what, error, RETRY, context.retry_number) from None

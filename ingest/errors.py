@@ -26,11 +26,19 @@ Every error names its stage, where possible its topic-partition and offset, and 
 
 from __future__ import annotations
 
+import re
+import shlex
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar, Literal
 
 Stage = Literal["spec", "plan", "freeze", "read", "decode", "validate", "stage", "check", "commit", "ledger", "setup"]
+
+
+def with_spec(text: str, spec: Path | None) -> str:
+    """The text with a pipeline's file in the commands that it advises, `windrow verify SPEC`, where the file is known."""
+    return text if spec is None else re.sub(r"\b(windrow [a-z]+(?: [a-z]+)?) SPEC\b", lambda m: f"{m[1]} {shlex.quote(str(spec))}", text)
 
 
 class WindrowError(Exception):

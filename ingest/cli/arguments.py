@@ -10,7 +10,7 @@ import typer
 from ingest.errors import SpecError
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The pipeline's YAML file.", show_default=False)]
-_W = "The instant at which the window starts, or the micro-batch's number or name; START/END for several."
+_W = "The instant at which the window starts, or Dagster's partition key; or the micro-batch's number or name. START/END for several."
 WindowText = Annotated[str, typer.Option("--window", metavar="W", help=_W, show_default=False)]
 NextOrWindow = Annotated[
     str | None, typer.Option("--window", metavar="W", help=f"{_W} Left out: the next micro-batch.", show_default=False)

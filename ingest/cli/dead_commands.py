@@ -39,7 +39,7 @@ def dead_show(
 ) -> None:
     """Show which messages were refused, and why: of committed windows, and of those that are named and were refused."""
     _refuse_attempt_alone(attempt, window)
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.dead import DeadRequest, show_dead
         from ingest.operate.dead_letters import Chosen
@@ -61,7 +61,7 @@ def dead_export(
 ) -> None:
     """Write the same to a file, all of them."""
     _refuse_attempt_alone(attempt, window)
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.dead import DeadRequest, export_dead
         from ingest.operate.dead_letters import Chosen
@@ -91,7 +91,7 @@ def dead_replay(
     """
     if window is None and reason is None and stage is None:
         raise typer.BadParameter("name --window, --reason or --stage")
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.dead import DeadRequest
         from ingest.cli.mending import replay_dead
@@ -112,7 +112,7 @@ def dead_publish(
     debug: Debug = False,
 ) -> None:
     """Publish dead letters of committed windows that are not in their topic yet, exactly once, as the next run of each would."""
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.publishing import publish_dead
 

@@ -100,7 +100,7 @@ app.command()(infer)
 @app.command()
 def plan(spec: Spec, window: NextOrWindow = None, json: Json = False, debug: Debug = False) -> None:
     """Show what a run would read, and how each offset was found; freezes and writes nothing."""
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.running import show_plan
 
@@ -124,7 +124,7 @@ def run(
     if drain and window:
         raise typer.BadParameter("--drain and --window exclude each other")
     settings = _place(master, conf, connect, token_file)
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.running import place, run_windows
 
@@ -149,7 +149,7 @@ def replay(
 ) -> None:
     """Replace committed windows: the same offsets again, with today's schema. A window that isn't committed yet is committed."""
     settings = _place(master, conf, connect, token_file)
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.running import place, replay_windows
 
@@ -172,7 +172,7 @@ def rebase(
 
     What a POSITION can be is said by: windrow peek --help
     """
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.running import rebase_pipeline
 
@@ -184,7 +184,7 @@ def rebind(
     spec: Spec, yes: Annotated[bool, typer.Option("--yes", help="Record it.")] = False, json: Json = False, debug: Debug = False
 ) -> None:  # fmt: skip
     """Show what going on means after the table was moved, or lost for good, and with --yes record it."""
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.running import rebind_pipeline
 
@@ -211,7 +211,7 @@ def peek(
     consumer group has committed (committed:GROUP), or offsets of one topic ('partition:0,offset:42;partition:1,offset:300'). After it
     ?fail, ?earliest or ?latest says what if there is no answer, as in committed:GROUP?earliest
     """
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.looking import PeekRequest, peek_messages
 
@@ -226,7 +226,7 @@ def lag(
     debug: Debug = False,
 ) -> None:
     """Show how far the table is behind the topics, in messages and in time."""
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.looking import show_lag
 
@@ -242,7 +242,7 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show the committed windows."""
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.showing import show_windows
 
@@ -265,7 +265,7 @@ def verify(
         raise typer.BadParameter("--yes goes with --restore-receipts")
     if deep and restore_receipts:
         raise typer.BadParameter("--deep and --restore-receipts exclude each other")
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli import showing
 
@@ -291,7 +291,7 @@ def sweep(
     that is longer than any run takes. One that takes longer all the same loses no row. What it has staged is given up before it is removed,
     so its commit is refused, and its window can be run again.
     """
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.sweeping import sweep_files
 
@@ -318,7 +318,7 @@ def doctor(
     if not cluster and (master or conf or connect or token_file):
         raise typer.BadParameter("--master, --conf, --connect and --token-file go with --cluster")
     settings = _place(master, conf, connect, token_file)
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         from ingest.cli import showing
 
         if rebuild_ledger and spec is not None:

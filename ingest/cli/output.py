@@ -8,13 +8,15 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import TextIO
 
 import msgspec
 import typer
 from rich.console import Console, RenderableType
+from rich.text import Text
 
-from ingest.errors import BugError, WindrowError
+from ingest.errors import BugError, WindrowError, with_spec
 
 BUG = BugError.exit_code
 """The exit code of a bug, windrow's own error for it or any other (EX_SOFTWARE of sysexits.h)."""
@@ -58,10 +60,14 @@ class Bug(msgspec.Struct, frozen=True):
 
 
 class Output:
-    """What one command says. In JSON, stdout gets one document and nothing else, whatever libraries print."""
+    """What one command says. In JSON, stdout gets one document and nothing else, whatever libraries print.
 
-    def __init__(self, *, json: bool) -> None:
+    `spec`: the pipeline's file, which stands in commands that a text advises.
+    """
+
+    def __init__(self, *, json: bool, spec: Path | None = None) -> None:
         self.json = json
+        self.spec = spec
         self.stderr = _console(sys.stderr)
         self.exit_code = 0
         self._stream = sys.stdout
@@ -73,6 +79,8 @@ class Output:
         self._document = document
         if not self.json:
             for part in text:
+                if isinstance(part, Text):
+                    part.plain = with_spec(part.plain, self.spec)
                 self._stdout.print(part)
 
     def say(self, text: str) -> None:
@@ -82,6 +90,7 @@ class Output:
     def fail(self, error: WindrowError) -> None:
         """The error in both forms; in JSON beside the result so far, so that what was done isn't hidden."""
         self.exit_code = error.exit_code
+        error.do = with_spec(error.do, self.spec)
         self.say(str(error))
         self._end(Problem(type(error).__name__, str(error), error.stage, error.exit_code, error.topic, error.partition, error.offset))
 
@@ -141,11 +150,11 @@ def _interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def telling(*, json: bool, debug: bool) -> Iterator[Output]:
+def telling(*, json: bool, debug: bool, spec: Path | None = None) -> Iterator[Output]:
     """Around a command's work: errors become a paragraph and an exit code; with `debug` the stack trace comes first."""
     from stamina.instrumentation import set_on_retry_hooks
 
-    output = Output(json=json)
+    output = Output(json=json, spec=spec)
     if debug:
         _log_to_stderr()
     else:

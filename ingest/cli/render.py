@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import instant, label_text
+from ingest.model.label import label_text
 from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Counts, Receipt
 from ingest.model.window import Window
@@ -25,6 +25,17 @@ from ingest.windows.tiling import between
 
 if TYPE_CHECKING:
     from ingest.operate.mend import Mended
+
+
+def _by_window(keys: Iterable[str], *columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()) -> Table:
+    """A table whose lines begin with a window's key, which is what the next command is told: on a narrow terminal only the rest is folded.
+
+    `numbers`: columns to the right of the others that hold them; `last`: those after these.
+    """
+    table = Table(Column("window", min_width=max(map(len, keys), default=0)), pad_edge=False)
+    for name in (*columns, *numbers, *last):
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    return table
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
@@ -89,10 +100,8 @@ def plan_table(plan: PlannedWindow) -> Table:
 def run_table(runs: Sequence[Run]) -> Table:
     """One line per window that was run."""
     receipts = [run.committed.receipt for run in runs]
-    table = Table("window", "outcome", "offsets")
     counted = _counted(receipts)
-    for name in (*counted, "seconds", "version"):
-        table.add_column(name, justify="right")
+    table = _by_window((r.window.key for r in receipts), "outcome", "offsets", numbers=(*counted, "seconds", "version"))
     several = _several(receipts)
     for run, r in zip(runs, receipts, strict=True):
         numbers = (_number(r.counts, name) for name in counted)
@@ -123,22 +132,20 @@ def _notes(run: Run) -> list[Text]:
 def window_table(committed: Sequence[Committed]) -> Table:
     """One line per committed window."""
     receipts = [one.receipt for one in committed]
-    table = Table("window", "offsets")
     counted, partial, mended = _counted(receipts), any(r.partial for r in receipts), ("mended",) if any(r.mending for r in receipts) else ()
-    for name in (*counted, *mended, "generation", "version"):
-        table.add_column(name, justify="right")
-    for name in ("committed from", *(("partial",) if partial else ())):
-        table.add_column(name)
+    generation = ("generation",) if any(r.generation for r in receipts) else ()
+    numbers, last = (*counted, *mended, *generation, "version"), ("committed from", *(("partial",) if partial else ()))
+    table = _by_window((r.window.key for r in receipts), "offsets", numbers=numbers, last=last)
     several = _several(receipts)
     for one, r in zip(committed, receipts, strict=True):
         mendings = (f"{r.mending.messages:,}" if r.mending else "0",) if mended else ()
-        numbers = (*(_number(r.counts, name) for name in counted), *mendings, f"{r.generation:,}", _version(one))
-        lost = ("\n".join(r.partial),) if partial else ()
-        table.add_row(r.window.key, offsets(r.plan, several), *numbers, instant(r.staged_at.replace(microsecond=0)), *lost)
+        counts = (*(_number(r.counts, name) for name in counted), *mendings, *((f"{r.generation:,}",) if generation else ()))
+        lost, staged = ("\n".join(r.partial),) if partial else (), r.staged_at.replace(microsecond=0)
+        table.add_row(r.window.key, offsets(r.plan, several), *counts, _version(one), f"{staged:%Y-%m-%d %H:%M:%SZ}", *lost)
     return table
 
 
-_ALWAYS, _SOMETIMES = ("read", "written", "dead", "invisible"), ("dropped", "filtered", "skipped", "late", "early")
+_ALWAYS, _SOMETIMES = ("read", "written", "dead"), ("invisible", "dropped", "filtered", "skipped", "late", "early")
 
 
 def _counted(receipts: Sequence[Receipt]) -> tuple[str, ...]:
@@ -208,7 +215,8 @@ def _bytes(value: object, wanted: bool) -> bytes | None:
 def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
     """One line per dead letter; bytes as Python writes them, so that nothing in them reaches the terminal."""
     ids = any(d.schema_id is not None for d in letters)
-    table = Table("window", "message", "stage", "reason", "detail", *(("schema",) if ids else ()), *(("key", "value") if payload else ()))
+    more = (*(("schema",) if ids else ()), *(("key", "value") if payload else ()))
+    table = _by_window((d.window for d in letters), "message", "stage", "reason", "detail", *more)
     for d in letters:
         place = f"{TopicPartition(d.topic, d.partition)}@{d.offset}"
         cells = [d.window, place, d.stage, d.reason, d.detail or ""]
@@ -220,12 +228,11 @@ def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
 
 def mended_table(mended: Sequence[Mended]) -> Table:
     """One line per window whose dead letters were taken through today's schema."""
-    table = Table("window")
-    for name in ("open before", "tried", "mended", "edited", "rows", "open now", "generation"):
-        table.add_column(name, justify="right")
+    numbers = ("open before", "tried", "mended", "edited", "rows", "open now", "generation")
+    table = _by_window((m.window for m in mended), numbers=numbers)
     for m in mended:
-        numbers = (m.open, m.tried, m.messages, m.edited, m.rows, m.open - m.messages, m.committed.receipt.generation)
-        table.add_row(m.window, *(f"{n:,}" for n in numbers))
+        counts = (m.open, m.tried, m.messages, m.edited, m.rows, m.open - m.messages, m.committed.receipt.generation)
+        table.add_row(m.window, *(f"{n:,}" for n in counts))
     return table
 
 

@@ -15,7 +15,7 @@ transactions_app = typer.Typer(no_args_is_help=True, help="Transactions that run
 @transactions_app.command("list")
 def transactions_list(spec: Spec, json: Json = False, debug: Debug = False) -> None:
     """Show where open transactions hold readers back, and which windows aren't finished, with their transactional ids."""
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.transactions import list_transactions
 
@@ -38,7 +38,7 @@ def transactions_abort(
     """
     if force and not yes:
         raise typer.BadParameter("--force goes with --yes")
-    with telling(json=json, debug=debug) as output:
+    with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.transactions import abort_transactions
 

@@ -15,8 +15,8 @@ def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
 
     Args:
         spec: the pipeline's.
-        text: the instant at which a window starts (`2026-01-05T09:00:00Z`), a micro-batch's number or name (`7`, `batch-000000007`), or
-            `START/END` for all windows between two of them.
+        text: the instant at which a window starts (`2026-01-05T09:00:00Z`, or as Dagster's partition key, `2026-01-05-09:00`), a
+            micro-batch's number or name (`7`, `batch-000000007`), or `START/END` for all windows between two of them.
 
     Raises:
         SpecError: it names none, one beside the pipeline's grid, or one from before the pipeline's start.

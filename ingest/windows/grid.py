@@ -33,6 +33,7 @@ _LENGTH_MAX = 500
 _WINDOWS_MAX = 100_000
 _FIELD = re.compile(r"\*(/\d{1,4})?|\d{1,4}(-\d{1,4}(/\d{1,4})?)?(,\d{1,4}(-\d{1,4}(/\d{1,4})?)?)*")
 _RANGE = re.compile(r"(\d+)-(\d+)")
+_KEY = re.compile(r"(\d{4}-\d\d-\d\d)(?:-(\d\d:\d\d))?")
 _BATCH = re.compile(r"(?:batch-)?(\d{1,9})")
 
 
@@ -121,7 +122,7 @@ def batch_at(pipeline_id: str, number: int) -> Window:
 
 
 def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
-    """The windows a text names: a start (an instant; a batch's number or name), or `start/end` for all from start until end.
+    """The windows a text names: a start (an instant, a partition key, a batch's number or name), or `start/end` for all between these.
 
     Raises:
         SpecError: the text is neither, has no time zone, names more than 100,000 windows, or its end is not after its start.
@@ -135,10 +136,10 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
             raise _reversed(text)
         _refuse_many(text, len(numbers))
         return [batch_at(pipeline_id, n) for n in numbers]
-    window = window_at(pipeline_id, grid, _instant(first))
+    window = window_at(pipeline_id, grid, _instant(grid, first))
     if not slash:
         return [window]
-    end = window_at(pipeline_id, grid, _instant(last)).start
+    end = window_at(pipeline_id, grid, _instant(grid, last)).start
     labels: list[Label] = [window.start]
     if window.span and isinstance(end, datetime):
         labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)
@@ -188,7 +189,11 @@ def _number(text: str) -> int:
     return int(match[1])
 
 
-def _instant(text: str) -> datetime:
+def _instant(grid: str, text: str) -> datetime:
+    """An instant, as it is written or as Dagster's partition key of the window that starts then."""
+    key = _KEY.fullmatch(text.strip())
+    if key and (key[2] or grid == "daily"):
+        text = f"{key[1]}T{key[2] or '00:00'}:00Z"
     try:
         return parse_instant(text)
     except InstantError as error:

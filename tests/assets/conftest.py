@@ -14,6 +14,8 @@ from tests.assets.world import World
 
 HERE = Path(__file__).parent
 DAGSTER_ITSELF = (
+    "ignore::dagster.BetaWarning",  # backfill policies and observable sources, which we want
+    "ignore::dagster.PreviewWarning",  # of dagster-spark's own component, met when the registry is read
     "ignore::DeprecationWarning:dagster",  # Dagster warns of its own use of itself
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from ingest.cli import running
+from ingest.cli import render, running
 from ingest.errors import UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.run.task import SplitTask
+from ingest.spec.load import load_spec
 from tests.cli.conftest import START, Stage, hour
 
 SECRET = "secret-payload"
@@ -85,6 +88,23 @@ def test_run_for_people(stage: Stage) -> None:
     assert result.exit_code == 0
     assert "0: 0..3  1: 0..2" in result.stdout
     assert "committed already" in stage.call("run", stage.spec, "--window", hour(0)).stdout
+
+
+def test_a_terminal_of_80_columns_shows_all(stage: Stage) -> None:
+    """On a narrow terminal a window's key, which the next command is told, is on one line, and nothing is cut."""
+    stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
+    stage.json("replay", stage.spec, "--window", hour(0))
+    pipeline = stage.assemble_to_look(load_spec(Path(stage.spec)))
+    committed = list(pipeline.sink.receipts())
+    letters = [render.DeadLetter(c.receipt.window.key, "shop.things", 0, 123456, "value", "unexpected", "a" * 80) for c in committed]
+    runs = [render.Run(recovered=True, committed=c) for c in committed]
+    for table in (render.window_table(committed), render.run_table(runs), render.dead_table(letters, payload=False)):
+        said = io.StringIO()
+        Console(file=said, width=80).print(table)
+        lines = said.getvalue().splitlines()
+        assert max(map(len, lines)) <= 80
+        assert all(any(hour(n) in line for line in lines) for n in range(2))
+        assert "…" not in said.getvalue()
 
 
 def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
@@ -309,7 +329,7 @@ def test_show_dead_of_a_refused_window(stage: Stage) -> None:
     for _ in range(2):
         error = stage.json("run", stage.spec, "--window", hour(0), code=1)["error"]["message"]
     assert "1 of 5 refused: JSON is malformed: Expecting value (1). First: shop.things[0]@2. " in error
-    assert f"windrow dead show SPEC --window {hour(0)})" in error
+    assert f"windrow dead show {stage.spec} --window {hour(0)})" in error
     named = stage.json("dead", "show", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     assert [(d["window"], d["partition"], d["offset"]) for d in named["dead"]] == [(hour(0), 0, 2)]
     ((window, attempt),) = [(r["window"], r["attempt"]) for r in named["refused"]]

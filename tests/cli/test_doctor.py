@@ -160,6 +160,7 @@ def test_a_table_that_is_gone(stage: Stage) -> None:
     sink = next(c for c in stage.json("doctor", stage.spec, code=1)["checks"] if c["name"] == "sink")
     assert "isn't there, and the ledger knows 1 committed window of it" in sink["what"]
     assert "windrow rebind SPEC" in sink["fix"]
+    assert f"windrow rebind {stage.spec} " in stage.call("doctor", stage.spec).stdout
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("lake/things", "lake/others"))
     sink = next(c for c in stage.json("doctor", stage.spec, code=1)["checks"] if c["name"] == "sink")
     assert "the spec now names" in sink["what"]

@@ -82,7 +82,7 @@ def test_batches_that_are_named(batches: Stage) -> None:
     assert "batch-000000001" not in shown
     error = batches.json("run", batches.spec, "--window", "7", code=2)["error"]
     assert "was not cut yet" in error["message"]
-    assert "windrow run SPEC, without a window" in error["message"]
+    assert f"windrow run {batches.spec}, without a window" in error["message"]
     assert batches.json("run", batches.spec, "--window", hour(0), code=2)["error"]["kind"] == "SpecError"
     assert batches.json("verify", batches.spec)["findings"] == []
 

@@ -36,7 +36,7 @@ def test_a_topic_made_anew(anew: Stage) -> None:
     """Refused, looked at, recorded, run: the next windows are of the new topic from its start, and all that is there verifies."""
     refused = anew.json("run", anew.spec, "--window", hour(2), code=1)["error"]
     assert refused["kind"] == "IdentityError"
-    assert "windrow rebase SPEC" in refused["message"]
+    assert f"windrow rebase {anew.spec} shows" in refused["message"]
     dry = anew.call("rebase", anew.spec)
     assert dry.exit_code == 0
     assert "it begins at offset 0" in dry.stdout

@@ -27,7 +27,7 @@ def test_a_moved_table(stage: Stage) -> None:
     for command in (("run", "--window", hour(1)), ("plan", "--window", hour(1)), ("doctor", "--rebuild-ledger")):
         error = stage.json(command[0], stage.spec, *command[1:], code=1)["error"]
         assert error["kind"] == "BindingError"
-        assert "windrow rebind SPEC" in error["message"]
+        assert f"windrow rebind {stage.spec} " in error["message"]
     dry = stage.call("rebind", stage.spec)
     assert dry.exit_code == 0
     assert "from now on it writes to delta:" in dry.stdout
@@ -83,7 +83,7 @@ def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
     shutil.rmtree(stage.folder / "lake")
     (stage.folder / "other").rename(stage.folder / "lake")
     said = stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["message"]
-    assert "move the one that was left behind away, and run windrow doctor SPEC --rebuild-ledger" in said
+    assert f"move the one that was left behind away, and run windrow doctor {stage.spec} --rebuild-ledger" in said
     assert stage.json("doctor", stage.spec, "--rebuild-ledger", code=1)["error"]["kind"] == "IdentityError"
     state.unlink()
     stage.json("doctor", stage.spec, "--rebuild-ledger")

@@ -164,6 +164,20 @@ def test_labels_lie_after_the_first_and_up_to_the_last(after: datetime, length: 
     assert labels_between("hourly", after, upto) == expected
 
 
+@pytest.mark.parametrize(
+    ("grid", "keys", "text"),
+    [
+        ("hourly", "2026-01-02-03:00", "2026-01-02T03:00:00Z"),
+        ("hourly", "2026-01-02-03:00/2026-01-02-05:00", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z"),
+        ("*/5 * * * *", "2026-01-02-03:05", "2026-01-02T03:05:00Z"),
+        ("daily", "2026-01-02", "2026-01-02T00:00:00Z"),
+    ],
+)
+def test_dagsters_partition_keys_name_windows(grid: str, keys: str, text: str) -> None:
+    """A window is named as Dagster's UI shows it, too."""
+    assert parse_windows("p", grid, keys) == parse_windows("p", grid, text)
+
+
 def test_an_instant_names_one_window_in_any_zone() -> None:
     """The same instant, written with another offset, is the same window."""
     (utc,) = parse_windows("p", "hourly", "2026-01-02T03:00:00Z")
