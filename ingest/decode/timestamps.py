@@ -1,4 +1,4 @@
-"""The forms in which a message may write its timestamps."""
+"""The forms in which a message may write its timestamps, dates and decimals."""
 
 from __future__ import annotations
 
@@ -6,3 +6,9 @@ from typing import Literal
 
 TimestampForm = Literal["iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us"]
 """RFC 3339 with an offset; with a blank in between, and in UTC where there is no offset; as whole numbers since 1970."""
+
+DateForm = Literal["iso-8601", "epoch_days"]
+"""As in ISO 8601; as whole days since 1970."""
+
+DecimalForm = Literal["numeric", "base64"]
+"""By their digits, as a number or a text; by the bytes of the whole number that these are without the point, in base64."""

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, Protocol, Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.decode.avro.fit import check
 from ingest.decode.avro.given import GivenSchema
+from ingest.decode.cdc.arrays import numbered, together
+from ingest.decode.cdc.connect import SCHEMA, reading_by
 from ingest.decode.cdc.envelope import FieldPath
 from ingest.decode.json.values import Reading
 from ingest.errors import SpecError
-from ingest.ports.decoder import Decode
+from ingest.ports.decoder import Decode, Decoded
 from ingest.schema.columns import Column, Columns, epoch_of, field_of
 from ingest.schema.dtypes import holds_bytes
 
 OnNull = Literal["dead", "drop"]
+
+_MACHINES = 64
+"""Machines that are kept for the schemas of messages."""
 
 
 class Inner(Protocol):
@@ -46,9 +54,10 @@ class Inner(Protocol):
 
 @dataclass(frozen=True)
 class JsonInner:
-    """JSON. `reading`: how its values are written."""
+    """JSON. `reading`: how its values are written; `with_schema`: whether each message has a schema beside it that says more of that."""
 
     reading: Reading
+    with_schema: bool = False
 
     def now(self) -> Self:
         """See `Inner.now`."""
@@ -70,8 +79,36 @@ class JsonInner:
         """See `Inner.open`."""
         from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
+        if self.with_schema and any(_may_be_stated(column.type) for column in columns.columns):
+            return _BySchema(columns, self.reading, on_null).decode
         machine = json_machine(columns, "ignore", self.reading)
         return lambda messages: machine.decode(messages.column("value"), on_null)
+
+
+class _BySchema:
+    """Decodes each message by the schema beside it. Not for several threads at once."""
+
+    def __init__(self, columns: Columns, reading: Reading, on_null: OnNull) -> None:
+        from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # as above
+
+        self._schema, self._reading, self._on_null = columns.arrow_schema, reading, on_null
+        self._texts = json_machine(Columns((Column(SCHEMA, pa.string(), nullable=True),)), "ignore", Reading(lenient=True))
+        self._machine = lru_cache(_MACHINES)(lambda stated: json_machine(columns, "ignore", stated))
+
+    def decode(self, messages: pa.RecordBatch) -> Decoded:
+        """The verdict on each message. What isn't even JSON is said so by any machine."""
+        values = messages.column("value")
+        found = self._texts.decode(values, "dead")
+        texts, places = pc.dictionary_encode(found.rows.column(SCHEMA)), np.full(len(values), -1)
+        places[found.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
+        parts = []
+        for place in np.unique(places).tolist() or [-1]:
+            text = texts.dictionary[place].as_py() if place >= 0 else None
+            machine = self._machine(reading_by(text, self._reading))
+            index = pa.array(np.flatnonzero(places == place))
+            some = values if len(index) == len(values) else values.take(index)
+            parts.append(numbered(machine.decode(some, self._on_null), index))
+        return together(self._schema, parts, None)
 
 
 @dataclass(frozen=True)
@@ -119,6 +156,13 @@ def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
         group[0][1].with_name(name) if not group[0][0] else pa.field(name, pa.struct(_fields(group)))
         for name, group in below.items()
     ]  # fmt: skip
+
+
+def _may_be_stated(kind: pa.DataType) -> bool:
+    """Whether values of a type may be written in a form that a schema states."""
+    if pa.types.is_nested(kind):
+        return any(_may_be_stated(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
 
 
 def _paths_of_bytes(fields: Sequence[pa.Field]) -> list[FieldPath]:

@@ -15,15 +15,15 @@ from ingest.config.document import Place
 from ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
 from ingest.decode.avro.kind import WriterSchema
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import ReadingOptions, TimestampOptions
-from ingest.decode.timestamps import TimestampForm
+from ingest.decode.options import ConnectOptions, ReadingOptions, TimestampOptions
+from ingest.decode.timestamps import DateForm, TimestampForm
 from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.decode.cdc.decoder import ChangeDecoder
     from ingest.decode.cdc.envelope import Envelope, FieldPath
-    from ingest.decode.cdc.forms import DateForm, DecimalForm
     from ingest.decode.cdc.heads import Included
+    from ingest.decode.json.values import Reading
 
 
 def _path(value: str) -> str:
@@ -108,7 +108,7 @@ class DebeziumOptions(RoutedOptions, ChangeSection):
     )
 
 
-class DebeziumJsonSection(TimestampOptions, DebeziumOptions):
+class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
     """Debezium's change events as JSON, one a message."""
 
     format: Literal["debezium-json"] = Field(
@@ -117,17 +117,9 @@ class DebeziumJsonSection(TimestampOptions, DebeziumOptions):
     schema_include: bool = Field(
         default=False,
         description="Whether each message has its own schema beside the event, `{schema: ..., payload: ...}`, as Connect's JsonConverter "
-        "writes it with `schemas.enable`.",
+        "writes it with `schemas.enable`. What it says of dates, timestamps and decimals counts.",
     )
-    dates: Literal["epoch_days", "iso-8601"] = Field(
-        default="epoch_days",
-        description="How dates are written: whole days since 1970, or `2026-01-05`, as with `time.precision.mode: isostring`.",
-    )
-    decimal_format: Literal["numeric", "base64"] = Field(
-        default="numeric",
-        description="How decimals are written: their digits as a number or a text (`decimal.handling.mode` `double` or `string`); or their "
-        "bytes in base64 (`precise`), then with the column's own scale.",
-    )
+    dates: DateForm = Field(default="epoch_days", description=str(ConnectOptions.model_fields["dates"].description))
 
 
 class DebeziumAvroSection(DebeziumOptions):
@@ -165,9 +157,10 @@ class _DebeziumJson:
 
     def decoder(self, section: DebeziumJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import DEBEZIUM
+        from ingest.decode.json.values import Reading
 
-        root = ("payload",) if section.schema_include else ()
-        return _of_json(section, folder, DEBEZIUM, (section.dates, section.decimal_format), root)
+        reading = Reading(section.timestamps, dates=section.dates, decimals=section.decimal_format)
+        return _of_json(section, folder, DEBEZIUM, reading, with_schema=section.schema_include)
 
 
 class _DebeziumAvro:
@@ -183,7 +176,7 @@ class _DebeziumAvro:
         return ChangeDecoder(
             ModelReference(section.schema_, folder),
             AvroInner(GivenSchema(section.writer_schema, folder)), replace(DEBEZIUM, marks=()), (), section.on_null, section.part,
-            _beside(section), Forms(dates="epoch_days"), section.included, unavailable=section.unavailable,
+            _beside(section), Forms(in_days=True), section.included, unavailable=section.unavailable,
         )  # fmt: skip
 
 
@@ -193,7 +186,7 @@ class _CanalJson:
     def decoder(self, section: CanalJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import CANAL
 
-        return _of_json(section, folder, CANAL)
+        return _of_json(section, folder, CANAL, _reading(section))
 
 
 class _MaxwellJson:
@@ -202,24 +195,28 @@ class _MaxwellJson:
     def decoder(self, section: MaxwellJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import MAXWELL
 
-        return _of_json(section, folder, MAXWELL)
+        return _of_json(section, folder, MAXWELL, _reading(section))
+
+
+def _reading(section: CanalJsonSection | MaxwellJsonSection) -> Reading:
+    from ingest.decode.json.values import Reading
+
+    return Reading(section.timestamps, section.coerce == "lenient")
 
 
 def _of_json(
     section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection, folder: Path, envelope: Envelope,
-    forms: tuple[DateForm, DecimalForm] = ("iso-8601", "numeric"), root: FieldPath = (),
+    reading: Reading, *, with_schema: bool = False,
 ) -> ChangeDecoder:  # fmt: skip
+    from ingest.decode.cdc.connect import PAYLOAD
     from ingest.decode.cdc.decoder import ChangeDecoder
-    from ingest.decode.cdc.forms import Forms
     from ingest.decode.cdc.inner import JsonInner
-    from ingest.decode.json.values import Reading
 
-    lenient = isinstance(section, ReadingOptions) and section.coerce == "lenient"
+    unavailable = section.unavailable if isinstance(section, DebeziumOptions) else None
     return ChangeDecoder(
         ModelReference(section.schema_, folder),
-        JsonInner(Reading(section.timestamps, lenient)), envelope, root, section.on_null, section.part,
-        _beside(section), Forms(*forms), section.included,
-        unavailable=section.unavailable if isinstance(section, DebeziumOptions) else None,
+        JsonInner(reading, with_schema), envelope, (PAYLOAD,) if with_schema else (), section.on_null, section.part,
+        _beside(section), included=section.included, unavailable=unavailable,
     )  # fmt: skip
 
 

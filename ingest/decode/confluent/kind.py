@@ -11,15 +11,13 @@ from pydantic import Field
 
 from ingest.config.document import Place
 from ingest.config.values import Section, Text, Values
-from ingest.decode.json.kind import JsonOptions
+from ingest.decode.json.kind import JsonOptions, reading_of
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
 from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
-    from ingest.decode.json.strict import Unknown
-    from ingest.decode.timestamps import TimestampForm
 
 _SCHEMA = "The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
 _ON_NULL = "What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
@@ -156,7 +154,7 @@ class _JsonSchemaConfluent:
         from ingest.decode.confluent.decoder import ConfluentDecoder
         from ingest.registry.subjects import Subjects
 
-        payloads = _json(section.unknown, section.timestamps, section.coerce)
+        payloads = _json(section)
         return ConfluentDecoder(ModelReference(section.schema_, folder), payloads, Subjects(), section.on_null, part=section.part)
 
 
@@ -167,7 +165,7 @@ class _JsonSchemaConfluentKey:
         from ingest.decode.confluent.decoder import ConfluentDecoder
         from ingest.registry.subjects import Subjects
 
-        payloads = _json(key.unknown, key.timestamps, key.coerce)
+        payloads = _json(key)
         return ConfluentDecoder(model, payloads, Subjects(part="key"), part=key.part)
 
 
@@ -183,11 +181,10 @@ def _protobuf() -> Payloads:
     return ProtobufPayloads()
 
 
-def _json(unknown: Unknown, timestamps: TimestampForm, coerce: str) -> Payloads:
+def _json(options: JsonOptions) -> Payloads:
     from ingest.decode.confluent.payloads import JsonPayloads
-    from ingest.decode.json.values import Reading
 
-    return JsonPayloads(unknown, Reading(timestamps, lenient=coerce == "lenient"))
+    return JsonPayloads(options.unknown, reading_of(options))
 
 
 AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _Asking(AvroConfluentSection, _avro)

@@ -9,16 +9,15 @@ from pydantic import Field
 
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import ReadingOptions
+from ingest.decode.options import ConnectOptions, ReadingOptions
 from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
     from ingest.decode.json.values import Reading
-    from ingest.decode.timestamps import TimestampForm
     from ingest.ports.decoder import Decoder
 
 
-class JsonOptions(ReadingOptions):
+class JsonOptions(ReadingOptions, ConnectOptions):
     """What keys and values may say alike."""
 
     unknown: Literal["ignore", "dead"] = Field(
@@ -51,8 +50,8 @@ class _Json:
     def decoder(self, section: JsonSection, folder: Path) -> Decoder:
         from ingest.decode.json.decoder import JsonDecoder
 
-        reading = _reading(section.timestamps, section.coerce)
-        return JsonDecoder(ModelReference(section.schema_, folder), section.on_null, section.unknown, section.part, reading)
+        model = ModelReference(section.schema_, folder)
+        return JsonDecoder(model, section.on_null, section.unknown, section.part, reading_of(section))
 
 
 class _JsonKey:
@@ -61,13 +60,14 @@ class _JsonKey:
     def decoder(self, key: JsonKeySection, model: ModelReference) -> Decoder:
         from ingest.decode.json.decoder import JsonDecoder
 
-        return JsonDecoder(model, unknown=key.unknown, part=key.part, reading=_reading(key.timestamps, key.coerce))
+        return JsonDecoder(model, unknown=key.unknown, part=key.part, reading=reading_of(key))
 
 
-def _reading(timestamps: TimestampForm, coerce: str) -> Reading:
+def reading_of(options: JsonOptions) -> Reading:
+    """How values are read."""
     from ingest.decode.json.values import Reading
 
-    return Reading(timestamps, lenient=coerce == "lenient")
+    return Reading(options.timestamps, options.coerce == "lenient", options.dates, options.decimal_format)
 
 
 JSON: FormatKind[JsonSection] = _Json()

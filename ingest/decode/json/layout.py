@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ingest.compiled.calling import Compiled
-from ingest.decode.shared.nodes import STRUCT, Node, bounds_of
+from ingest.decode.json.values import EXACT, Reading
+from ingest.decode.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
+from ingest.schema.dtypes import map_type
 
 PASS = Compiled("ingest.decode.json.scan")
 """The compiled functions."""
@@ -20,14 +23,18 @@ WIDTH = 16
 """What stands at which place of a node's row in `Tables.numbers`.
 
 - `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first child, which the others follow.
-- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with. Of an instant
-  `LOW` is 1 where it is written as in SQL.
+- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with, or a decimal that
+  is bytes: see `Node.power`. `LOW` is 1 of an instant that is written as in SQL, of a text that an object or a list will do for, and of a
+  list that may be an object.
 - `REQUIRED`: 1 where neither null nor nothing will do.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if these bytes may stand in JSON as they are.
 - `LOOKUP`, `MASK`: where a struct's lookup begins in `Tables.numbers`, and how it is indexed: pairs of a child, or -1, and its name's hash.
 - `AFTER`, `START`: the field that came behind this one the last time, and the one that this struct began with. The pass keeps them.
 - `SEEN`: the object that this field was seen in last. The pass keeps it.
 """
+
+_MOST_MORE = 18
+"""Digits of a power of ten that 64 bits hold."""
 
 _ROOM = 4
 """Places in a lookup for each name, so that what isn't among them is soon known."""
@@ -41,15 +48,20 @@ class Tables:
     names: bytes
 
 
-def tables_of(nodes: list[Node], *, sql: bool = False) -> Tables:
-    """What the compiled pass goes by. `sql`: whether timestamps are written as in SQL."""
+def tables_of(nodes: list[Node], reading: Reading = EXACT) -> Tables:
+    """What the compiled pass goes by. `reading`: how values are read, which the nodes are told, too."""
+    readings = _as_read(nodes, reading)
     rows = np.zeros((len(nodes), WIDTH), np.int64)
     names = b"".join(node.name.encode() for node in nodes)
     at = 0
     for node, row in zip(nodes, rows, strict=True):
         length = len(node.name.encode())
         row[[KIND, SPACE, INNER, REQUIRED, NAME, LENGTH]] = node.kind, node.space, node.inner, node.required, at, length
-        row[[LOW, HIGH, FACTOR]] = bounds_of(node, sql=sql)
+        row[[LOW, HIGH, FACTOR]] = bounds_of(node, sql=readings[node.number].timestamps == "sql")
+        if node.kind == TEXT:
+            row[LOW] = readings[node.number].lenient
+        elif node.kind == LIST:
+            row[LOW] = map_type(node.type) is not None
         row[PLAIN] = not any(c in '"\\' or ord(c) < 32 for c in node.name)
         row[[FIRST, START]] = node.children[0].number if node.children else 0
         for child, after in zip(node.children, [*node.children[1:], *node.children[:1]], strict=True):
@@ -62,6 +74,22 @@ def tables_of(nodes: list[Node], *, sql: bool = False) -> Tables:
             rows[node.number, [LOOKUP, MASK]] = rows.size + sum(map(len, lookups)), len(lookup) // 2 - 1
             lookups.append(lookup)
     return Tables(np.concatenate([rows.ravel(), *lookups]), names)
+
+
+def _as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
+    """How each node is read."""
+    readings = [reading] * len(nodes)
+    for node in nodes:
+        for child in node.children:
+            own = readings[node.number].field(child.name) if node.kind == STRUCT else readings[node.number].item()
+            own = own.field("value") if node.kind == MAP else own
+            readings[child.number] = own
+            child.epoch = own.unit(child.epoch)
+            child.days = own.dates == "epoch_days" and pa.types.is_date(child.type)
+            if own.decimals == "base64" and pa.types.is_decimal(child.type):
+                more = 0 if own.scale is None else child.type.scale - own.scale
+                child.power = 10**more if 0 <= more <= _MOST_MORE else -1
+    return readings
 
 
 def _lookup(node: Node) -> npt.NDArray[np.int64]:

@@ -30,8 +30,8 @@ class OnePass:
     """The pass for some columns. Not for several threads at once."""
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
-        self._nodes = nodes_of(columns, reading.unit(None))
-        self._tables = tables_of(self._nodes, sql=reading.timestamps == "sql")
+        self._nodes = nodes_of(columns)
+        self._tables = tables_of(self._nodes, reading)
         self._spaces = 1 + max(node.inner for node in self._nodes)
         self._others = unknown == "ignore"
         self._required = sum(node.required for node in self._nodes)

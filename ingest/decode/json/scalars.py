@@ -10,7 +10,7 @@ from ingest.decode.json.state import ENTRIES
 from ingest.decode.json.text import QUOTE, text_end, word
 from ingest.decode.shared.instants import day, instant
 from ingest.decode.shared.nodes import BOOL, DAY, FLOAT32, INSTANT, TEXT, WIDE
-from ingest.decode.shared.numbers import decimal, number, numeric
+from ingest.decode.shared.numbers import decimal, number, numeric, unscaled
 from ingest.decode.shared.octets import byte
 
 _TRUE, _FALSE, _NULL = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null"))
@@ -97,7 +97,11 @@ def _number(data, at, end, tables, tape, state, node, index, kind):
 def _decimal(data, at, end, tables, tape, state, node, index, kind):
     quoted = byte(data, at) == QUOTE
     precision, scale = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)]
-    at, high, low = decimal(data, at + quoted, end, precision, scale)
+    power = tables[np.uintp(node * WIDTH + FACTOR)]
+    if power and quoted:
+        at, high, low = unscaled(data, at + 1, end, precision, power)
+    else:
+        at, high, low = decimal(data, at + quoted, end, precision, scale)
     if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
         return -1
     put(tape, state, node, index, np.int64(low))

@@ -26,6 +26,7 @@ from ingest.decode.json.layout import (
     KIND,
     LENGTH,
     LOOKUP,
+    LOW,
     MASK,
     NAME,
     PLAIN,
@@ -53,11 +54,12 @@ from ingest.decode.json.state import (
     REQUIRED_SEEN,
     SPACES,
     SPARE,
+    TEXT_NODE,
     UNKNOWN,
     room_for_keys,
 )  # fmt: skip
 from ingest.decode.json.text import QUOTE, blank, hashed, same, text_end, unescape
-from ingest.decode.shared.nodes import LIST, STRUCT
+from ingest.decode.shared.nodes import LIST, STRUCT, TEXT
 from ingest.decode.shared.octets import EDGES, byte
 from ingest.decode.shared.seen import is_first
 
@@ -75,7 +77,7 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
     if at >= end or byte(data, at) != _OPEN_OBJECT:
         return False
     frame, empty = FRAMES, True
-    opened(_OPEN_OBJECT, 0, state[ITEMS], frame, tables, state, tape)
+    opened(_OPEN_OBJECT, at, 0, state[ITEMS], frame, tables, state, tape)
     at += 1
     while True:
         at = blank(data, at, end)
@@ -83,7 +85,7 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
             return False
         c = byte(data, at)
         if c == state[frame + CLOSE]:
-            closed(frame, tables, state, tape)
+            closed(at, frame, tables, state, tape)
             at, frame, empty = at + 1, frame - FRAME, False
             if frame < FRAMES:
                 return blank(data, at, end) == end
@@ -100,12 +102,13 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
         c = byte(data, at)
         empty = c | 32 == _OPEN_OBJECT  # or the bracket of an array
         if empty:
-            if frame == _LAST_FRAME or not opened(c, child, state[frame + ITEM], frame + FRAME, tables, state, tape):
+            if frame == _LAST_FRAME or not opened(c, at, child, state[frame + ITEM], frame + FRAME, tables, state, tape):
                 return False
             at, frame = at + 1, frame + FRAME
             if c == _OPEN_ARRAY and child != UNKNOWN:
                 item = tables[child * WIDTH + FIRST]
-                if tables[item * WIDTH + KIND] < STRUCT:
+                kind = tables[item * WIDTH + KIND]
+                if kind < STRUCT and (kind != TEXT or not tables[item * WIDTH + LOW]):
                     at, empty = items(data, at, end, item, ITEMS + tables[child * WIDTH + INNER], tables, state, tape)
         elif child == UNKNOWN:
             at = skipped(data, at, end)
@@ -116,15 +119,23 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
 
 
 @inlined
-def opened(bracket, node, index, frame, tables, state, tape):
+def opened(bracket, at, node, index, frame, tables, state, tape):
     """Whether this bracket may open a value of the node. Then it is open."""
+    state[frame + TEXT_NODE] = UNKNOWN
     if node != UNKNOWN:
         kind = tables[node * WIDTH + KIND]
-        if kind < STRUCT or (kind == LIST) != (bracket == _OPEN_ARRAY):
-            return False
-        if kind == STRUCT:
-            put(tape, state, node, index, 0)
-        state[frame + BEGIN] = state[ITEMS + tables[node * WIDTH + INNER]]
+        if kind < STRUCT:
+            if kind != TEXT or not tables[node * WIDTH + LOW]:
+                return False
+            state[frame + TEXT_NODE] = node
+            state[frame + BEGIN] = at
+            node = UNKNOWN
+        else:
+            if (kind == LIST) != (bracket == _OPEN_ARRAY) and not (kind == LIST and tables[node * WIDTH + LOW]):
+                return False
+            if kind == STRUCT:
+                put(tape, state, node, index, 0)
+            state[frame + BEGIN] = state[ITEMS + tables[node * WIDTH + INNER]]
     state[OBJECTS] += 1
     state[frame + NODE] = node
     state[frame + CLOSE] = bracket + 2
@@ -155,10 +166,17 @@ def items(data, at, end, node, space, tables, state, tape):
 
 
 @inlined
-def closed(frame, tables, state, tape):
-    """What ends: of a list and a map it is known now how many items it has, and written down like the length of a string."""
+def closed(at, frame, tables, state, tape):
+    """What ends: of a list and a map it is known now how many items it has, and written down like the length of a string.
+
+    What is a text's value is written down as it stands.
+    """
     node = state[frame + NODE]
-    if node != UNKNOWN and tables[node * WIDTH + KIND] != STRUCT:
+    if node == UNKNOWN:
+        if state[frame + TEXT_NODE] != UNKNOWN:
+            begin = state[frame + BEGIN]
+            put(tape, state, state[frame + TEXT_NODE], state[frame + INDEX], begin << 32 | (at + 1 - begin) << 1)
+    elif tables[node * WIDTH + KIND] != STRUCT:
         items = state[ITEMS + tables[node * WIDTH + INNER]] - state[frame + BEGIN]
         put(tape, state, node, state[frame + INDEX], items << 1)
 
@@ -254,7 +272,7 @@ def child_named(data, at, end, n, name, node, names, tables):
 
 @part
 def key(data, at, end, frame, names, room, tables, state, tape, keys):
-    """Behind the key at `at` of a map, or of an object that no column is for, or -1; and the node of its value."""
+    """Behind the key at `at` of a map, of a list that may be one, or of an object that no column is for, or -1; the node of its value."""
     closing, n, name, escaped = key_text(data, at, end, names, room, state)
     if closing < 0 or not is_new(name, frame, state, keys):
         return -1, UNKNOWN
@@ -263,6 +281,9 @@ def key(data, at, end, frame, names, room, tables, state, tape, keys):
         return closing + 1, UNKNOWN
     next_item(frame, tables, state)
     child = tables[node * WIDTH + FIRST]
+    if tables[node * WIDTH + KIND] == LIST:
+        put(tape, state, child, state[frame + ITEM], 0)
+        child = tables[child * WIDTH + FIRST]
     put(tape, state, child, state[frame + ITEM], at << 32 | n << 1 | escaped)
     return closing + 1, child + 1
 

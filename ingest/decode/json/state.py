@@ -17,12 +17,12 @@ ENTRIES, OBJECTS, MESSAGES, REQUIRED_SEEN, KEYS_MASK, SPACES, SPARE = range(7)
 
 FRAMES = 8
 FRAME = 8
-NODE, CLOSE, OBJECT, INDEX, ITEM, BEGIN, FIELD = range(7)
+NODE, CLOSE, OBJECT, INDEX, ITEM, BEGIN, FIELD, TEXT_NODE = range(8)
 """What stands at which place of a frame.
 
 `NODE`: whose value is open, or `UNKNOWN`; `CLOSE`: the bracket that closes it; `OBJECT`: its own number; `INDEX`: which value of its node
-it is; `ITEM`: which value of its children's nodes is the next one; `BEGIN`: where its items begin; `FIELD`: where in the tables it stands
-which field is expected.
+it is; `ITEM`: which value of its children's nodes is the next one; `BEGIN`: where its items begin, or its text; `FIELD`: where in the
+tables it stands which field is expected; `TEXT_NODE`: whose value it is as a text, or `UNKNOWN`.
 """
 UNKNOWN = -1
 """The node of what no column is for."""

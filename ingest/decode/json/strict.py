@@ -8,8 +8,9 @@ module takes too.
 from __future__ import annotations
 
 import json
+import json.scanner
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow as pa
 from ingest.decode.json.values import EXACT, Convert, Reading, converter, integer, wrong_type
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.schema.columns import Column, Columns
+from ingest.schema.dtypes import map_type
 
 MAX_DEPTH = 100
 """Objects and arrays in one another; deep enough for people, shallow enough for every parser's stack."""
@@ -35,7 +37,7 @@ class Strict:
     """Decodes one message at a time."""
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
-        self._fields: list[tuple[Column, Convert]] = [(c, converter(c.type, c.epoch, reading)) for c in columns.columns]
+        self._fields: list[tuple[Column, Convert]] = [(c, converter(c.type, c.epoch, reading.field(c.name))) for c in columns.columns]
         self._kind = pa.struct([pa.field(c.name, c.type) for c in columns.columns])
         self._unknown = unknown
         self._names = _names(self._kind)
@@ -43,6 +45,10 @@ class Strict:
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._object, parse_int=integer, parse_float=str.encode, parse_constant=_constant
         )
+        self._reading = reading
+        self._places: dict[int, tuple[int, int]] = {}
+        if _takes_texts(self._kind, reading):
+            self._note_places()
 
     def decode(self, message: bytes) -> list[Any]:
         """The values of the columns, in order, as pyarrow takes them.
@@ -55,6 +61,8 @@ class Strict:
             raise wrong_type("object", document, "$")
         if self._unknown == "dead":
             _only_known(document, self._kind, "$")
+        if self._places:
+            document = self._with_texts(document, self._kind, self._reading, message.decode())
         return [_field(document, column, convert) for column, convert in self._fields]
 
     def _parse(self, message: bytes) -> Any:
@@ -67,6 +75,7 @@ class Strict:
         if _depth(text) > MAX_DEPTH:
             raise RefusedValueError("too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", "")
         self._repeated.clear()
+        self._places.clear()
         try:
             document = self._decoder.decode(text)
         except json.JSONDecodeError as error:
@@ -76,6 +85,36 @@ class Strict:
         if "\\u" in text and _WHOLE_PAIRS.fullmatch(text) is None:  # UTF-8 can't hold a half
             raise RefusedValueError("not_json", "JSON is malformed: half a surrogate pair in a string", "")
         return document
+
+    def _note_places(self) -> None:
+        """From now on it is known of each object and each list where it stands in the text. The library's parser in Python tells it."""
+
+        def noting(parse: Callable[..., tuple[Any, int]]) -> Callable[..., tuple[Any, int]]:
+            def parsed(text_and_at: tuple[str, int], *rest: Any) -> tuple[Any, int]:
+                value, end = parse(text_and_at, *rest)
+                self._places[id(value)] = text_and_at[1] - 1, end
+                return value, end
+
+            return parsed
+
+        decoder: Any = self._decoder
+        decoder.parse_object, decoder.parse_array = noting(decoder.parse_object), noting(decoder.parse_array)
+        decoder.scan_once = json.scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]
+
+    def _with_texts(self, value: Any, kind: pa.DataType, reading: Reading, text: str) -> Any:
+        """The value with each object and each list that is for a String as it stands in the text."""
+        if pa.types.is_string(kind) and reading.lenient and type(value) in (dict, list):
+            begin, end = self._places[id(value)]
+            return text[begin:end]
+        if pa.types.is_struct(kind) and type(value) is dict:
+            inside = {f.name: self._with_texts(value[f.name], f.type, reading.field(f.name), text) for f in kind if f.name in value}
+            return {**value, **inside}
+        if pa.types.is_map(kind) and type(value) is dict:
+            return {key: self._with_texts(item, kind.item_type, reading.item().field("value"), text) for key, item in value.items()}
+        if pa.types.is_list(kind) and type(value) is list:
+            return [self._with_texts(item, kind.value_type, reading.item(), text) for item in value]
+        entries = map_type(kind)
+        return value if entries is None else self._with_texts(value, entries, reading, text)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Called from the innermost object outwards, without a path: an object with a key twice is remembered, and looked for later."""
@@ -133,6 +172,15 @@ def _depth(text: str) -> int:
     return deepest
 
 
+def _takes_texts(kind: pa.DataType, reading: Reading) -> bool:
+    """Whether there is a String that an object or a list will do for."""
+    if pa.types.is_struct(kind):
+        return any(_takes_texts(f.type, reading.field(f.name)) for f in kind)
+    if pa.types.is_map(kind):
+        return _takes_texts(kind.item_type, reading.item().field("value"))
+    return _takes_texts(kind.value_type, reading.item()) if pa.types.is_list(kind) else reading.lenient and pa.types.is_string(kind)
+
+
 def _names(kind: pa.DataType) -> set[str]:
     """Every name that the schema knows, at any depth."""
     if pa.types.is_struct(kind):
@@ -156,3 +204,5 @@ def _only_known(value: Any, kind: pa.DataType, path: str) -> None:
     elif pa.types.is_list(kind) and type(value) is list:
         for i, item in enumerate(value):
             _only_known(item, kind.value_type, f"{path}[{i}]")
+    elif type(value) is dict and (entries := map_type(kind)) is not None:
+        _only_known(value, entries, path)

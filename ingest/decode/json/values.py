@@ -10,22 +10,23 @@ bytes, which JSON has none of. A message may hold millions of numbers, so they a
 
 from __future__ import annotations
 
+import binascii
 import math
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.shared.calendar import EPOCH, MAX_MICROS, MIN_MICROS
+from ingest.decode.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.timestamps import TimestampForm
+from ingest.decode.timestamps import DateForm, DecimalForm, TimestampForm
 from ingest.schema.columns import epoch_of
-from ingest.schema.dtypes import EPOCH_UNITS
+from ingest.schema.dtypes import EPOCH_UNITS, map_type
 
 
 class LongInteger(str):
@@ -41,14 +42,34 @@ def integer(literal: str) -> int | LongInteger:
 
 @dataclass(frozen=True)
 class Reading:
-    """How values are read. `timestamps`: of columns whose model doesn't say it itself; `lenient`: whether other kinds will do."""
+    """How values are read, at any depth.
+
+    `timestamps`: of columns whose model doesn't say it itself; `lenient`: whether other kinds will do; `dates` and `decimals`: how these
+    are written; `scale`: of decimals that are bytes, None: the column's. Where a message has a schema of its own, `stated` says that it
+    tells the form, whatever the model says, and `fields` and `items` how values inside are read; elsewhere these are read alike.
+    """
 
     timestamps: TimestampForm = "iso-8601"
     lenient: bool = False
+    dates: DateForm = "iso-8601"
+    decimals: DecimalForm = "numeric"
+    scale: int | None = None
+    stated: bool = False
+    fields: tuple[tuple[str, Reading], ...] = ()
+    items: Reading | None = None
 
     def unit(self, epoch: str | None) -> str | None:
         """The unit of a column's timestamps, where they are whole numbers. `epoch`: what the model says of the column."""
-        return epoch or (self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None)
+        own = self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
+        return own if self.stated else epoch or own
+
+    def field(self, name: str) -> Reading:
+        """How a field of an object is read; of a map's entries, `value`."""
+        return dict(self.fields).get(name) or replace(self, fields=(), items=None)
+
+    def item(self) -> Reading:
+        """How an item of a list is read, or an entry of a map."""
+        return self.items or replace(self, fields=())
 
 
 EXACT = Reading()
@@ -70,11 +91,12 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _INSTANT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
 _SQL = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?")
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})Z?")
 _MICROSECOND = timedelta(microseconds=1)
 _WHOLE_DIGITS = 19  # of any integer of 64 bits
 _LONGEST_INT = 20  # a sign and the 19 digits of 2**63
 _LONGEST_DECIMAL = 1_000  # characters; far more than any column holds, and short enough to compute with
+_MOST_BITS = 3_000  # about as many digits
 _MICROS_DIGITS = 6
 
 
@@ -100,7 +122,9 @@ def converter(kind: pa.DataType, epoch: str | None = None, reading: Reading = EX
     if pa.types.is_floating(kind):
         return _number_first(_to_float(kind.bit_width)) if reading.lenient else _to_float(kind.bit_width)
     if pa.types.is_decimal(kind):
-        return _to_decimal(kind.precision, kind.scale)
+        return _to_decimal(kind.precision, kind.scale) if reading.decimals == "numeric" else _to_unscaled(kind, reading.scale)
+    if pa.types.is_date(kind) and reading.dates == "epoch_days":
+        return _whole_first(_to_days) if reading.lenient else _to_days
     if reading.lenient and kind in _LENIENT:
         return _LENIENT[kind]
     return {pa.string(): _to_str, pa.bool_(): _to_bool, pa.date32(): _to_day}[kind]
@@ -189,27 +213,35 @@ def _to_int(bits: int) -> Convert:
 
 
 def _to_float(bits: int) -> Convert:
-    digits = 53 if bits == 64 else 24  # the integers that a double, or a single, all holds
+    """A number is rounded once, from its digits; an integer isn't rounded at all."""
 
     def convert(value: Any, path: str) -> float:
-        if type(value) is LongInteger or (type(value) is int and abs(value) > 1 << digits):
-            raise RefusedValueError("out_of_range", f"Expected an integer of at most 2**{digits} for a float", path)
-        if type(value) not in (int, bytes):
+        if type(value) not in (int, LongInteger, bytes):
             raise wrong_type("float", value, path)
-        number = float(value)
-        if math.isinf(number) or (bits < 64 and _beyond_single(number)):
+        literal = value.decode() if type(value) is bytes else str(value)
+        number = float(literal) if bits == 64 else _single(literal)
+        if math.isinf(number):
             raise RefusedValueError("out_of_range", f"Expected a float of {bits} bits", path)
+        if type(value) is not bytes and Decimal(literal) != Decimal(number):
+            raise RefusedValueError("out_of_range", f"Expected an integer that a float of {bits} bits holds exactly", path)
         return number
 
     return convert
 
 
-def _beyond_single(number: float) -> bool:
+def _single(literal: str) -> float:
+    """The single nearest to a number.
+
+    Of the two doubles beside a number that is none the odd one is rounded, which never lies halfway between two singles.
+    """
+    number = float(literal)
+    if number and math.isfinite(number) and not struct.pack("<d", number)[0] & 1:
+        exact, double = Decimal(literal), Decimal(number)
+        number = number if exact == double else math.nextafter(number, math.inf if exact > double else -math.inf)
     try:
-        struct.pack("<f", number)
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
     except OverflowError:
-        return True
-    return False
+        return math.inf
 
 
 def _to_decimal(precision: int, scale: int) -> Convert:
@@ -225,6 +257,36 @@ def _to_decimal(precision: int, scale: int) -> Convert:
         if _NUMBER.fullmatch(text) is None:
             raise RefusedValueError("wrong_format", "Expected a decimal number", path)
         return _fitting(text, precision, scale, what, path)
+
+    return convert
+
+
+def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
+    """From Connect's bytes, in base64: the digits without the point, a whole number in two's complement, from its highest byte on.
+
+    Debezium's decimals of any scale have that beside them. A number is its digits.
+    """
+    what = f"Expected a decimal of {kind.precision} digits, {kind.scale} of them after the point"
+    numeric = _to_decimal(kind.precision, kind.scale)
+
+    def convert(value: Any, path: str) -> Any:
+        scale, text = (kind.scale if stated is None else stated), value
+        if type(value) is dict:
+            scale, text = value.get("scale"), value.get("value")
+            if type(scale) is not int or type(text) is not str:
+                raise RefusedValueError("wrong_format", "Expected a decimal's scale, and its value in base64", path)
+        if type(text) is not str:
+            return numeric(value, path)
+        try:
+            octets = binascii.a2b_base64(text, strict_mode=True)
+        except ValueError:
+            octets = b""
+        if not octets:
+            raise RefusedValueError("wrong_format", "Expected the bytes of a decimal in base64", path)
+        number = int.from_bytes(octets, "big", signed=True)
+        if number.bit_length() > _MOST_BITS:
+            raise RefusedValueError("out_of_range", what, path)
+        return _fitting(f"{number}e{-scale}", kind.precision, kind.scale, what, path)
 
     return convert
 
@@ -293,16 +355,24 @@ def _to_epoch(factor: int) -> Convert:
 def _to_day(value: Any, path: str) -> date:
     if type(value) is not str:
         raise wrong_type("str", value, path)
-    if _DAY.fullmatch(value) is None:
+    match = _DAY.fullmatch(value)
+    if match is None:
         raise RefusedValueError("wrong_format", "Expected an ISO 8601 date", path)
     try:
-        return date.fromisoformat(value)
+        return date.fromisoformat(match[1])
     except ValueError:
         raise RefusedValueError("out_of_range", "Expected a date that the calendar has", path) from None
 
 
+def _to_days(value: Any, path: str) -> date:
+    days = _integer(value, path)
+    if not MIN_DAYS <= days <= MAX_DAYS:
+        raise RefusedValueError("out_of_range", "Expected a date that the calendar has", path)
+    return (EPOCH + timedelta(days)).date()
+
+
 def _to_struct(kind: pa.DataType, reading: Reading) -> Convert:
-    fields = [(f.name, nested(converter(f.type, epoch_of(f), reading))) for f in kind]
+    fields = [(f.name, nested(converter(f.type, epoch_of(f), reading.field(f.name)))) for f in kind]
 
     def convert(value: Any, path: str) -> dict[str, Any]:
         if type(value) is not dict:
@@ -313,9 +383,14 @@ def _to_struct(kind: pa.DataType, reading: Reading) -> Convert:
 
 
 def _to_list(kind: pa.DataType, reading: Reading) -> Convert:
-    to = nested(converter(kind.value_type, None, reading))
+    """An array; or an object, where the items are entries with a key and a value."""
+    to = nested(converter(kind.value_type, None, reading.item()))
+    entries = map_type(kind)
+    of_map = None if entries is None else _to_map(entries, reading)
 
     def convert(value: Any, path: str) -> list[Any]:
+        if of_map is not None and type(value) is dict:
+            return [{"key": key, "value": item} for key, item in of_map(value, path)]
         if type(value) is not list:
             raise wrong_type("array", value, path)
         return [to(item, f"{path}[{i}]") for i, item in enumerate(value)]
@@ -324,7 +399,7 @@ def _to_list(kind: pa.DataType, reading: Reading) -> Convert:
 
 
 def _to_map(kind: pa.DataType, reading: Reading) -> Convert:
-    to = nested(converter(kind.item_type, None, reading))
+    to = nested(converter(kind.item_type, None, reading.item().field("value")))
 
     def convert(value: Any, path: str) -> list[tuple[str, Any]]:
         if type(value) is not dict:

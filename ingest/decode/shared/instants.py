@@ -11,7 +11,7 @@ from ingest.decode.shared.octets import byte
 
 _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _NONE = -1_000_000
-_QUOTE = ord('"')
+_QUOTE, _ZULU = b'"Z'
 
 
 @part
@@ -37,9 +37,11 @@ def civil(data, at):
 
 @part
 def day(data, at, end):
-    """Of a date at `at`: behind it, and its days since 1970."""
+    """Of a date at `at`, with or without a Z: behind it, and its days since 1970."""
     days = civil(data, at) if at + 10 <= end else 10 * _NONE
-    return (at + 10, days) if days > 10 * _NONE else (-1, 0)
+    if days <= 10 * _NONE:
+        return -1, 0
+    return at + 10 + (at + 10 < end and byte(data, at + 10) == _ZULU), days
 
 
 @part

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
+from ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from ingest.schema.columns import Columns, epoch_of
 from ingest.schema.dtypes import EPOCH_UNITS
 
@@ -23,7 +23,11 @@ _SCALARS = {pa.string(): TEXT, pa.binary(): TEXT, pa.bool_(): BOOL, pa.date32():
 
 @dataclass
 class Node:
-    """One node. `inner`: the space that it opens, 0 if none."""
+    """One node.
+
+    `inner`: the space that it opens, 0 if none; `epoch`: the unit of a timestamp that is a number; `days`: whether a date is a number;
+    `power`: of a decimal as bytes, 10 to the digits that its column has more after the point; -1 where these are too many or too few.
+    """
 
     number: int
     name: str
@@ -31,12 +35,16 @@ class Node:
     space: int = 0
     inner: int = 0
     epoch: str | None = None
+    days: bool = False
+    power: int = 0
     required: bool = False
     children: list[Node] = field(default_factory=list)
 
     @property
     def kind(self) -> int:
         """What the pass does with it."""
+        if self.days:
+            return INTEGER
         if self.type in _SCALARS:
             return _SCALARS[self.type]
         if pa.types.is_decimal(self.type):
@@ -70,13 +78,18 @@ def nodes_of(columns: Columns, epoch: str | None = None) -> list[Node]:
 
 
 def bounds_of(node: Node, *, sql: bool) -> tuple[int, int, int]:
-    """An integer's bounds, and what it is multiplied with; a decimal's precision and scale; of an instant, 1 if it is written as in SQL."""
+    """An integer's bounds, and what it is multiplied with; a decimal's precision, scale and power.
+
+    Of an instant, 1 if it is written as in SQL.
+    """
     if node.kind == INTEGER and pa.types.is_timestamp(node.type):
         factor = EPOCH_UNITS[str(node.epoch)]
         return -(-MIN_MICROS // factor), MAX_MICROS // factor, factor
+    if node.days:
+        return MIN_DAYS, MAX_DAYS, 1
     if node.kind == INTEGER:
         half = 1 << node.type.bit_width - 1
         return -half, half - 1, 1
     if node.kind == INSTANT:
         return int(sql), 0, 0
-    return (node.type.precision, node.type.scale, 0) if node.kind in {DECIMAL, WIDE} else (0, 0, 0)
+    return (node.type.precision, node.type.scale, node.power) if node.kind in {DECIMAL, WIDE} else (0, 0, 0)

@@ -20,7 +20,9 @@ WHOLE, FRACTION, LONG = 0, 1, 2
 """What `number` found: an integer, a number with a fraction or an exponent, or one of more digits than can be told."""
 
 _U = np.uint64
-_LARGEST_SINGLE = float(np.finfo(np.float32).max)
+_LARGEST_SINGLE, _LEAST_SINGLE = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_normal)
+_LOST, _HALFWAY = (1 << 29) - 1, 1 << 28
+"""The bits of a double that a single doesn't have, and their value halfway between two singles."""
 _FAR = 1_000
 """The largest exponent that is told: beyond those of all doubles."""
 _EXACT_POWERS = np.array([float(10**i) for i in range(23)])
@@ -124,11 +126,17 @@ def numeric(data, at, end, kind, low, high, factor):
     if what == WHOLE and digits > _U(1 << (53 if kind == FLOAT64 else 24)):
         return -1, 0
     sure, size = double(digits, power)
-    if not sure or (kind == FLOAT32 and size > _LARGEST_SINGLE):
+    if not sure or (kind == FLOAT32 and not rounds_alike(size)):
         return -1, 0
     if negative and (what == FRACTION or digits):  # -0 is the integer 0
         size = -size
     return at, np.float64(size).view(np.int64)
+
+
+@inlined
+def rounds_alike(size):
+    """Whether the single nearest to a double is nearest to all that this stands for: it isn't halfway, subnormal or infinite."""
+    return size == 0.0 or (_LEAST_SINGLE <= size <= _LARGEST_SINGLE and np.float64(size).view(np.int64) & _LOST != _HALFWAY)
 
 
 @part
@@ -212,8 +220,7 @@ def decimal(data, at, end, precision, scale):
     low += second
     high += _U(low < second)
     if negative:
-        low = ~low + _U(1)
-        high = ~high + _U(low == 0)
+        high, low = negated(high, low)
     return at, high, low
 
 
@@ -224,3 +231,54 @@ def with_digit(first, second, tens, n, digit):
         first = first * _U(10) + _U(digit)
         return first, second, tens, n + (first != 0)
     return first, second * _U(10) + _U(digit), tens * _U(10), n + 1
+
+
+_BASE64 = np.full(256, -1, np.int64)
+for _value, _letter in enumerate(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):
+    _BASE64[_letter] = _value
+_BOUNDS_HIGH = np.array([10**digits >> 64 for digits in range(39)], np.uint64)
+_BOUNDS_LOW = np.array([10**digits & (1 << 64) - 1 for digits in range(39)], np.uint64)
+_MOST_OCTETS, _PADDING = 16, ord("=")
+
+
+@part
+def unscaled(data, at, end, precision, power):
+    """Behind the base64 at `at`, or -1, and the high and low half of the whole number whose bytes it is, times a power of ten."""
+    failed = (-1, _U(0), _U(0))
+    high = low = _U(0)
+    octets, bits, waiting, letters = 0, 0, 0, 0
+    while at < end and _BASE64[data[np.uintp(at)]] >= 0:
+        waiting, bits, letters = (waiting << 6 | _BASE64[data[np.uintp(at)]]) & 0xFFFF, bits + 6, letters + 1
+        at += 1
+        if bits < 8:
+            continue
+        bits -= 8
+        octet = waiting >> bits & 0xFF
+        if not octets and octet >= 128:
+            high = low = ~_U(0)
+        high, low, octets = high << _U(8) | low >> _U(56), low << _U(8) | _U(octet), octets + 1
+        if octets > _MOST_OCTETS:
+            return failed
+    while letters % 4 and at < end and byte(data, at) == _PADDING:
+        at, letters = at + 1, letters + 1
+    if power < 0 or not octets or letters % 4 or waiting & (1 << bits) - 1:
+        return failed
+    negative = high >> _U(63)
+    if negative:
+        high, low = negated(high, low)
+    if power > 1:
+        if high:
+            return failed
+        high, low = product(low, _U(power))
+    if high > _BOUNDS_HIGH[precision] or (high == _BOUNDS_HIGH[precision] and low >= _BOUNDS_LOW[precision]):
+        return failed
+    if negative:
+        high, low = negated(high, low)
+    return at, high, low
+
+
+@inlined
+def negated(high, low):
+    """The number of 128 bits with the other sign."""
+    low = ~low + _U(1)
+    return ~high + _U(low == 0), low

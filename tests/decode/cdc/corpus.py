@@ -128,12 +128,100 @@ WRITTEN: Corpus = [
     ("base64 with a blank", text(event("c", None, {"id": 1, "price": "AM g=", "hunter2": 1})), ("schema", "wrong_format")),
     ("base64 with more behind it", text(event("c", None, {"id": 1, "price": "AMg=AMg=", "hunter2": 1})), ("schema", "wrong_format")),
     ("letters beyond ASCII", text(event("c", None, {"id": 1, "price": "hünter2", "hunter2": 1})), ("schema", "wrong_format")),
-    ("decimal as a number", text(event("c", None, {"id": 1, "price": 2, "hunter2": 1})), WRONG_TYPE),
+    ("decimal as a number", text(event("c", None, {"id": 1, "price": 2.5})), [(1, Decimal("2.50"), *[None] * 5)]),
+    ("decimal as a boolean", text(event("c", None, {"id": 1, "price": True, "hunter2": 1})), WRONG_TYPE),
     ("date as a text", text(event("c", None, {"id": 1, "day": "2026-01-05", "hunter2": 1})), WRONG_TYPE),
     ("date before the year 1", text(event("c", None, {"id": 1, "day": -719163, "hunter2": 1})), ("schema", "out_of_range")),
     ("the last date", text(event("c", None, {"id": 1, "day": 2932896})), [(1, None, None, date(9999, 12, 31), *[None] * 3)]),
     ("date after the year 9999", text(event("c", None, {"id": 1, "day": 2932897, "hunter2": 1})), ("schema", "out_of_range")),
     ("time beyond the calendar", text(event("c", None, {"id": 1, "ms": 2**60, "hunter2": 1})), ("schema", "out_of_range")),
+]  # fmt: skip
+
+NOTHING = [None] * 6
+INSIDE: Corpus = [
+    (
+        "everything", text(event("c", None, {
+            "days": [18262, None], "prices": ["1234", "MDk="], "money": {"amount": "1e10", "at": [1767603600123]},
+            "any": {"scale": 2, "value": "MDk="}, "at": 1767603600123456, "rates": {"a": "MDk=", "b": None},
+        })),
+        [(
+            [date(2020, 1, 1), None], [Decimal("-26588.24"), Decimal("123.45")],
+            {"amount": Decimal("-27572.60"), "at": [AT.replace(microsecond=123000)]}, Decimal("123.4500"), AT.replace(microsecond=123456),
+            [{"key": "a", "value": Decimal("123.45")}, {"key": "b", "value": None}],
+        )],
+    ),
+    ("a day that is none", text(event("c", None, {"days": [2932897], "hunter2": 1})), ("schema", "out_of_range")),
+    ("a date as a text", text(event("c", None, {"days": ["2026-01-05"], "hunter2": 1})), WRONG_TYPE),
+    ("digits in a list", text(event("c", None, {"prices": ["1.00"], "hunter2": 1})), ("schema", "wrong_format")),
+    ("a finer scale of its own", text(event("c", None, {"any": {"scale": 5, "value": "MDk="}, "hunter2": 1})), ("schema", "out_of_range")),
+    ("too large in a struct", text(event("c", None, {"money": {"amount": "f" * 40}, "hunter2": 1})), ("schema", "out_of_range")),
+]  # fmt: skip
+
+
+def stated(kinds: dict[str, Any], row: dict[str, Any], **more: Any) -> bytes:
+    """An event with a schema beside it, in which the row's fields are of these kinds."""
+    fields = [{"field": name, "optional": True, **kind} for name, kind in kinds.items()]
+    images = [{"type": "struct", "fields": fields, "optional": True, "field": image} for image in ("before", "after")]
+    schema = {"type": "struct", "fields": [*images, {"type": "string", "field": "op"}], "name": "shop.Envelope"}
+    return text({"schema": schema, "payload": event("c", None, row), **more})
+
+
+def of_scale(scale: object) -> dict[str, Any]:
+    """Connect's decimal."""
+    return {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": scale}}
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    """One of Debezium's types."""
+    return {"type": kind, "name": f"io.debezium.time.{name}"}
+
+
+def at_of(kind: str, name: str, value: object, micros: int | None) -> tuple[str, bytes, Verdict]:
+    """A message whose schema says what `at` is, and its value or none."""
+    row = [(*NOTHING[:4], AT.replace(microsecond=micros), None)] if micros is not None else WRONG_TYPE
+    return name, stated({"at": named(kind, name)}, {"at": value, **({"hunter2": 1} if micros is None else {})}), row
+
+
+ANY = {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}
+STATED: Corpus = [
+    (
+        "everything", stated({
+            "days": {"type": "array", "items": named("int32", "Date")}, "prices": {"type": "array", "items": of_scale("1")},
+            "money": {"type": "struct", "fields": [
+                {"field": "amount", **of_scale(0)}, {"field": "at", "type": "array", "items": named("int64", "MicroTimestamp")},
+            ]},
+            "any": ANY, "at": named("int64", "Timestamp"), "rates": {"type": "map", "keys": {"type": "string"}, "values": of_scale("2")},
+        }, {
+            "days": [18262, None], "prices": ["MDk=", 2.5], "money": {"amount": "MDk=", "at": [1767603600123456]},
+            "any": {"scale": 3, "value": "MDk="}, "at": 1767603600123, "rates": {"a": "MDk="},
+        }),
+        [(
+            [date(2020, 1, 1), None], [Decimal("1234.50"), Decimal("2.50")],
+            {"amount": Decimal("12345.00"), "at": [AT.replace(microsecond=123456)]}, Decimal("12.3450"), AT.replace(microsecond=123000),
+            [{"key": "a", "value": Decimal("123.45")}],
+        )],
+    ),
+    ("a finer scale", stated({"prices": {"type": "array", "items": of_scale("4")}}, {"prices": ["MDk="], "hunter2": 1}),
+     ("schema", "out_of_range")),
+    ("a finer scale whose last digits are zeros", stated({"any": of_scale("6")}, {"any": "Etao"}),
+     [(*NOTHING[:3], Decimal("1.2346"), None, None)]),
+    ("digits as a text", stated({"any": {"type": "string"}}, {"any": "1234"}), [(*NOTHING[:3], Decimal(1234), None, None)]),
+    at_of("int64", "Timestamp", 1767603600123, 123000),
+    at_of("int64", "MicroTimestamp", 1767603600123456, 123456),
+    at_of("string", "ZonedTimestamp", "2026-01-05T09:00:00.5Z", 500000),
+    at_of("int32", "Date", 18262, None),
+    at_of("int64", "MicroTime", 18262, None),
+    ("Connect's own", stated({"at": {"type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}}, {"at": 1767603600123}),
+     [(*NOTHING[:4], AT.replace(microsecond=123000), None)]),
+    ("a name that says nothing", stated({"at": {"type": "int64", "name": "shop.At"}}, {"at": 1767603600123456}),
+     [(*NOTHING[:4], AT.replace(microsecond=123456), None)]),
+    ("dates of another form", stated({"days": {"type": "array", "items": named("string", "IsoDate")}}, {"days": ["2020-01-01Z"]}),
+     [([date(2020, 1, 1)], *NOTHING[1:])]),
+    ("no schema", text({"payload": event("c", None, {"any": "1.5"})}), [(*NOTHING[:3], Decimal("1.5"), None, None)]),
+    ("no schema that Connect has", text({"schema": "int32", "payload": event("c", None, {"any": "1.5"})}),
+     [(*NOTHING[:3], Decimal("1.5"), None, None)]),
+    ("a schema cut off", b'{"payload":{"op":"c","after":{"any":1}},"schema":{"hunter2"', ("value", "not_json")),
+    ("a schema twice", stated({}, {"any": 1, "hunter2": 1})[:-1] + b',"schema":{}}', ("value", "duplicate_key")),
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------------------------------- Canal

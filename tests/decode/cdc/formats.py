@@ -21,5 +21,7 @@ def made(name: str, model: str, primary_key: tuple[str, ...] = (), folder: Path 
 CUSTOMERS = made("debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"})
 WITH_SCHEMA = made("debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"}, schema_include=True)
 FORMS = made("debezium-json", "Written", decimal_format="base64")
+INSIDE = made("debezium-json", "Inside", decimal_format="base64", timestamps="epoch_ms")
+STATED = made("debezium-json", "Inside", schema_include=True)
 PRODUCTS = made("canal-json", "Product", database_include="inventory", table_include="prod.*s")
 BINLOG = made("maxwell-json", "Product")

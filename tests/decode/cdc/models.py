@@ -52,6 +52,17 @@ class Written(pa.DataFrameModel):
     zoned: pl.Datetime("us", "UTC") = pa.Field(nullable=True)
 
 
+class Inside(pa.DataFrameModel):
+    """The same inside others, and a decimal of any scale."""
+
+    days: pl.List(pl.Date) = pa.Field(nullable=True)
+    prices: pl.List(pl.Decimal(8, 2)) = pa.Field(nullable=True)
+    money: pl.Struct({"amount": pl.Decimal(14, 2), "at": pl.List(pl.Datetime("us", "UTC"))}) = pa.Field(nullable=True)
+    any: pl.Decimal(20, 4) = pa.Field(nullable=True)
+    at: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "us"})
+    rates: pl.List(pl.Struct({"key": pl.String, "value": pl.Decimal(8, 2)})) = pa.Field(nullable=True)
+
+
 class Part(pa.DataFrameModel):
     """What has a key of two columns."""
 

@@ -8,7 +8,8 @@ import pytest
 
 from ingest.ports.decoder import Decoder
 from tests.contracts.decoder_contract import DecoderContract
-from tests.decode.cdc.corpus import CANAL, DEBEZIUM, MAXWELL, WRITTEN, Corpus
+from tests.decode.cdc import formats
+from tests.decode.cdc.corpus import CANAL, DEBEZIUM, INSIDE, MAXWELL, STATED, WRITTEN, Corpus
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS
 
 
@@ -42,6 +43,28 @@ class TestForms(DecoderContract):
     @pytest.fixture
     def decoder(self) -> Decoder:
         return FORMS
+
+
+class TestInside(DecoderContract):
+    """The same in lists and structs."""
+
+    GOOD: ClassVar = good(INSIDE)
+    BAD: ClassVar = bad(INSIDE)
+
+    @pytest.fixture
+    def decoder(self) -> Decoder:
+        return formats.INSIDE
+
+
+class TestStated(DecoderContract):
+    """Forms that each message's schema tells."""
+
+    GOOD: ClassVar = good(STATED)
+    BAD: ClassVar = bad(STATED)
+
+    @pytest.fixture
+    def decoder(self) -> Decoder:
+        return formats.STATED
 
 
 class TestCanal(DecoderContract):

@@ -13,7 +13,8 @@ import pytest
 from ingest.decode.cdc.heads import is_called_after
 from ingest.ports.decoder import Decoder
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
-from tests.decode.cdc.corpus import CANAL, DEBEZIUM, KEYED, MAXWELL, MISSING, WRITTEN, A, Corpus, Verdict, text
+from tests.decode.cdc import formats
+from tests.decode.cdc.corpus import CANAL, DEBEZIUM, INSIDE, KEYED, MAXWELL, MISSING, STATED, WRITTEN, A, Corpus, Verdict, text
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
 
 
@@ -26,7 +27,8 @@ def wrapped(corpus: Corpus) -> Corpus:
 NUMBERED = "of", "number"
 CORPORA: dict[str, tuple[Decoder, Corpus]] = {
     "debezium": (CUSTOMERS, DEBEZIUM), "debezium with schema": (WITH_SCHEMA, wrapped(DEBEZIUM)), "debezium's forms": (FORMS, WRITTEN),
-    "canal": (PRODUCTS, CANAL), "maxwell": (BINLOG, MAXWELL),
+    "inside others": (formats.INSIDE, INSIDE), "stated by schemas": (formats.STATED, STATED), "canal": (PRODUCTS, CANAL),
+    "maxwell": (BINLOG, MAXWELL),
 }  # fmt: skip
 
 

@@ -21,6 +21,8 @@ SCALARS = (
     pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.date32(), TIMESTAMP,
     pa.decimal128(10, 2), pa.decimal128(18, 0), pa.decimal128(19, 4), pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal128(5, 5),
 )  # fmt: skip
+ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+"""What may be an object, too."""
 TEXTS = (
     "", "a", "customer-12345", "seven77", "eight888", "nine99999", "leave at the door, ring twice", "é", "größer", "日本語の文字列", "😀😀",
     'tab\tquote"\\/', "line\nline\r\b\f", "\x7f\u0080\u07ff\u0800\uffff\U00010000\U0010ffff", "x" * 7 + "é", "x" * 15 + '"', "null",

@@ -7,6 +7,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -59,19 +60,24 @@ def test_integers_end_where_their_bits_do(bits: int) -> None:
 
 @pytest.mark.parametrize(("bits", "digits"), [(64, 53), (32, 24)])
 def test_integers_that_a_float_holds(bits: int, digits: int) -> None:
-    """All up to 2**53, or 2**24; beyond them some would change."""
+    """Each that is exactly one, however large; any other would change."""
     kind = getattr(pa, f"float{bits}")()
-    assert [taken(kind, n) for n in (2**digits, -(2**digits))] == [2.0**digits, -(2.0**digits)]
+    for n in (2**digits, 2**digits + 2, 2**63, 3 * 2**90):
+        assert [taken(kind, each) for each in (n, -n, LongInteger(n))] == [float(n), -float(n), float(n)]
     for beyond in (2**digits + 1, -(2**digits) - 1, LongInteger("1" * 30)):
-        assert refused(kind, beyond) == ("out_of_range", f"Expected an integer of at most 2**{digits} for a float - at $.a")
+        assert refused(kind, beyond) == ("out_of_range", f"Expected an integer that a float of {bits} bits holds exactly - at $.a")
     assert refused(kind, "1") == ("wrong_type", "Expected float, got str - at $.a")
     assert refused(kind, b"1e999") == ("out_of_range", f"Expected a float of {bits} bits - at $.a")
 
 
 def test_a_single_is_smaller_than_a_double() -> None:
-    """What a double holds may be too much for it."""
+    """What a double holds may be too much for it; else it is the nearest one, by the digits and not by the double."""
     assert taken(pa.float64(), b"1e39") == 1e39
-    assert taken(pa.float32(), b"3e38") == 3e38
+    assert taken(pa.float32(), b"3e38") == np.float32(3e38)
+    assert taken(pa.float32(), b"7.0064923216240854e-46") == 2.0**-149
+    assert taken(pa.float32(), b"7.0064923216240853e-46") == 0.0
+    below, halfway, above = b"1.0000000596046447753906249999", b"1.000000059604644775390625", b"1.0000000596046447753906250001"
+    assert [taken(pa.float32(), literal) for literal in (below, halfway, above)] == [1, 1, 1 + 2**-23]
     assert refused(pa.float32(), b"1e39") == ("out_of_range", "Expected a float of 32 bits - at $.a")
 
 
@@ -273,3 +279,65 @@ def test_a_number_in_a_text_is_what_the_parser_makes_of_it(text: str, number: ob
     """Of the same type, so that it is judged the same."""
     found = number_in(text, "$.a")
     assert (found, type(found)) == (number, type(number))
+
+
+BYTES = Reading(decimals="base64", dates="epoch_days")
+
+
+@pytest.mark.parametrize(
+    ("value", "reading", "expected"),
+    [
+        ("MDk=", BYTES, "123.45"), ("/w==", BYTES, "-0.01"), ("AA==", BYTES, "0"), (b"2.5", BYTES, "2.5"), (7, BYTES, "7"),
+        ({"scale": 2, "value": "MDk="}, BYTES, "123.45"), ({"scale": 1, "value": "AMg="}, BYTES, "20"),
+        ({"scale": -1, "value": "AQ=="}, BYTES, "10"),
+        ("AMg=", Reading(decimals="base64", scale=1), "20"), ("AMg=", Reading(decimals="base64", scale=3), "0.2"),
+        ("AMg=", Reading(decimals="base64", scale=0), "200"), ("Ag==", Reading(decimals="base64", scale=-2), "200"),
+    ],
+)  # fmt: skip
+def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> None:
+    """Of the scale that is stated, or the column's; a number has its digits all the same."""
+    assert taken(pa.decimal128(5, 2), value, reading=reading) == Decimal(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "reason"),
+    [
+        ("MDk=", 4, "out_of_range"), ("D0JA", None, "out_of_range"), ("AMg=", -2, "out_of_range"), ("AQ==", 10**9, "out_of_range"),
+        ("f" * 4_000, None, "out_of_range"), ({"scale": 3, "value": "MDk="}, None, "out_of_range"), ("", None, "wrong_format"),
+        ({"scale": 10**19, "value": "AQ=="}, None, "out_of_range"), ({"scale": "2", "value": "MDk="}, None, "wrong_format"),
+        ({"value": "MDk="}, None, "wrong_format"), ({"scale": 2}, None, "wrong_format"), ([2], None, "wrong_type"),
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_such_decimal(value: object, scale: int | None, reason: str) -> None:
+    """Nothing is rounded, and no scale is guessed."""
+    assert refused(pa.decimal128(5, 2), value, reading=Reading(decimals="base64", scale=scale))[0] == reason
+
+
+def test_a_date_as_days() -> None:
+    """From the first day of the year 1 to the last one of 9999; a text is none. A text may have a Z behind it."""
+    assert [taken(pa.date32(), days, reading=BYTES) for days in (0, -719_162, 2_932_896)] == [date(1970, 1, 1), date.min, date.max]
+    assert [refused(pa.date32(), days, reading=BYTES)[0] for days in (-719_163, 2_932_897)] == ["out_of_range"] * 2
+    assert [refused(pa.date32(), value, reading=BYTES)[0] for value in ("2017-09-15", b"1.0")] == ["wrong_type"] * 2
+    assert taken(pa.date32(), b"1.0", reading=Reading(dates="epoch_days", lenient=True)) == date(1970, 1, 2)
+    assert taken(pa.date32(), "2017-09-15Z") == date(2017, 9, 15)
+    assert [refused(pa.date32(), text)[0] for text in ("2017-09-15z", "2017-09-15ZZ", "2017-09-15+00:00")] == ["wrong_format"] * 3
+
+
+def test_every_form_holds_at_any_depth() -> None:
+    """In structs, lists and maps values are written as they are in columns."""
+    inner = pa.struct([("day", pa.date32()), ("price", pa.decimal128(5, 2)), ("at", pa.timestamp("us", "UTC"))])
+    value, read = {"day": 1, "price": "MDk=", "at": 2}, {"day": date(1970, 1, 2), "price": Decimal("123.45"), "at": 2_000}
+    reading = Reading("epoch_ms", decimals="base64", dates="epoch_days")
+    assert taken(pa.list_(inner), [value], reading=reading) == [read]
+    assert taken(pa.map_(pa.string(), pa.list_(inner)), {"k": [value]}, reading=reading) == [("k", [read])]
+
+
+def test_a_list_of_entries_may_be_an_object() -> None:
+    """With a key and a value of any type, at any depth; then it is a map. As a list it is as any other."""
+    entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
+    assert taken(pa.struct([("tags", entries)]), {"tags": {"a": 1, "b": None}}) == {
+        "tags": [{"key": "a", "value": 1}, {"key": "b", "value": None}]
+    }
+    assert taken(entries, [{"key": "a", "value": 1}]) == [{"key": "a", "value": 1}]
+    assert refused(entries, {"a": "x"}) == ("wrong_type", "Expected int, got str - at $.a[...]")
+    assert refused(pa.list_(pa.int64()), {"a": 1})[0] == "wrong_type"
