@@ -112,6 +112,9 @@ def run(
     spec: Spec,
     window: NextOrWindow = None,
     drain: Annotated[bool, typer.Option("--drain", help="Micro-batches until all that is stable now is committed.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="With --window: also if its receipt is lost, so that rows may be there twice.")
+    ] = False,
     request: RequestText = None,
     master: Master = None,
     conf: Conf = None,
@@ -123,13 +126,15 @@ def run(
     """Commit windows, or the next micro-batch, exactly once; one that is committed already is only reported."""
     if drain and window:
         raise typer.BadParameter("--drain and --window exclude each other")
+    if again and not window:
+        raise typer.BadParameter("--again goes with --window")
     settings = _place(master, conf, connect, token_file)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from ingest.cli.running import place, run_windows
 
         with place(master, settings, connect, token_file) as engine:
-            run_windows(output, spec, window, engine, drain=drain, request=request)
+            run_windows(output, spec, window, engine, drain=drain, again=again, request=request)
 
 
 @app.command()

@@ -118,17 +118,18 @@ def place(master: str | None, settings: Mapping[str, str], connect: str | None, 
 
 
 def run_windows(
-    output: Output, path: Path, text: str | None, engine: Engine | None = None, *, drain: bool = False, request: str | None = None
-) -> None:
+    output: Output, path: Path, text: str | None, engine: Engine | None = None, *, drain: bool = False, again: bool = False,
+    request: str | None = None,
+) -> None:  # fmt: skip
     """The windows that are named, or the next micro-batch; with `drain` micro-batches until what is stable now is committed.
 
-    `engine`: where tasks run; None: a Spark of this process's own.
+    `again`: see `run.context.Request`. `engine`: where tasks run; None: a Spark of this process's own.
     """
     spec = load_spec(path)
     if drain and not spec.window.is_batch:
         what = f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
-    windows, asked = named(spec, text), _request(request)
+    windows, asked = named(spec, text), msgspec.structs.replace(_request(request), again=again)
     pipeline = assemble(spec, engine)
     if windows is None:
         _commit(output, spec, _batches(output, pipeline, asked, drain=drain))

@@ -12,7 +12,7 @@ from ingest.model.receipt import Receipt
 from ingest.operate.findings import Finding, Level
 from ingest.ports.ledger import Ledger
 from ingest.ports.sink import Sink
-from ingest.run.binding import gone
+from ingest.run.binding import LOST, gone, ways_out
 from ingest.windows.seams import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
@@ -55,6 +55,8 @@ def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
 
 def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
     planned = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
+    if not sink.promises.replaces:
+        return [Finding("wrong", "ledger", f"the window {LOST}{planned}", ways_out(copy.window.key), copy.window.key)]
     do = "Was the table restored from a backup? Run the window again: it reads the same offsets."
     return [Finding("wrong", "ledger", f"the ledger knows a receipt that the table doesn't hold{planned}", do, copy.window.key)]
 

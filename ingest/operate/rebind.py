@@ -21,7 +21,8 @@ from ingest.run.context import Pipeline
 class Rebind(msgspec.Struct, frozen=True):
     """What a rebind means. `before` and `table` are identities of tables; `missing` are the windows that the ledger knows and it lacks.
 
-    `dead`: whether its dead letters are beside it, as far as the newest window that has any tells.
+    `dead`: whether its dead letters are beside it, as far as the newest window that has any tells. `replaces`: whether the table can take
+    back what it has.
     """
 
     before: str | None
@@ -30,6 +31,7 @@ class Rebind(msgspec.Struct, frozen=True):
     windows: int
     missing: tuple[Window, ...]
     dead: bool = True
+    replaces: bool = True
 
     @property
     def changes(self) -> list[str]:
@@ -46,7 +48,8 @@ class Rebind(msgspec.Struct, frozen=True):
         again = (
             "They can be run again from the same offsets, as long as the topic holds those; the ledger forgets that they were committed."
         )
-        return [*moved, there, f"{gone} {again}"]
+        twice = "" if self.replaces else " If only their receipts are lost, their rows are there twice then."
+        return [*moved, there, f"{gone} {again}{twice}"]
 
 
 def propose(pipeline: Pipeline) -> Rebind:
@@ -90,7 +93,7 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
         raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
     refused = [w for w in sorted(held) if held[w].counts.dead]
     dead = not refused or read_dead(sink, pipeline.dead_letters, refused[-1], 1).num_rows > 0
-    return Rebind(before, sink.identity, bound is not None, len(held), missing, dead), list(held.values())
+    return Rebind(before, sink.identity, bound is not None, len(held), missing, dead, sink.promises.replaces), list(held.values())
 
 
 def _counted(count: int) -> str:

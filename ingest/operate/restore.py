@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from ingest.errors import RefusedError
+from ingest.model.receipt import Committed
 from ingest.operate.findings import Finding
 from ingest.ports.ledger import Receipts
-from ingest.ports.sink import Sink, Unreadable
+from ingest.ports.sink import BINDING, Sink, Unreadable
+from ingest.run.binding import LOST
 
 _BACKUP = "Restore the table's _windrow directory from a backup."
 
@@ -26,11 +28,16 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) -> Restored:
-    """Restore what can be restored. A receipt that can be read is never touched, and only the very text that was committed is put back."""
+    """Restore what can be restored. A receipt that can be read is never touched, and only the very text that was committed is put back.
+
+    Where a sink can't take back what it has committed, a window that it knows nothing of has lost its receipt too.
+    """
     windows = {r.window.key: r.window for r in ledger.recorded(pipeline_id)}
     done, failed, audit = [], [], sink.audit()
-    for lost in [receipt for receipt in audit.receipts() if isinstance(receipt, Unreadable)]:
-        window = windows.get(lost.key)
+    found = list(audit.receipts())
+    missing = [] if sink.promises.replaces else sorted(windows.keys() - {_key(receipt) for receipt in found})
+    for lost in [*(r for r in found if isinstance(r, Unreadable)), *(Unreadable(key, f"the window {LOST}", "") for key in missing)]:
+        window = max(windows.values(), default=None) if lost.key == BINDING else windows.get(lost.key)
         text = None if window is None else ledger.written(window)
         if window is None or text is None:
             failed.append(Finding("wrong", "receipts", f"{lost.what}; the ledger has no copy of it", _BACKUP, lost.key))
@@ -42,3 +49,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) ->
         else:
             done.append(lost.key)
     return Restored(tuple(done), tuple(failed), dry_run)
+
+
+def _key(found: Committed | Unreadable) -> str:
+    return found.key if isinstance(found, Unreadable) else found.receipt.window.key

@@ -85,8 +85,12 @@ class Unknown(msgspec.Struct, frozen=True):
 Outcome = Done | AlreadyDone | Unknown
 
 
+BINDING = "binding"
+"""In the place of a window's key: what is unreadable is whose the table is, which each receipt says too."""
+
+
 class Unreadable(msgspec.Struct, frozen=True):
-    """A committed window whose receipt is missing or damaged: its key, what is the matter, and what to do."""
+    """A committed window whose receipt is missing or damaged: its key, or BINDING; what is the matter, and what to do."""
 
     key: str
     what: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.errors import BindingError
+from ingest.errors import BindingError, RefusedError
 from ingest.model.binding import refuse_other_binding
 from ingest.model.label import label_text, number_of
 from ingest.model.window import Window
@@ -59,6 +59,31 @@ def refuse_empty_table(pipeline: Pipeline) -> None:
     newest = ledger.recorded(name, 1)  # looked for first: it is one file, and all the others are many
     if newest and sink.look(newest[0].window) is None and next(iter(sink.receipts()), None) is None:
         raise gone(sink.identity, len(ledger.recorded(name)), absent=False)
+
+
+def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
+    """Hold a window without a receipt against the ledger, where the sink can't take back what it has committed.
+
+    A table that rows are deleted from is as its receipts say, and a window that it lacks is run again. Of messages only the receipts are
+    lost: the log that holds these was cut off, or was compacted away.
+
+    Raises:
+        RefusedError: the ledger knows the window as committed, so its rows may be there; with the ways out.
+    """
+    sink = pipeline.sink
+    if not sink.promises.replaces and pipeline.ledger.written(window) is not None and sink.look(window) is None:  # in this order
+        raise RefusedError(f"Window {window.key} {LOST} in {sink.identity}", "commit", ways_out(window.key))
+
+
+LOST = "was committed, as the ledger knows, and its receipt is missing"
+
+
+def ways_out(key: str) -> str:
+    """What can be done about a window whose receipt is lost, and whose rows may be there."""
+    return (
+        "Its rows may be there, and can't be taken back. windrow verify SPEC --restore-receipts puts the receipt back from the ledger's "
+        f"copy; windrow run SPEC --window {key} --again writes the window once more, so that its rows may be there twice."
+    )
 
 
 def gone(table: str, count: int, *, absent: bool) -> BindingError:

@@ -36,12 +36,14 @@ class Request(msgspec.Struct, frozen=True):
     """Who asks, and for what: to have the window committed, or (`replace`) to have a committed one replaced from the same offsets.
 
     `id` stays the same over the retries of one request (Dagster's root run id, or one made by the command). `accept_fewer` lets a
-    replacement go on although it sees fewer messages than the generation before, or that one holds messages that were edited.
+    replacement go on although it sees fewer messages than the generation before, or that one holds messages that were edited. `again`
+    commits a window whose receipt the sink has lost, although its rows may come twice (`binding.refuse_lost_receipt`).
     """
 
     id: str
     replace: bool = False
     accept_fewer: bool = False
+    again: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ from ingest.run.accounting import (
 )
 from ingest.run.attempts import TOGETHER, Attempt, Read, jobs
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
-from ingest.run.binding import bind_table, refuse_empty_table, refuse_other_table, refuse_wrong_place
+from ingest.run.binding import bind_table, refuse_empty_table, refuse_lost_receipt, refuse_other_table, refuse_wrong_place
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore, written_by
 from ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
 from ingest.run.frontier import start_of
@@ -123,6 +123,8 @@ def _begin(
         refuse_undoing(before.receipt)
     if not wanted:
         return committed, []
+    for window in (w for w in wanted if found[w] is None and not request.again):
+        refuse_lost_receipt(pipeline, window)
     if pipeline.dead_topic is not None:
         pipeline.dead_topic.refuse_unwritable()
     pipeline.sink.prepare(pipeline.binding())
@@ -176,6 +178,8 @@ def _until_refused(results: Iterator[Staged]) -> tuple[list[Staged], WindrowErro
 def _finish(pipeline: Pipeline, read: Read, request: Request) -> Result:
     receipt = _receipt(read, request)
     _check(read, receipt, request)
+    if not request.again:  # once more: while this run was reading, another one may have committed the window
+        refuse_lost_receipt(pipeline, receipt.window)
     return commit(pipeline, receipt, read.staged)
 
 

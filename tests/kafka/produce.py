@@ -12,7 +12,7 @@ from typing import Any
 import confluent_kafka as ck
 import msgspec
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
 _SECONDS = 30.0
 
@@ -60,6 +60,13 @@ def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> N
     admin = _admin(bootstrap)
     for future in admin.delete_records([TopicPartition(topic, partition, before)]).values():
         future.result(_SECONDS)
+
+
+def configure(bootstrap: str, topic: str, name: str, value: str) -> None:
+    """A setting of the topic."""
+    admin, entry = _admin(bootstrap), ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    (done,) = admin.incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])]).values()
+    done.result(_SECONDS)
 
 
 def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:

@@ -48,7 +48,8 @@ class Broker(NamedTuple):
     """What read_committed readers see: `log` of the control topic, `rows` of that of the rows. In what order, nobody asks.
 
     `gives_up`: whether who reads the control topic to its end gives up on what is open. Where all is explored, nobody does: who gives up
-    leaves what one leaves who dies there.
+    leaves what one leaves who dies there. `copies`: the windows of which the ledger has a copy of the receipt; none, if the log isn't cut
+    off here. `kept`: the log as it was before it was cut off.
     """
 
     log: tuple[Published, ...] = ()
@@ -56,6 +57,8 @@ class Broker(NamedTuple):
     turns: tuple[Turn, ...] = ()
     expiries: int = 1
     gives_up: bool = False
+    copies: frozenset[int] = frozenset()
+    kept: tuple[Published, ...] | None = None
 
 
 class Glance(NamedTuple):
@@ -109,6 +112,24 @@ class BrokerWorld(World):
         seen = Glance(self.receipts(), whole)
         return [(seen, self)] if whole or not seen.receipts else [(seen, self), (Glance((), whole), self)]
 
+    def _kept(self, who: str) -> tuple[Published, ...]:
+        """For a twin: what a process knows that reads on where it stood before the log was cut off. What others wrote since is below."""
+        if self.store.kept is None:
+            return self.store.log
+        return self.store.kept + tuple(p for p in self.store.log if p.receipt.attempt == who)
+
+    def glance_kept(self, who: str, window: int) -> list[tuple[Glance, Any]]:
+        """For that twin, as `glance`."""
+        return [(seen._replace(receipts=receipts_in(self._kept(who))), world) for seen, world in self.glance(who, window)]
+
+    def control_kept(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
+        """For that twin, as `control`."""
+        return [(None if log is None else self._kept(who), world) for log, world in self.control(who, window)]
+
+    def copy(self, who: str, window: int) -> list[tuple[bool, Any]]:
+        """Whether the ledger has a copy of the window's receipt."""
+        return [(window in self.store.copies, self)]
+
     def control(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
         """The control topic, read to its end: what is being committed is waited for. What is open is, too, but not for ever: None.
 
@@ -158,7 +179,9 @@ class BrokerWorld(World):
         shown = [(f"readers of {t.hidden[0]} see what {t.id} committed", self._shows(t)) for t in self.store.turns if t.hidden]
         late = [t for t in self.store.turns if t.open and not t.hidden and self.store.expiries]
         expired = [(f"the transaction of {t.id} takes too long, and is aborted", self._take(Turn(t.id), expiries=0)) for t in late]
-        return [*shown, *super().events(), *expired]
+        cut = self._replace(store=self.store._replace(log=(), kept=self.store.log))
+        whole = self.store.copies and self.store.kept is None and not self.store.turns and not any(self.flying)
+        return [*shown, *super().events(), *expired, *([("the control topic is cut off", cut)] if whole else [])]
 
 
 class FencedIds(SinkProtocol):
@@ -171,12 +194,21 @@ class FencedIds(SinkProtocol):
         super().__init__()
         letters = frozenset({(0, "A"), (0, "B"), (1, "B")})
         ready = begun(BrokerWorld, Broker(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters)
-        a, b, c = (Receipt(*what, ()) for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4)))
+        a, b, c, z = (Receipt(*what, ()) for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4), (0, 0, "Z", 0, 2)))
         some = tuple(Published(c, split) for split in SPLITS)
         self.scenarios = {
             "one window twice": Scenario(ready, (Process("A", "commit", (a,)), Process("B", "commit", (b,))), ((0,),)),
             "two windows": Scenario(
                 ready._replace(store=Broker(some, some)), (Process("A", "commit", (a,)), Process("B", "commit", (c,))), ((1,), (0,))
+            ),
+            "a control topic that is cut off": Scenario(
+                ready._replace(
+                    store=Broker((Published(z, None),), tuple(Published(z, split) for split in SPLITS), copies=frozenset({0})),
+                    letters=letters | {(0, "Z")},
+                ),
+                (Process("A", "commit", (a,)), Process("B", "commit", (c,))),
+                ((1,),),
+                frozenset({"its receipt is lost"}),
             ),
         }
 
@@ -185,12 +217,29 @@ class FencedIds(SinkProtocol):
         found: tuple[Receipt, ...] = world.decided()
         return found
 
+    def lost(self, before: World, after: World) -> str | None:
+        """See `SinkProtocol.lost`; a crash that cuts the control topic off is nobody's step."""
+        cut = before.store.kept is None and after.store.kept is not None
+        return None if cut else super().lost(before, after)
+
+    sees, reads = "glance", "control"
+    """What is asked about the control topic, before a fence and behind it."""
+
+    asks_the_ledger = True
+    """Whether a copy of the receipt forbids a window that the control topic doesn't have."""
+
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
-        """See `SinkProtocol.commit`. What a dead run left open is ended first: else it would be waited for, and fenced only later."""
-        seen: Glance = yield Ask("glance", (receipt.window,))
+        """See `SinkProtocol.commit`. What a dead run left open is ended first: else it would be waited for, and fenced only later.
+
+        The ledger is asked by the run, not by the sink: see `ingest.run.binding.refuse_lost_receipt`. A crash that cuts the topic off
+        behind that, while somebody publishes, isn't in the model.
+        """
+        seen: Glance = yield Ask(self.sees, (receipt.window,))
         held = self.held(receipt, seen.receipts)
         if held is not None:
             return held
+        if self.asks_the_ledger and (yield Ask("copy", (receipt.window,))):
+            return ("Refused", "its receipt is lost")
         if not seen.whole:
             for name in (TABLE, *(self.id_of(me, receipt, split) for split in SPLITS)):
                 yield Ask("init", (name,))
@@ -201,7 +250,7 @@ class FencedIds(SinkProtocol):
         published = yield Start(tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS))
         if any(verdict != "published" for verdict in published):
             return self.again(receipt, tries)
-        log: tuple[Published, ...] | None = yield Ask("control", (receipt.window,))
+        log: tuple[Published, ...] | None = yield Ask(self.reads, (receipt.window,))
         if log is None:
             return self.again(receipt, tries)
         yield from self.wait(tuple(p.split for p in log if p.split is not None and p.receipt.window == receipt.window))
@@ -216,7 +265,7 @@ class FencedIds(SinkProtocol):
         """One split, if no attempt has published it."""
         name = self.id_of(me, receipt, split)
         epoch = yield Ask("init", (name,))
-        log = yield Ask("control", (receipt.window,))
+        log = yield Ask(self.reads, (receipt.window,))
         if log is None:
             return "unknown"
         if is_published(log, receipt, split) or newest(receipt.window, receipts_in(log)) is not None:
@@ -226,7 +275,7 @@ class FencedIds(SinkProtocol):
     def receive(self, me: str, receipt: Receipt, tries: int) -> Program:
         """The receipt, once nothing stands in its way."""
         epoch = yield Ask("init", (TABLE,))
-        log = yield Ask("control", (receipt.window,))
+        log = yield Ask(self.reads, (receipt.window,))
         if log is None:
             return self.again(receipt, tries)
         held = self.held(receipt, receipts_in(log))
@@ -334,3 +383,15 @@ class ReceiptFirst(FencedIds):
         if verdict == ("Done", receipt):
             yield Start(tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS))
         return verdict
+
+
+class ForgetsTheLedger(FencedIds):
+    """Takes a window that the control topic doesn't have for one that wasn't published, whatever the ledger has a copy of."""
+
+    asks_the_ledger = False
+
+
+class ReadsOnBehindACut(FencedIds):
+    """A process that goes on where it stood in the control topic, though that was cut off since: what others wrote there it passes over."""
+
+    sees, reads = "glance_kept", "control_kept"

@@ -28,6 +28,7 @@ class Twin(NamedTuple):
 
 
 _ONE, _TWO, _REPLAYS, _SWEEP = "one window twice", "two windows", "two replays", "a sweep"
+_CUT = "a control topic that is cut off"
 
 TWINS: dict[str, dict[str, Twin]] = {
     "delta": {
@@ -65,6 +66,8 @@ TWINS: dict[str, dict[str, Twin]] = {
         "ignores-reports": Twin(fenced.IgnoresReports, _ONE, "INV-1", "end"),
         "look-once": Twin(fenced.LookOnceInAFence, _ONE, "INV-2", "end"),
         "receipt-first": Twin(fenced.ReceiptFirst, _ONE, "after a run of (0,) without faults: INV-1", "init"),
+        "forgets-the-ledger": Twin(fenced.ForgetsTheLedger, _CUT, "INV-2", "end"),
+        "reads-on-behind-a-cut": Twin(fenced.ReadsOnBehindACut, _CUT, "after a run of (1,) without faults: INV-2", "end"),
         "receipt-before-its-rows": Twin(fenced.ReceiptBeforeItsRows, _ONE, "after all have run without faults: INV-1", "glance"),
     },
     "kafka-at-least-once": {

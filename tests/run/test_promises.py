@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 
 from ingest.errors import RefusedError
+from ingest.model.window import Window
+from ingest.operate.copies import against_ledger
 from ingest.ports.sink import Promises
 from ingest.run.pipeline import Request, run
+from ingest.testing.engine import LocalEngine
 from tests.run.test_run import PLAIN, Desk, hour
 
 
@@ -32,3 +36,44 @@ def test_a_replacement_is_refused_before_anything_is_read(tmp_path: Path) -> Non
     with pytest.raises(RefusedError, match="can't be replaced: delta keeps what was committed once"):
         run(pipeline, hour(0), Request("again", replace=True))
     assert run(pipeline, hour(0), PLAIN).committed == done.committed
+
+
+class Forgetful(Promising):
+    """One that knows nothing of any window any more, and can't take anything back."""
+
+    def __init__(self, sink: Any) -> None:
+        super().__init__(sink, Promises(replaces=False))
+
+    def look(self, window: Window) -> None:
+        """See `Sink.look`."""
+
+    def looks(self, windows: Sequence[Window]) -> Iterator[None]:
+        """See `Sink.looks`."""
+        return iter([None] * len(windows))
+
+
+def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -> None:
+    """Its rows may be there, and can't be taken back: the ledger's copy forbids it, with the ways out, unless it is asked for."""
+    pipeline = Desk(tmp_path).pipeline()
+    done = run(pipeline, hour(0), PLAIN)
+    forgetful = replace(pipeline, sink=Forgetful(pipeline.sink), engine=None)  # type: ignore[arg-type]  # nothing is read
+    with pytest.raises(RefusedError, match=r"its receipt is missing.*--restore-receipts.*--window 2026-01-05T00:00:00Z --again"):
+        run(forgetful, hour(0), PLAIN)
+    (found,) = against_ledger("things", [], (), forgetful.sink, pipeline.ledger)
+    assert "--restore-receipts" in found.do
+    asked = run(replace(pipeline, sink=forgetful.sink), hour(0), Request("again", again=True))
+    assert asked.committed == done.committed, "the commit's own look is the table's"
+
+
+def test_a_receipt_that_is_lost_while_the_window_is_read_forbids_it_too(tmp_path: Path) -> None:
+    """1 A run looks.  2 Another one commits, and its receipt is lost.  3 The first one has read, and would commit."""
+    pipeline = Desk(tmp_path).pipeline()
+    other = replace(pipeline)
+
+    class Overtaken(LocalEngine):
+        def run(self, *asked: Any) -> Any:
+            run(other, hour(0), PLAIN)
+            return super().run(*asked)
+
+    with pytest.raises(RefusedError, match="its receipt is missing"):
+        run(replace(pipeline, sink=Forgetful(pipeline.sink), engine=Overtaken()), hour(0), PLAIN)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
@@ -16,12 +17,13 @@ from ingest.errors import RefusedError, UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
 from ingest.kafka.clients import CLIENTS
 from ingest.kafka.codes import END, PASSING
-from ingest.model.receipt import Committed
+from ingest.model.codec import from_json
+from ingest.model.receipt import Checksums, Committed, Receipt
 from ingest.model.window import Window
-from ingest.ports.sink import PUBLISHED, PublishedRows, RowsHeld, Unreadable
+from ingest.ports.sink import BINDING, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from ingest.schema.checksum import row_hashes, text
 from ingest.schema.metadata import TYPES
-from ingest.sinks.kafka.control import DO_DAMAGED, Held, OffsetSpan, PublishedSplit, arrived, headers_of
+from ingest.sinks.kafka.control import DO_DAMAGED, DO_DELETED, Held, OffsetSpan, PublishedSplit, arrived, headers_of
 from ingest.sinks.kafka.form import HEADER
 from ingest.sinks.kafka.texts import LOADS, back, back_from_header
 from ingest.sinks.kafka.topics import SinkTopics
@@ -103,11 +105,62 @@ class KafkaAudit:
         return not form.primary_key and form.value.format == "json" and set(form.value.columns) == set(names)
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """See `ports.sink.Audit.restore`: the receipt is the commit, so there is only the comparison."""
-        del dry_run
-        committed = self._sink.look(window)
-        if committed is None or self._sink.receipt_text(committed.receipt) != text:
-            raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
+        """See `ports.sink.Audit.restore`: of a receipt that is lost the messages tell where its splits are, if all of them are there.
+
+        Raises:
+            RefusedError: besides, the topics don't have all rows of the window.
+        """
+        key = window.key
+        known, bound = self._sink.in_control(lambda held: (held.windows.get(key) if key not in held.damaged else None, held.is_bound)) or (
+            None, False,
+        )  # fmt: skip
+        if known is not None and known.text != text:
+            raise RefusedError(f"the commit of window {key} named another receipt", "check", "Look again.")
+        receipt = from_json(text, Receipt)
+        if not bound and not dry_run:
+            self._sink.bind_again(receipt)
+        if known is None:
+            splits = self._published_splits(receipt)
+            if not dry_run:
+                self._sink.put_back(receipt, text, splits)
+
+    def _published_splits(self, receipt: Receipt) -> tuple[PublishedSplit, ...]:
+        """What the target topics have of each split of a window, found by reading all of them.
+
+        Raises:
+            RefusedError: it isn't what the receipt counts.
+        """
+        places: dict[int, dict[tuple[str, int], OffsetSpan]] = defaultdict(dict)
+        rows, same, splits = Counter[int](), Counter[int](), receipt.plan.splits
+        in_order = sorted(range(len(splits)), key=splits.__getitem__)
+        begins = [(splits[n].topic, splits[n].partition, splits[n].start) for n in in_order]
+        for (topic, partition), (start, stop) in self._sink.readable().items():
+            span = OffsetSpan(topic, partition, start, stop - 1)
+            for batch in _batched(self._of_window(span, receipt.window)) if start < stop else ():
+                hashed = self._hashed(batch, receipt.window).to_pylist()
+                for (_, message), one in zip(batch, hashed, strict=True):
+                    n = in_order[max(0, bisect_right(begins, (one["topic"], one["partition"], one["offset"])) - 1)]
+                    at = cast("int", message.offset())
+                    first = places[n].get((topic, partition), OffsetSpan(topic, partition, at, at)).first
+                    places[n][topic, partition] = OffsetSpan(topic, partition, first, at)
+                    rows[n] += 1
+                    same[n] += one["hash"]
+        wanted = {n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes}
+        promises, there, counted = self._sink.promises, sum(rows.values()), sum(wanted.values())
+        if rows != Counter(wanted) and not promises.allows(lost=any(rows[n] < wanted[n] for n in wanted)) and not self.replaced():
+            raise RefusedError(
+                f"the topics have {there} of the {counted} rows of window {receipt.window.key}", "check",
+                "Retention took the others, or a log was cut off. Windows behind it can be run without it; windrow run SPEC --window "
+                f"{receipt.window.key} --again publishes all of its rows once more.",
+            )  # fmt: skip
+        return tuple(
+            PublishedSplit(
+                receipt.window.key, n, receipt.digest, s.topic, s.partition, s.start, s.stop, rows[n], text(same[n]),
+                c.checksums.rows if isinstance(c.checksums, Checksums) else "0" * 16, receipt.attempt, tuple(places[n].values()),
+            )
+            for n, (s, c) in enumerate(zip(splits, receipt.splits, strict=True))
+            if n in wanted
+        )  # fmt: skip
 
     def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         """As staged messages are summed up: see `stage.ArrowForm`."""
@@ -150,15 +203,18 @@ class KafkaAudit:
     def _messages(self, window: Window) -> Iterator[Seen]:
         """A window's messages."""
         places = self._sink.in_control(lambda held: _places(held, window.key)) or {}
+        return (seen for place in places.values() for seen in self._of_window(place, window))
+
+    def _of_window(self, place: OffsetSpan, window: Window) -> Iterator[Seen]:
+        """The messages of a window between two offsets."""
         admin = admin_properties(self._sink.reach.servers, self._sink.reach.client)
         consumer = consumer_properties(self._sink.reach.servers, self._sink.reach.client)
         header, key = self.metadata["window"], window.key.encode()
-        for place in places.values():
-            with CLIENTS.of(admin).consumers(consumer).one(place.topic) as one:
-                for message in _read(one, place, self._sink.patience):
-                    headers = dict(headers_of(message))
-                    if headers.get(header) == key:
-                        yield headers, message
+        with CLIENTS.of(admin).consumers(consumer).one(place.topic) as one:
+            for message in _read(one, place, self._sink.patience):
+                headers = dict(headers_of(message))
+                if headers.get(header) == key:
+                    yield headers, message
 
 
 def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
@@ -184,6 +240,7 @@ def _filled(held: Held) -> set[str]:
 def _every(held: Held) -> list[Committed | Unreadable]:
     """Each window's receipt, or what is the matter with it."""
     damaged = [Unreadable(key, what, DO_DAMAGED) for key, what in held.damaged.items()]
+    damaged += [] if held.deleted is None else [Unreadable(BINDING, held.deleted, DO_DELETED)]
     open_ = [
         Unreadable(
             key, f"{len(splits)} of its splits are published, and the window isn't committed yet", "Run the window again: it goes on."

@@ -36,7 +36,8 @@ from ingest.model.binding import Binding
 from ingest.model.codec import from_json
 from ingest.model.plan import Covered, covered
 from ingest.model.receipt import Checksum, Committed, Receipt
-from ingest.sinks.kafka.topics import LOOK_SECONDS, SEEN_SECONDS, SinkTopics
+from ingest.ports.sink import BINDING
+from ingest.sinks.kafka.topics import LOOK_SECONDS, SEEN_SECONDS, LogSeen, SinkTopics
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
@@ -79,8 +80,11 @@ class PublishedSplit(msgspec.Struct, frozen=True):
 
 
 class _Bound(msgspec.Struct, frozen=True):
+    """`start`: the log's first offset when the table was bound, or bound again with its receipts put back."""
+
     binding: Binding
     form: int = FORM
+    start: int = 0
 
 
 class _Closed(msgspec.Struct, frozen=True):
@@ -111,14 +115,12 @@ class ClosedWindow(msgspec.Struct, frozen=True):
         return Committed(from_json(self.text, Receipt), None)
 
 
-_BINDING = "binding"
-
-
 class Held:
-    """What has been read of the control topic."""
+    """What has been read of the control topic, from the log's first offset on."""
 
-    def __init__(self) -> None:
-        self._binding: Binding | None = None
+    def __init__(self, name: str = "", start: int = 0) -> None:
+        self._name, self.start = name, start
+        self._bound: _Bound | None = None
         self.windows: dict[str, ClosedWindow] = {}
         self.splits: dict[str, dict[int, PublishedSplit]] = {}
         self.damaged: dict[str, str] = {}
@@ -129,17 +131,39 @@ class Held:
         """Whose table it is.
 
         Raises:
-            DamagedError: the record of it can't be read, so nobody knows.
+            DamagedError: the record of it can't be read, so nobody knows; or receipts may be gone.
         """
-        if self._binding is None and _BINDING in self.damaged:
-            raise DamagedError(self.damaged[_BINDING], "setup", DO_DAMAGED)
-        return self._binding
+        self.refuse_deleted()
+        if self._bound is None and BINDING in self.damaged:
+            raise DamagedError(self.damaged[BINDING], "setup", DO_DAMAGED)
+        return None if self._bound is None else self._bound.binding
+
+    @property
+    def deleted(self) -> str | None:
+        """How the log lost its first records, if it did: the binding is among them, and receipts may be."""
+        if self.start <= (0 if self._bound is None else self._bound.start):
+            return None
+        return f"the control topic {self._name} begins at offset {self.start}: what stood before, receipts of windows too, was deleted"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it says whose table it is, and that no receipt is missing."""
+        return self._bound is not None and self.deleted is None
+
+    def refuse_deleted(self) -> None:
+        """See that no receipt can be missing.
+
+        Raises:
+            DamagedError: some may be.
+        """
+        if self.deleted is not None:
+            raise DamagedError(self.deleted, "setup", DO_DELETED)
 
     def take(self, key: bytes, value: bytes | None, parts: bytes | None) -> None:
         """One record more; others than ours are passed over. `parts`: what the header says of a receipt that is cut."""
         match _key(key):
             case ("binding",) if value is not None:
-                self._checked(_BINDING, lambda: self._bind(value))
+                self._checked(BINDING, lambda: self._bind(value))
             case ("split", str(window), int(number)):
                 self._checked(window, lambda: self._split(window, number, value))
             case ("receipt", str(window), int(part), *rest) if value is not None:
@@ -154,6 +178,8 @@ class Held:
         if window in self.damaged:
             raise DamagedError(self.damaged[window], "commit", DO_DAMAGED)
         kept = self.windows.get(window)
+        if kept is None:
+            self.refuse_deleted()
         return None if kept is None else kept.committed
 
     def overlapping(self, window: str, ranges: tuple[Covered, ...]) -> list[Receipt]:
@@ -169,7 +195,8 @@ class Held:
             self.damaged[about] = f"a record of {about} in the control topic can't be read: {type(error).__name__}"
 
     def _bind(self, value: bytes) -> None:
-        self._binding = _read(value, _Bound).binding
+        self._bound = _read(value, _Bound)
+        self.damaged.pop(BINDING, None)
 
     def _split(self, window: str, number: int, value: bytes | None) -> None:
         if value is None:
@@ -193,7 +220,9 @@ class Held:
         self.damaged.pop(window, None)
 
 
-DO_DAMAGED = "Something else wrote into the control topic. Look at it, and restore it from a backup; nothing was published."
+_RESTORE = "windrow verify SPEC --restore-receipts puts back what the ledger has copies of"
+DO_DAMAGED = f"Something else wrote into the control topic; nothing was published. {_RESTORE}; else restore the topic from a backup."
+DO_DELETED = f"Was its cleanup.policy not compact alone, or were records deleted by hand? Set it to compact. {_RESTORE}."
 
 
 def _read(value: bytes, kind: type[T]) -> T:
@@ -214,9 +243,9 @@ def _key(key: bytes) -> Key:
 # -------------------------------------------------------------------------------------------------------------------- what is written
 
 
-def binding_record(binding: Binding) -> Record:
-    """Whose table it is."""
-    return b'["binding"]', msgspec.json.encode(_Bound(binding))
+def binding_record(binding: Binding, start: int = 0) -> Record:
+    """Whose table it is. `start`: the log's first offset, where nothing of what stood before it is missing."""
+    return b'["binding"]', msgspec.json.encode(_Bound(binding, start=start))
 
 
 def split_record(split: PublishedSplit) -> Record:
@@ -273,7 +302,11 @@ def arrived(consumer: ck.Consumer, seconds: float) -> list[ck.Message]:
 
 
 class ControlTopic:
-    """The topic on a cluster, and what was read of it so far. Used by any thread of one process; asks nothing before it is used."""
+    """The topic on a cluster, and what was read of it so far. Used by any thread of one process; asks nothing before it is used.
+
+    What was read holds as long as the log has one leader and begins where it did: a process that lives for long would else go on behind
+    records that are gone, and pass over those that others wrote in their place.
+    """
 
     def __init__(
         self, name: str, topics: SinkTopics, admin: Mapping[str, Value], consumer: Mapping[str, Value], patience: float
@@ -282,7 +315,7 @@ class ControlTopic:
         self.name = name
         self._topics, self._admin, self._consumer, self._patience = topics, admin, scanning(consumer), patience
         self._lock = threading.Lock()
-        self._id: str | None = None
+        self._log: LogSeen | None = None
         self._held, self._position = Held(), 0
         self.is_decided = True
 
@@ -297,15 +330,14 @@ class ControlTopic:
             UnreachableError: the cluster, or an open transaction keeps what is there from being seen.
         """
         with self._lock:
-            found = self._topics.control(wait=to_end)
-            if found is None:
-                self._id = None
+            log = self._topics.control(wait=to_end)
+            if log is not None and not log.goes_on(self._log):
+                self._held, self._position = Held(self.name, log.start), log.start
+            self._log = log
+            if log is None:
                 return None
-            topic_id, end = found
-            if topic_id != self._id:
-                self._id, self._held, self._position = topic_id, Held(), 0
-            self._read_on(end, to_end=to_end)
-            self.is_decided = self._position >= end
+            self._read_on(log.end, to_end=to_end)
+            self.is_decided = self._position >= log.end
             return view(self._held)
 
     def wait_until_seen(self, window: str) -> None:

@@ -178,7 +178,8 @@ class KafkaSink:
         if bound is None:
             self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
             self._topics.make_control()
-            bound = self._again(lambda: self._bind(binding))
+            self._write(binding.pipeline, lambda held: [] if held.binding is not None else [binding_record(binding)])
+            bound = self.binding() or binding
         refuse_other_binding(self.identity, bound, binding)
 
     def columns_to_come(self) -> Sequence[str]:
@@ -203,7 +204,12 @@ class KafkaSink:
 
     def receipts(self) -> Iterator[Committed]:
         """See `ports.sink.Sink.receipts`."""
-        found = self._control.read(lambda held: [held.committed(key) for key in sorted(held.windows.keys() | held.damaged.keys())])
+
+        def every(held: Held) -> list[Committed | None]:
+            held.refuse_deleted()
+            return [held.committed(key) for key in sorted(held.windows.keys() | held.damaged.keys())]
+
+        found = self._control.read(every)
         return iter(sorted((c for c in found or () if c is not None), key=lambda c: c.receipt.window))
 
     def receipt_text(self, receipt: Receipt) -> str:
@@ -274,6 +280,42 @@ class KafkaSink:
         cutoff = int((datetime.now(UTC) - older_than).timestamp() * 1000)
         return self._files.sweep(cutoff, dry_run=dry_run)
 
+    def bind_again(self, receipt: Receipt) -> None:
+        """Put the binding back, which a receipt says too, where the control topic has lost it."""
+        binding = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
+
+        def lost(held: Held) -> list[Record]:
+            return [] if held.is_bound else [binding_record(binding, held.start)]
+
+        self._write(binding.pipeline, lost)
+
+    def put_back(self, receipt: Receipt, text: str, splits: tuple[PublishedSplit, ...]) -> None:
+        """Put a receipt back by its exact text, where the control topic has lost it. `splits`: what is published of its window."""
+        key, attempt = receipt.window.key, None if self.options.delivery == "exactly-once" else receipt.attempt
+
+        def lost(held: Held) -> list[Record]:
+            return [] if key in held.windows.keys() - held.damaged.keys() else [*receipt_records(key, text, splits, attempt)]
+
+        self._write(receipt.window.pipeline, lost)
+
+    def _write(self, pipeline: str, lacks: Callable[[Held], list[Record]]) -> None:
+        """What the control topic lacks, by a look behind the table's fence."""
+
+        def write() -> None:
+            target = self._target()
+            with turn(target, self._ids.table(pipeline)) as transaction:
+                records = self._control.read(lacks, to_end=True)
+                if records:
+                    transaction.begin()
+                    put(target, transaction, records, parts_of(records))
+                    transaction.commit()
+
+        self._again(write)
+
+    def readable(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """See `topics.SinkTopics.readable`."""
+        return self._topics.readable()
+
     def in_control(self, view: Callable[[Held], T]) -> T | None:
         """What the control topic says now, for the audit."""
         return self._control.read(view)
@@ -302,16 +344,6 @@ class KafkaSink:
             return None
         counts = {name: topic.partitions for name, topic in self._topics.targets().items()}
         return PartitionFunction(options.function, counts, options.topics[0] if options.topic_column is None else None)
-
-    def _bind(self, binding: Binding) -> Binding:
-        target = self._target()
-        with turn(target, self._ids.table(binding.pipeline)) as transaction:
-            bound = self._control.read(lambda held: held.binding, to_end=True)
-            if bound is None:
-                transaction.begin()
-                put(target, transaction, [binding_record(binding)])
-                transaction.commit()
-        return bound or binding
 
     def _publish(self, work: WindowWork) -> Outcome:
         committed, published = self._look(work, to_end=False)

@@ -26,6 +26,7 @@ from ingest.kafka.questions import Questions
 from ingest.ports.sink import Delivered
 
 _Spec: Any = OffsetSpec
+_LATEST: Any = _Spec.latest()
 _CONTROL = {"cleanup.policy": "compact", "retention.ms": "-1"}
 _NEWS_SECONDS = 1.0
 _MAX_BYTES = 1_048_588
@@ -49,6 +50,19 @@ class Topic(msgspec.Struct, frozen=True):
     packs_anew: bool
 
 
+class LogSeen(msgspec.Struct, frozen=True):
+    """A log as the cluster names it: the topic's id, its leader's epoch, its first offset and its end."""
+
+    topic_id: str
+    epoch: int | None
+    start: int
+    end: int
+
+    def goes_on(self, before: LogSeen | None) -> bool:
+        """Whether what was read of it before is still there. A log is cut off only where its leader changes."""
+        return before is not None and (self.topic_id, self.epoch, self.start) == (before.topic_id, before.epoch, before.start)
+
+
 class SinkTopics:
     """Asks the cluster anew each time. Used by one thread at a time; the client is everybody's."""
 
@@ -67,8 +81,8 @@ class SinkTopics:
         self._refuse_missing(described)
         return {name: _topic(name, len(found.partitions), config[name]) for name, found in described.items()}
 
-    def control(self, *, wait: bool) -> tuple[str, int] | None:
-        """The control topic's id and the end of its log; None if it isn't there. `wait`: it was, so the news of it may be on its way.
+    def control(self, *, wait: bool) -> LogSeen | None:
+        """The control topic's log; None if it isn't there. `wait`: it was, so the news of it may be on its way.
 
         Raises:
             SpecError: it can't be one, or this client may not see it.
@@ -85,8 +99,17 @@ class SinkTopics:
         if len(described.partitions) != 1:
             what = f"The control topic {self._name} has {len(described.partitions)} partitions"
             raise SpecError(what, "setup", "It must have one: make another one, and name it as sink.control_topic.")
-        (end,) = _ends(questions, [(self._name, 0)], ck.IsolationLevel.READ_UNCOMMITTED).values()
-        return str(described.topic_id), end
+        end, start = questions.ask(f"the ends of {self._name}", None, lambda: self._limits(questions))
+        return LogSeen(str(described.topic_id), end.leader_epoch, int(start.offset), int(end.offset))
+
+    def _limits(self, questions: Questions) -> list[Any]:
+        """The control topic's end, open transactions and all, and its first offset."""
+        at, level = ck.TopicPartition(self._name, 0), ck.IsolationLevel.READ_UNCOMMITTED
+        asked = [
+            questions.admin.list_offsets({at: spec}, isolation_level=level, request_timeout=questions.seconds)[at]
+            for spec in (_Spec.latest(), _Spec.earliest())
+        ]
+        return [questions.result(future) for future in asked]
 
     def ends(self) -> dict[tuple[str, int], int]:
         """Per partition of the target topics the end of its log, open transactions and all."""
@@ -95,6 +118,12 @@ class SinkTopics:
         self._refuse_missing(described)
         every = [(name, partition.id) for name, found in described.items() for partition in found.partitions]
         return _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
+
+    def readable(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Per partition of the target topics the first offset that is there, and to where readers of committed messages come."""
+        every, questions = list(self.ends()), self._questions()
+        starts = _ends(questions, every, ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
+        return {at: (starts[at], end) for at, end in _ends(questions, every, ck.IsolationLevel.READ_COMMITTED).items()}
 
     def stable_and_end(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Per topic-partition of the target topics and the control topic, to where readers of committed messages come, and the log's end.
@@ -241,9 +270,11 @@ class SinkTopics:
         return Questions(self._servers, CLIENTS.of(self._admin), self._patience)
 
 
-def _ends(questions: Questions, asked: Sequence[tuple[str, int]], level: ck.IsolationLevel) -> dict[tuple[str, int], int]:
-    """Per topic-partition the end of its log, as who reads at that level sees it."""
-    latest = {ck.TopicPartition(*tp): _Spec.latest() for tp in asked}
+def _ends(
+    questions: Questions, asked: Sequence[tuple[str, int]], level: ck.IsolationLevel, spec: Any = _LATEST
+) -> dict[tuple[str, int], int]:  # fmt: skip
+    """Per topic-partition the end of its log, or another offset that can be asked for, as who reads at that level sees it."""
+    latest = {ck.TopicPartition(*tp): spec for tp in asked}
 
     def listed() -> dict[tuple[str, int], int]:
         futures = questions.admin.list_offsets(latest, isolation_level=level, request_timeout=questions.seconds)

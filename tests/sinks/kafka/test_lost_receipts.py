@@ -1,0 +1,107 @@
+"""A control topic that isn't what it was: records deleted from its beginning, or others in their place. What was published stays so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.errors import DamagedError
+from ingest.ledger.sql import open_ledger
+from ingest.operate.restore import restore
+from ingest.ports.sink import Done
+from ingest.sinks.kafka.control import ControlTopic, binding_record
+from ingest.sinks.kafka.topics import LogSeen
+from tests.kafka.produce import Put, configure, create_topic, delete_records, delete_topic, high_watermark, produce
+from tests.sinks.beside import BINDING
+from tests.sinks.kafka.world import KafkaBoth, at, new_place
+from tests.sinks.things import staged_receipt, window
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+@pytest.fixture
+def table(kafka: str, tmp_path: Path) -> Any:
+    """A table with one window."""
+    sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth)
+    sink.prepare()
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
+    return sink
+
+
+def deleted(kafka: str, topic: str) -> None:
+    """All records of a topic are gone, as after a while with another cleanup.policy."""
+    configure(kafka, topic, "cleanup.policy", "delete")
+    delete_records(kafka, topic, 0, high_watermark(kafka, topic))
+    configure(kafka, topic, "cleanup.policy", "compact")
+
+
+def again(sink: Any) -> Any:
+    """The table, as another process opens it."""
+    return KafkaBoth(sink.reach, sink.options, sink.schema, sink.metadata)
+
+
+def test_receipts_that_were_deleted_come_back_from_the_ledger(kafka: str, tmp_path: Path, table: Any) -> None:
+    """Neither who opens the table, nor who has read it before, takes a window for new; with receipt and binding back, all is as it was."""
+    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
+    text, held = table.receipt_text(was.receipt), table.audit().rows_held(window(0))
+    assert restore("orders", table, ledger, dry_run=False).windows == ()
+    deleted(kafka, table.options.control)
+    for sink in (table, again(table)):
+        for look in (sink.binding, sink.prepare, lambda sink=sink: sink.look(window(0)), lambda sink=sink: list(sink.receipts())):
+            with pytest.raises(DamagedError, match=r"begins at offset .* was deleted.*--restore-receipts"):
+                look()
+    assert restore("orders", table, ledger, dry_run=False).exit_code == 1, "without a copy there is no way to know what is missing"
+    ledger.record(was.receipt, text)
+    assert restore("orders", table, ledger, dry_run=True).windows == ("binding", window(0).key)
+    with pytest.raises(DamagedError):
+        table.binding()
+    assert restore("orders", again(table), ledger, dry_run=False).exit_code == 0
+    for sink in (table, again(table)):
+        assert list(sink.receipts()) == [was]
+        assert sink.receipt_text(was.receipt) == text
+        assert sink.audit().rows_held(window(0)) == held
+    assert isinstance(table.commit(*staged_receipt(table, 1, dead=False)), Done)
+
+
+def test_a_receipt_is_not_put_back_for_rows_that_are_gone(kafka: str, tmp_path: Path, table: Any) -> None:
+    """Else a window would pass for whole whose messages were cut off with its receipt."""
+    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
+    ledger.record(was.receipt, table.receipt_text(was.receipt))
+    deleted(kafka, table.options.control)
+    (topic,) = table.options.topics
+    for partition in range(2):
+        delete_records(kafka, topic, partition, high_watermark(kafka, topic, partition))
+    done = restore("orders", table, ledger, dry_run=False)
+    assert {("have 0 of the 20 rows" in f.what, "--again" in f.do) for f in done.failed} == {(True, True)}
+    assert (table.binding(), table.look(window(0))) == (BINDING, None), "the window can be published once more"
+
+
+class OneLog:
+    """What is asked of a cluster about the control topic, answered by hand."""
+
+    def __init__(self, seen: LogSeen) -> None:
+        self.seen = seen
+
+    def control(self, *, wait: bool) -> LogSeen:
+        """See `SinkTopics.control`."""
+        del wait
+        return self.seen
+
+
+def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table: Any) -> None:
+    """1 A process reads the control topic.  2 It is cut off, and grows again to the very same end.  3 The process reads what is there."""
+    old, end = BINDING, 1
+    topic = create_topic(kafka)
+    produce(kafka, topic, [Put(value, key=key) for key, value in [binding_record(old)]])
+    log = OneLog(LogSeen("id", 3, 0, end))
+    made = table._control
+    view = ControlTopic(topic, log, made._admin, made._consumer, 30)  # type: ignore[arg-type]
+    assert view.read(lambda held: held.binding) == old
+    delete_topic(kafka, topic)
+    create_topic(kafka, name=topic)
+    produce(kafka, topic, [Put(b"{}", key=b'["somebody else"]')])
+    assert view.read(lambda held: held.binding) == old
+    log.seen = LogSeen("id", 4, 0, end)
+    assert view.read(lambda held: held.binding, to_end=True) is None
