@@ -249,7 +249,7 @@ def _windows(pipeline: Pipeline) -> Check:
         refuse_restored(pipeline)
     lost = lost_windows(pipeline)
     if lost:
-        return Check("windows", "warn", lost_in_words(lost).rstrip("."))
+        return Check("windows", "warn", lost_in_words(pipeline, lost).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 
 

@@ -161,7 +161,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
         behind.published = publish(pipeline.broker, group, reached)
         output.exit_code = UnreachableError.exit_code if behind.published.failed else 0
     upto = "Nothing is committed yet" if newest is None else f"Committed up to the end of window {newest.window.key}"
-    missing = [Text(f"{lost_in_words(lost)} They have {offsets:,} offsets, which are not counted above.")] if lost else []
+    missing = [Text(f"{lost_in_words(pipeline, lost)} They have {offsets:,} offsets, which are not counted above.")] if lost else []
     output.show(behind, render.lag_table(found), Text(f"{upto}."), *missing, *_told(behind.published, publishing=publishing))
 
 

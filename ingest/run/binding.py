@@ -79,10 +79,11 @@ LOST = "was committed, as the ledger knows, and its receipt is missing"
 
 
 def ways_out(key: str) -> str:
-    """What can be done about a window whose receipt is lost, and whose rows may be there."""
+    """What can be done about windows whose receipts are lost, and whose rows may be there. `key`: how they are named together."""
     return (
-        "Its rows may be there, and can't be taken back. windrow verify SPEC --restore-receipts puts the receipt back from the ledger's "
-        f"copy; windrow run SPEC --window {key} --again writes the window once more, so that its rows may be there twice."
+        "The rows may be there, and can't be taken back. windrow verify SPEC --restore-receipts puts receipts back from the ledger's "
+        "copies, and "
+        f"windrow run SPEC --window {key} --again writes the rows once more, so that they may be there twice."
     )
 
 
@@ -147,13 +148,13 @@ def refuse_restored(pipeline: Pipeline) -> None:
     lost = lost_windows(pipeline)
     if lost:
         refuse_empty_table(pipeline)
-        raise BindingError(f"The table {pipeline.sink.identity} lacks {_named(lost)}: it is an older copy", "plan", _rerun(lost))
+        raise BindingError(f"The table {pipeline.sink.identity} lacks {_named(lost)}: it is an older copy", "plan", _rerun(pipeline, lost))
     return None
 
 
-def lost_in_words(lost: Sequence[Window]) -> str:
+def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     """The windows that a table lacks, and what to do about it, in two sentences."""
-    return f"The table lacks {_named(lost)}, which {'was' if len(lost) == 1 else 'were'} committed. {_rerun(lost)}."
+    return f"The table lacks {_named(lost)}, which {'was' if len(lost) == 1 else 'were'} committed. {_rerun(pipeline, lost)}."
 
 
 def _batches(pipeline: Pipeline) -> list[Window]:
@@ -168,5 +169,8 @@ def _named(windows: Sequence[Window]) -> str:
     return first if first == last else f"{len(windows)} windows from {first} to {last}"
 
 
-def _rerun(lost: Sequence[Window]) -> str:
-    return f"Run them again, from the same offsets: windrow run SPEC --window {label_text(lost[0].start)}/{label_text(lost[-1].end)}"
+def _rerun(pipeline: Pipeline, lost: Sequence[Window]) -> str:
+    named = f"{label_text(lost[0].start)}/{label_text(lost[-1].end)}"
+    if not pipeline.sink.promises.replaces:
+        return ways_out(named).removesuffix(".")
+    return f"Run them again, from the same offsets: windrow run SPEC --window {named}"
