@@ -82,8 +82,7 @@ def ways_out(key: str) -> str:
     """What can be done about windows whose receipts are lost, and whose rows may be there. `key`: how they are named together."""
     return (
         "The rows may be there, and can't be taken back. windrow verify SPEC --restore-receipts puts receipts back from the ledger's "
-        "copies, and "
-        f"windrow run SPEC --window {key} --again writes the rows once more, so that they may be there twice."
+        f"copies, and windrow run SPEC --window {key} --again writes the rows once more, so that they may be there twice."
     )
 
 

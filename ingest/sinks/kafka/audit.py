@@ -110,13 +110,12 @@ class KafkaAudit:
         Raises:
             RefusedError: besides, the topics don't have all rows of the window.
         """
-        key = window.key
+        key, receipt = window.key, from_json(text, Receipt)
         known, bound = self._sink.in_control(lambda held: (held.windows.get(key) if key not in held.damaged else None, held.is_bound)) or (
             None, False,
         )  # fmt: skip
-        if known is not None and known.text != text:
+        if receipt.window != window or (known is not None and known.text != text):
             raise RefusedError(f"the commit of window {key} named another receipt", "check", "Look again.")
-        receipt = from_json(text, Receipt)
         if not bound and not dry_run:
             self._sink.bind_again(receipt)
         if known is None:

@@ -340,14 +340,14 @@ class ControlTopic:
             self.is_decided = self._position >= log.end
             return view(self._held)
 
-    def wait_until_seen(self, window: str) -> None:
-        """After the commit of a window: Kafka answers before it has marked every partition, and who looks next is to see the window.
+    def wait_until_seen(self, seen: Callable[[Held], bool]) -> None:
+        """After a commit: Kafka answers before it has marked every partition, and who looks next is to see what was committed.
 
         Not for ever: it is committed, and what holds the topic's end back may be a transaction of another run.
         """
         deadline = time.monotonic() + SEEN_SECONDS
         with suppress(UnreachableError, KafkaException):
-            while not self.read(lambda held: window in held.windows) and time.monotonic() < deadline:
+            while not self.read(seen) and time.monotonic() < deadline:
                 time.sleep(LOOK_SECONDS)
 
     def _read_on(self, end: int, *, to_end: bool) -> None:

@@ -311,6 +311,7 @@ class KafkaSink:
                     transaction.commit()
 
         self._again(write)
+        self._control.wait_until_seen(lambda held: not lacks(held))
 
     def readable(self) -> dict[tuple[str, int], tuple[int, int]]:
         """See `topics.SinkTopics.readable`."""
@@ -363,7 +364,7 @@ class KafkaSink:
             self._topics.wait_until_seen(last_places(published.values()))
             outcome = self._close(work, target, published)
         if isinstance(outcome, Done):
-            self._control.wait_until_seen(work.receipt.window.key)
+            self._control.wait_until_seen(lambda held: work.receipt.window.key in held.windows)
             self._files.remove([file for files in work.files.values() for file in files])
         return outcome
 
