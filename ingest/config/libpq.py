@@ -1,6 +1,15 @@
-"""What libpq says of a PostgreSQL server that isn't to be trusted, for all who come to one by a URL. Text only: no driver is needed."""
+"""What libpq is told, and what it says of a PostgreSQL server that isn't to be trusted. Text only: no driver is needed."""
 
 from __future__ import annotations
+
+TCP = {
+    "connect_timeout": "10",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",  # milliseconds: a server that is gone is noticed while something is sent to it, too
+}
+"""What libpq is told where the URL doesn't say."""
 
 _AUTHORITY = (
     "`sslrootcert` in the URL (or PGSSLROOTCERT) names the file with the certificate of the authority that signed the server's, "

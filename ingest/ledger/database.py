@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
-from ingest.config.libpq import tls_cure
+from ingest.config.libpq import TCP, tls_cure
 from ingest.config.places import home
 from ingest.errors import DamagedError, SpecError, UnreachableError
 
@@ -186,16 +187,25 @@ def _postgresql(url: URL) -> Database:
         # look at neighbours as they were before those it waited for.
         engine = create_engine(
             driver, pool_size=1, max_overflow=-1, pool_pre_ping=True, hide_parameters=True, isolation_level="READ COMMITTED",
-            connect_args={"connect_timeout": 10},
+            connect_args={name: value for name, value in TCP.items() if name not in url.query},
         )  # fmt: skip
     except ModuleNotFoundError as error:
         raise SpecError(f"The ledger's driver {error.name} is not installed", "spec", "Install windrow[postgres], or psycopg.") from error
     except ArgumentError:
         raise SpecError(f"There is no driver {driver.get_driver_name()} of PostgreSQL", "spec", _FORMS) from None
+    if engine.dialect.driver == "psycopg":
+        event.listen(engine, "do_connect", _watched)
     if engine.dialect.is_async:
         raise SpecError(f"The ledger's driver {driver.get_driver_name()} is asynchronous", "spec", _FORMS)
     name = f"postgresql://{url.host or ''}{f':{url.port}' if url.port else ''}/{url.database or ''}"
     return Database(engine, name, None, secrets=_secrets(url))
+
+
+def _watched(_dialect: object, _record: object, given: Sequence[Any], options: Mapping[str, Any]) -> object:
+    """In the place of the driver's own connection, one that waits for no answer without limit."""
+    from ingest.config.watched import WatchedConnection  # noqa: PLC0415  # brings the driver, which may not be there
+
+    return WatchedConnection.connect(*given, **options)
 
 
 def _refuse_misread(url: URL) -> None:

@@ -11,7 +11,7 @@ from ingest.ports.ledger import Receipts
 from ingest.ports.sink import BINDING, Sink, Unreadable
 from ingest.run.binding import LOST
 
-_BACKUP = "Restore the table's _windrow directory from a backup."
+_BACKUP = "Restore what windrow keeps beside the table (the folder _windrow, or the schema windrow) from a backup."
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -36,7 +36,8 @@ def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) ->
     done, failed, audit = [], [], sink.audit()
     found = list(audit.receipts())
     missing = [] if sink.promises.replaces else sorted(windows.keys() - {_key(receipt) for receipt in found})
-    for lost in [*(r for r in found if isinstance(r, Unreadable)), *(Unreadable(key, f"the window {LOST}", "") for key in missing)]:
+    unreadable = {receipt.key: receipt for receipt in found if isinstance(receipt, Unreadable)}
+    for lost in [*unreadable.values(), *(Unreadable(key, f"the window {LOST}", "") for key in missing)]:
         window = max(windows.values(), default=None) if lost.key == BINDING else windows.get(lost.key)
         text = None if window is None else ledger.written(window)
         if window is None or text is None:

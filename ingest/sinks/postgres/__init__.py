@@ -6,7 +6,6 @@ columns    which types a table holds, and how two schemas differ (pure)
 passes     the loops of the two below, compiled
 json_text  values with an inside as JSON, and back (pure)
 encode     Arrow batches as rows of a binary COPY (pure)
-watched    a connection that waits for no answer without limit
 server     connections, transactions and their outcomes, what the driver's errors stand for
 lock       the table's lock, and runs that hold it and were stopped
 catalog    what windrow keeps of its tables: whose they are, receipts, ranges, marks

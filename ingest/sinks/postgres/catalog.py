@@ -27,7 +27,7 @@ from psycopg.rows import class_row
 from ingest.errors import DamagedError, RefusedError, SpecError
 from ingest.model.binding import Binding
 from ingest.model.codec import from_json, to_json
-from ingest.model.plan import covered
+from ingest.model.plan import Covered, covered
 from ingest.model.receipt import Committed, Receipt
 from ingest.model.window import Window
 from ingest.ports.sink import Unreadable
@@ -73,15 +73,25 @@ ORDER BY c.oid = %(number)s DESC, 1, 2 LIMIT 1
 """Another table with a mark; rather the one that has the number which the mark says. Partitions are often made as copies of their table."""
 
 _NEWEST = """
-SELECT DISTINCT ON (window_key) window_key, receipt, sha256, version FROM {receipts}
-WHERE target = %s {some} ORDER BY window_key, generation DESC
+SELECT DISTINCT ON (window_key) window_key, receipt, sha256, version, generation FROM {receipts}
+WHERE target = %(target)s {some} ORDER BY window_key, generation DESC
 """
+
+_EVERY = """
+SELECT coalesce(k.window_key, g.window_key) AS window_key, k.generation, k.receipt, k.sha256, k.version,
+    coalesce(g.ranges, '{{}}') AS ranges
+FROM ({newest}) k FULL JOIN (
+    SELECT window_key, array_agg(concat_ws(' ', topic_id, partition, start, stop)) AS ranges
+    FROM {ranges} WHERE target = %(target)s GROUP BY window_key
+) g ON g.window_key = k.window_key ORDER BY 1
+"""
+"""A window that has ranges was committed, also where its receipt is gone."""
 
 _OVERLAPPING = """
 SELECT DISTINCT r.window_key FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[]) AS mine (topic_id, partition, start, stop)
 CROSS JOIN LATERAL (
     SELECT window_key, start FROM {ranges} r
-    WHERE r.target = %s AND r.topic_id = mine.topic_id AND r.partition = mine.partition AND r.stop > mine.start AND r.window_key <> %s
+    WHERE r.target = %s AND r.topic_id = mine.topic_id AND r.partition = mine.partition AND r.stop > mine.start
     ORDER BY r.stop LIMIT 1
 ) r WHERE r.start < mine.stop
 """
@@ -103,7 +113,7 @@ WHERE a.amname = 'brin' AND i.relkind = 'i'
 _GLANCE = "50ms"
 """So long is waited for what need not be done now."""
 
-_LOST = "Restore it from the ledger's copy: windrow verify SPEC says how. Else replay the window while the topic holds its messages."
+_LOST = "windrow verify SPEC --restore-receipts puts it back from the ledger's copy; if there is none, restore the schema from a backup."
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -204,22 +214,33 @@ def locked(connection: Connection, place: TablePlace) -> tuple[Target, tuple[Cat
 
 
 class KeptReceipt(msgspec.Struct, frozen=True):
-    """A receipt as it lies in the table."""
+    """A receipt as it lies in the table. `ranges`: those that are kept for its window; None where they weren't asked for."""
 
     window_key: str
-    receipt: str
-    sha256: bytes
-    version: int
+    generation: int | None
+    receipt: str | None
+    sha256: bytes | None
+    version: int | None
+    ranges: list[str] | None = None
 
     def committed(self) -> Committed | Unreadable:
-        """What it says, or that it is damaged."""
+        """What it says, or that it is missing or damaged."""
+        key = self.window_key
+        if self.receipt is None or self.version is None:
+            return lost(key)
         if hashlib.sha256(self.receipt.encode()).digest() != self.sha256:
-            return Unreadable(self.window_key, f"the receipt of window {self.window_key} is not what was committed", _LOST)
+            return Unreadable(key, f"the receipt of window {key} is not what was committed", _LOST)
         try:
-            return Committed(from_json(self.receipt, Receipt), self.version)
+            receipt = from_json(self.receipt, Receipt)
         except (msgspec.DecodeError, ValueError):
-            what = f"the receipt of window {self.window_key} can't be read"
-            return Unreadable(self.window_key, what, "A later version of windrow wrote it: use that one.")
+            what = f"the receipt of window {key} can't be read"
+            return Unreadable(key, what, "A later version of windrow wrote it: use that one.")
+        if (receipt.window.key, receipt.generation) != (key, self.generation):
+            what = f"the receipt of window {receipt.window.key} lies under {key}, generation {self.generation}: it was changed by hand"
+            return Unreadable(receipt.window.key, what, _LOST)
+        if self.ranges is not None and sorted(self.ranges) != sorted(map(_range_text, covered(receipt.plan))):
+            return Unreadable(key, f"the offsets of window {key} are not in windrow's table of ranges: something else changed that", _LOST)
+        return Committed(receipt, self.version)
 
     def whole(self) -> Committed:
         """What it says.
@@ -235,9 +256,9 @@ class KeptReceipt(msgspec.Struct, frozen=True):
 
 def newest(connection: Connection, place: TablePlace, target: Target, keys: Sequence[str]) -> dict[str, KeptReceipt]:
     """Of some windows, by key: the receipt of the newest generation."""
-    query = place.query(_NEWEST, some=sql.SQL("AND window_key = ANY(%s)"))
+    query = place.query(_NEWEST, some=sql.SQL("AND window_key = ANY(%(keys)s)"))
     with connection.cursor(row_factory=class_row(KeptReceipt)) as cursor:
-        return {kept.window_key: kept for kept in cursor.execute(query, [target.id, list(keys)])}
+        return {kept.window_key: kept for kept in cursor.execute(query, {"target": target.id, "keys": list(keys)})}
 
 
 def committed(connection: Connection, place: TablePlace, target: Target) -> set[str]:
@@ -250,17 +271,30 @@ def every(connection: Connection, place: TablePlace, target: Target) -> Iterator
     """Of all windows, in the order of keys, a bounded number at a time; within a transaction."""
     with connection.cursor("receipts", row_factory=class_row(KeptReceipt)) as cursor:
         cursor.itersize = 200
-        yield from cursor.execute(place.query(_NEWEST, some=sql.SQL("")), [target.id])
+        newest = place.query(_NEWEST, some=sql.SQL(""))
+        yield from cursor.execute(place.query(_EVERY, newest=newest), {"target": target.id})
+
+
+def lost(key: str) -> Unreadable:
+    """What to say of a window whose receipt is gone."""
+    return Unreadable(key, f"window {key} is committed, and its receipt is missing", _LOST)
 
 
 def seen(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> Seen:
-    """What the table holds that bears on a receipt."""
+    """What the table holds that bears on a receipt.
+
+    Raises:
+        DamagedError: it has the ranges of a window whose receipt is missing or damaged.
+    """
     key = receipt.window.key
-    overlapping = [row[0] for row in connection.execute(place.query(_OVERLAPPING), [*_ranges(receipt), target.id, key])]
+    overlapping = [row[0] for row in connection.execute(place.query(_OVERLAPPING), [*_ranges(receipt), target.id])]
     before, after = adjacent(receipt)
     kept = newest(connection, place, target, [k for k in {key, before, after, *overlapping} if k is not None])
     held = {k: found.whole() for k, found in kept.items()}
-    others = [held[k].receipt for k in overlapping if k in held]
+    gone = next((lost(k) for k in overlapping if k not in held), None)
+    if gone is not None:
+        raise DamagedError(gone.what, "commit", gone.do)
+    others = [held[k].receipt for k in overlapping if k != key]
     return Seen(str(place), target.binding, held.get(key), held.get(before or ""), held.get(after), others)
 
 
@@ -272,13 +306,25 @@ def _ranges(receipt: Receipt) -> list[list[str] | list[int]]:
 
 def put_receipt(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> Committed:
     """Keep a receipt, and the ranges of a window that is new. The primary key refuses a generation that is there."""
-    text, key = to_json(receipt), receipt.window.key
+    _put_receipt(connection, place, target, receipt, to_json(receipt))
+    if receipt.generation == 0:
+        _put_ranges(connection, place, target, receipt)
+    return Committed(receipt, target.commits)
+
+
+def _put_receipt(connection: Connection, place: TablePlace, target: Target, receipt: Receipt, text: str) -> None:
     put = "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256) VALUES (%s, %s, %s, %s, %s, %s)"
     digest = hashlib.sha256(text.encode()).digest()
-    connection.execute(place.query(put), [target.id, key, receipt.generation, target.commits, text, digest])
-    if receipt.generation == 0 and receipt.plan.splits:
-        connection.execute(place.query(_PUT_RANGES), [target.id, key, *_ranges(receipt)])
-    return Committed(receipt, target.commits)
+    connection.execute(place.query(put), [target.id, receipt.window.key, receipt.generation, target.commits, text, digest])
+
+
+def _put_ranges(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> None:
+    if receipt.plan.splits:
+        connection.execute(place.query(_PUT_RANGES), [target.id, receipt.window.key, *_ranges(receipt)])
+
+
+def _range_text(one: Covered) -> str:
+    return f"{one.topic_id} {one.partition} {one.start} {one.stop}"
 
 
 def text_of(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> str | None:
@@ -289,19 +335,27 @@ def text_of(connection: Connection, place: TablePlace, target: Target, receipt: 
 
 
 def restore(connection: Connection, place: TablePlace, window: Window, text: str, *, dry_run: bool) -> None:
-    """Put the text of a damaged receipt back.
+    """Put a damaged receipt's text, a missing receipt, one that lies under another name, or a window's ranges back.
+
+    A receipt's own fingerprint proves its text; where its row is gone, that the window's ranges are those of the text.
 
     Raises:
         RefusedError: the window isn't committed, or its commit named another text.
     """
     target, _ = locked(connection, place)
-    kept = newest(connection, place, target, [window.key]).get(window.key)
-    if kept is None or hashlib.sha256(text.encode()).digest() != kept.sha256:
-        raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
-    if dry_run or kept.receipt == text:
+    receipt, said = from_json(text, Receipt), hashlib.sha256(text.encode()).digest()
+    back = "UPDATE {receipts} SET window_key = %s, generation = %s, receipt = %s WHERE target = %s AND sha256 = %s"
+    if not connection.execute(place.query(back), [window.key, receipt.generation, text, target.id, said]).rowcount:
+        asked = "SELECT concat_ws(' ', topic_id, partition, start, stop) FROM {ranges} WHERE target = %s AND window_key = %s"
+        ranges = [row[0] for row in connection.execute(place.query(asked), [target.id, window.key])]
+        same = bool(ranges) and sorted(ranges) == sorted(map(_range_text, covered(receipt.plan)))
+        if not same or window.key in newest(connection, place, target, [window.key]):
+            raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
+        _put_receipt(connection, place, target, receipt, text)
+    connection.execute(place.query("DELETE FROM {ranges} WHERE target = %s AND window_key = %s"), [target.id, window.key])
+    _put_ranges(connection, place, target, receipt)
+    if dry_run:
         raise Rollback(None)
-    put = "UPDATE {receipts} SET receipt = %s WHERE target = %s AND window_key = %s AND version = %s"
-    connection.execute(place.query(put), [text, target.id, window.key, kept.version])
 
 
 def delete_rows(connection: Connection, place: TablePlace, target: Target, key: str) -> None:

@@ -12,12 +12,14 @@ A run that is only slow is ended as well, at worst; it begins again as A does. N
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 
+from ingest.config.watched import QUIET
 from ingest.sinks.postgres.names import TableName
 from ingest.sinks.postgres.server import Connection, TablePlace, set_lock_timeout
 
@@ -42,6 +44,8 @@ WHERE p.datname = current_database() AND a.usename = current_user AND a.wait_eve
 """Who holds a lock of ours and waits for its client: somebody else's COPY into the table holds none of windrow's own tables. What is to be
 merged goes into a table of the session's own first, which nobody else sees: so the locks are looked at, not where the COPY goes."""
 
+_LOG = logging.getLogger("windrow.postgres")
+
 Waiting = tuple[int, str, int]
 """A session: its process, when its transaction began, how many bytes its COPY has had."""
 
@@ -52,16 +56,21 @@ def lock_row(connection: Connection, place: TablePlace, statement: str, values: 
     Raises:
         psycopg.errors.LockNotAvailable: another session has held the lock for too long.
     """
-    until = time.monotonic() + LONGEST
+    begun = time.monotonic()
     since: dict[Waiting, float] = {}
+    told = False
     while True:
         try:
             with connection.transaction():  # a savepoint: what timed out is undone, the transaction goes on
                 set_lock_timeout(connection, f"{round(GLANCE * 1000)}ms")
                 row = connection.execute(place.query(statement), values).fetchone()
         except psycopg.errors.LockNotAvailable:
-            if time.monotonic() > until:
+            waited = time.monotonic() - begun
+            if waited > LONGEST:
                 raise
+            if waited > QUIET and not told:
+                _LOG.warning("The table %s is waited for: another session has held its lock for %d s, a commit as a rule", place, waited)
+                told = True
             since = _end_stalled(connection, place, since)
         else:
             set_lock_timeout(connection)

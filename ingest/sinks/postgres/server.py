@@ -14,21 +14,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import psycopg
 from psycopg import conninfo, sql
 
-from ingest.config.libpq import tls_cure
+from ingest.config.libpq import TCP, tls_cure
+from ingest.config.watched import WatchedConnection
 from ingest.crashpoints import crash_point
 from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from ingest.sinks.postgres.names import TableName
 from ingest.sinks.postgres.url import ServerUrl
-from ingest.sinks.postgres.watched import WatchedConnection
 
 T = TypeVar("T")
-Connection = psycopg.Connection[tuple[Any, ...]]
+Connection = WatchedConnection
 
 IDLE = "10s"
 """So long a session may do nothing in a transaction of ours; between two statements of one lies no work."""
@@ -42,14 +42,7 @@ _WITH_TRANSACTION_TIMEOUT = 170_000
 _LOCK_WAIT = "10min"
 """For readers of the table, where its columns change."""
 
-_DEFAULTS = {
-    "connect_timeout": "10",
-    "application_name": "windrow",
-    "keepalives_idle": "15",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",  # milliseconds: a server that is gone is noticed while something is sent to it, too
-}
+_DEFAULTS = {**TCP, "application_name": "windrow"}
 _PLANNING = {"enable_seqscan": "off", "jit": "off"}
 """A window's rows are asked for by the index. The planner would expect a row of any window soon, and read all of a table that has none."""
 
@@ -161,7 +154,8 @@ def _set(connection: Connection, settings: Mapping[str, str]) -> None:
     if connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT and "statement_timeout" in settings:
         settings = {**settings, "transaction_timeout": "0"}
     asked = sql.SQL(", ").join(sql.SQL("set_config({}, {}, true)").format(*pair) for pair in settings.items())
-    connection.execute(sql.SQL("SELECT {}").format(asked))
+    row = connection.execute(sql.SQL("SELECT pg_backend_pid(), {}").format(asked)).fetchone()
+    connection.session = None if row is None else row[0]
 
 
 class Finished(msgspec.Struct, Generic[T], frozen=True):

@@ -11,8 +11,10 @@ _OLDEST = 140_000
 
 _UNKEPT = """
 SELECT c.oid::regclass::text, CASE c.relkind WHEN 'f' THEN 'a foreign table' ELSE 'unlogged' END FROM pg_class c
-WHERE c.oid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)))
-    AND (c.relpersistence = 'u' OR c.relkind = 'f')
+WHERE (
+        c.oid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)))
+        OR (c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname IN ('targets', 'receipts', 'ranges', 'marks'))
+    ) AND (c.relpersistence = 'u' OR c.relkind = 'f')
 ORDER BY 1 LIMIT 1
 """
 
@@ -62,14 +64,14 @@ def _refuse_other_encoding(connection: Connection, place: TablePlace) -> None:
 
 
 def _refuse_unkept(connection: Connection, place: TablePlace) -> None:
-    """Look whether the table, if it is there, and its partitions keep what is committed, with the receipts.
+    """Look whether the table, if it is there, its partitions and windrow's own tables keep what is committed, with the receipts.
 
     Raises:
         SpecError: one is unlogged, so that a crash empties it and the receipts stay; or lies on a server with commits of its own.
     """
-    row = connection.execute(_UNKEPT, [place.name.quoted, place.name.quoted]).fetchone()
+    row = connection.execute(_UNKEPT, [place.name.quoted, place.name.quoted, place.own]).fetchone()
     if row is not None:
-        what = f"{row[0]}, where rows of {place} would lie, is {row[1]}: a crash could take them and leave their receipts"
+        what = f"{row[0]}, where rows of {place} or their receipts would lie, is {row[1]}: a crash could take the one and leave the other"
         raise SpecError(what, "setup", "ALTER TABLE ... SET LOGGED, or detach that partition; or name another table in sink.table.")
 
 

@@ -20,6 +20,7 @@ import pytest
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
+from ingest.config.watched import WatchedConnection
 from ingest.errors import WindrowError
 from ingest.model.codec import from_json
 from ingest.model.plan import Plan
@@ -27,7 +28,6 @@ from ingest.model.receipt import Receipt
 from ingest.model.staged import Staged
 from ingest.ports.sink import Outcome
 from ingest.sinks.postgres import server
-from ingest.sinks.postgres.watched import WatchedConnection
 from tests.protocols.traces import Recorder
 from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
 from tests.sinks.postgres.world import PostgresBoth

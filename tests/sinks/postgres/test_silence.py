@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psutil
 import psycopg
 import pytest
 
+from ingest.config import watched
 from ingest.errors import UnreachableError
+from ingest.ledger import open_ledger
 from ingest.ports.sink import Done, Unknown
-from ingest.sinks.postgres import catalog, server, watched
+from ingest.sinks.postgres import catalog, server
+from ingest.sinks.postgres import sink as postgres_sink
 from ingest.sinks.postgres.server import connected
-from tests.sinks.postgres.world import sink_at
+from tests.sinks.postgres.world import place_of, sink_at, staging_of
 from tests.sinks.things import staged_receipt, window
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]  # starts a server
@@ -50,6 +57,45 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stopped]:
     made = Stopped()
     yield made
     made.resume()
+
+
+class Proxy:
+    """A port before the server's socket. It can stay connected and lose what the server says."""
+
+    def __init__(self, database: str) -> None:
+        host = psycopg.conninfo.conninfo_to_dict(database)["host"]
+        self.deaf: set[socket.socket] = set()
+        self._open: list[socket.socket] = []
+        self._behind = f"{host}/.s.PGSQL.5432"
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose_answers(self) -> None:
+        self.deaf.update(self._open[1::2])
+
+    def close(self) -> None:
+        for one in (self._listening, *self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                behind = socket.socket(socket.AF_UNIX)
+                behind.connect(self._behind)
+                self._open += [client, behind]
+                for pair in ((client, behind), (behind, client)):
+                    threading.Thread(target=self._forward, args=pair, daemon=True).start()
+
+    def _forward(self, here: socket.socket, there: socket.socket) -> None:
+        with suppress(OSError):
+            while data := here.recv(1 << 16):
+                if here not in self.deaf:
+                    there.sendall(data)
+            there.shutdown(socket.SHUT_WR)  # whoever ends, the other hears of it
 
 
 @pytest.fixture
@@ -143,3 +189,57 @@ def test_a_copy_that_a_stopped_server_does_not_take_is_given_up(sink: Any, stopp
     stopped.resume()
     with psycopg.connect(sink.place.url.text) as other:
         assert other.execute("SELECT count(*) FROM orders").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("what", ["commit", "copy_in"])
+def test_an_answer_that_is_lost_on_the_way_is_looked_for(
+    database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The connection stands, the server answers others, and this answer never comes: the window is looked for by a new connection."""
+    proxy, options = Proxy(database), psycopg.conninfo.conninfo_to_dict(database)
+    sink = sink_at(f"postgresql://{options['user']}:{options.get('password', '')}@127.0.0.1:{proxy.port}/{options['dbname']}#orders")
+    sink._staged = type(sink._staged)(staging_of(place_of(f"{database}#orders")), sink.place)
+    sink_at(f"{database}#orders").prepare()
+    made, staged = staged_receipt(sink, 0, dead=False)
+    module = server if what == "commit" else postgres_sink
+    done = getattr(module, what)
+
+    def lose_first(*args: Any) -> Any:
+        monkeypatch.setattr(module, what, done)
+        proxy.lose_answers()
+        return done(*args)
+
+    monkeypatch.setattr(module, what, lose_first)
+    assert isinstance(sink.commit(made, staged), Done)
+    proxy.close()
+    kept = sink_at(f"{database}#orders").look(window(0))
+    assert kept is not None
+    assert kept.receipt == made
+
+
+def test_a_lock_that_is_waited_for_is_told(sink: Any, database: str, stopped: Stopped, caplog: pytest.LogCaptureFixture) -> None:
+    """Who holds it is said while it is waited for, once."""
+    made, staged = staged_receipt(sink, 0, dead=False)
+    told = threading.Event()
+    with psycopg.connect(database, application_name="psql") as other, caplog.at_level(logging.WARNING, "windrow.postgres"):
+        other.execute("LOCK TABLE orders")
+        caplog.handler.emit = lambda _: told.set()  # type: ignore[method-assign]
+        run = threading.Thread(target=lambda: sink.commit(made, staged))
+        run.start()
+        assert told.wait(30)
+        other.rollback()
+        run.join(60)
+    assert sink.look(window(0)) is not None
+
+
+def test_a_ledger_on_a_stopped_server_is_not_waited_for(postgres_url: str, stopped: Stopped) -> None:
+    """As the table's server: it says that the server doesn't answer, and goes on once that does."""
+    ledger = open_ledger(f"{postgres_url}{'&' if '?' in postgres_url else '?'}connect_timeout=2")
+    ledger.bind_grid("orders", "hourly")
+    with ledger.database.engine.connect() as connection:
+        stopped.server(connection.connection.dbapi_connection)
+    with pytest.raises(UnreachableError, match=r"ledger .*(answered|timeout)"):
+        ledger.recorded("orders")
+    stopped.resume()
+    assert ledger.recorded("orders") == []
+    ledger.database.engine.dispose()

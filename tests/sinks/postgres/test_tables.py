@@ -27,7 +27,7 @@ from ingest.sinks.postgres.stage import CopyFile
 from ingest.testing.checker import check
 from tests.sinks.beside import BINDING
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
-from tests.sinks.things import ROWS, produced, staged_receipt, window
+from tests.sinks.things import ROWS, plan, produced, receipt, stage, staged_receipt, window
 
 pytestmark = pytest.mark.slow  # starts a server
 
@@ -153,7 +153,15 @@ def test_an_unlogged_table_is_refused(sink: Any, owner: Any, partitioned: bool) 
     else:
         sink.prepare()
         owner("ALTER TABLE orders SET UNLOGGED")
-    with pytest.raises(SpecError, match=r"orders(_0)?, where rows of .* would lie, is unlogged"):
+    with pytest.raises(SpecError, match=r"orders(_0)?, where rows of .* or their receipts would lie, is unlogged"):
+        sink.prepare()
+
+
+def test_receipts_in_an_unlogged_table_are_refused(sink: Any, owner: Any) -> None:
+    """A crash would leave rows that no receipt knows."""
+    sink.prepare()
+    owner("ALTER TABLE windrow.receipts SET UNLOGGED")
+    with pytest.raises(SpecError, match=r"windrow\.receipts, where .* is unlogged"):
         sink.prepare()
 
 
@@ -391,6 +399,53 @@ def test_a_damaged_receipt_is_told_and_restored(sink: Any, owner: Any) -> None:
         sink.look(window(0))
     sink.audit().restore(window(0), text)
     assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
+
+
+@pytest.mark.parametrize(
+    ("harm", "told", "commits"),
+    [
+        ("DELETE FROM windrow.receipts WHERE window_key = '{key}'", "its receipt is missing", False),
+        ("UPDATE windrow.receipts SET window_key = 'x' WHERE window_key = '{key}'", "lies under x, generation 0", False),
+        ("UPDATE windrow.receipts SET generation = 3 WHERE window_key = '{key}'", "lies under {key}, generation 3", False),
+        ("DELETE FROM windrow.ranges WHERE window_key = '{key}'", "not in windrow's table of ranges", True),
+        ("UPDATE windrow.ranges SET stop = stop - 1 WHERE window_key = '{key}'", "not in windrow's table of ranges", True),
+    ],
+)
+def test_what_windrow_keeps_of_a_window_is_told_and_restored(sink: Any, owner: Any, harm: str, told: str, commits: bool) -> None:
+    """What was changed by hand is found, nothing is written over it, and the ledger's copy puts it back as it was."""
+    sink.prepare()
+    key = window(0).key
+    text = sink.receipt_text(commit(sink, 0).committed.receipt)
+    commit(sink, 1)
+    own = "SELECT (SELECT array_agg(row(window_key, generation, receipt) ORDER BY window_key) FROM windrow.receipts), "
+    own += "(SELECT array_agg(row(topic_id, partition, start, stop) ORDER BY start, partition) FROM windrow.ranges)"
+    before = owner(own).fetchall()
+    owner(harm.format(key=key))
+    found = {one.key: one.what for one in sink.audit().receipts() if isinstance(one, Unreadable)}
+    assert found.keys() == {key}
+    assert told.format(key=key) in found[key]
+    with pytest.raises(DamagedError, match=r"receipt|ranges"):
+        list(sink.receipts())
+    if not commits:
+        with pytest.raises(DamagedError, match=key):
+            commit(sink, 0, attempt="again")
+    harmed = owner(own).fetchall()
+    sink.audit().restore(window(0), text, dry_run=True)
+    assert owner(own).fetchall() == harmed
+    sink.audit().restore(window(0), text)
+    assert owner(own).fetchall() == before
+    assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
+
+
+def test_no_offset_is_committed_beside_a_window_whose_receipt_is_lost(sink: Any, owner: Any) -> None:
+    """The ranges say that a window has it, and which one: another plan with it is refused."""
+    sink.prepare()
+    commit(sink, 0)
+    owner("DELETE FROM windrow.receipts")
+    planned = plan(sink, 5, offsets=(5, 15))
+    staged = stage(sink, planned, 0, "a1")
+    with pytest.raises(DamagedError, match=window(0).key):
+        sink.commit(receipt(planned, staged, 0, "a1"), staged)
 
 
 # --------------------------------------------------------------------------------------------------------------- rights and secrets
