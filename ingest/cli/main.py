@@ -115,6 +115,9 @@ def run(
     again: Annotated[
         bool, typer.Option("--again", help="With --window: also if its receipt is lost, so that rows may be there twice.")
     ] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Pass over windows of START/END that are refused for their data, and run the others.")
+    ] = False,
     request: RequestText = None,
     master: Master = None,
     conf: Conf = None,
@@ -134,7 +137,7 @@ def run(
         from ingest.cli.running import place, run_windows
 
         with place(master, settings, connect, token_file) as engine:
-            run_windows(output, spec, window, engine, drain=drain, again=again, request=request)
+            run_windows(output, spec, window, engine, drain=drain, again=again, keep_going=keep_going, request=request)
 
 
 @app.command()

@@ -25,9 +25,9 @@ from ingest.operate.rebase import propose, rebase
 from ingest.operate.rebind import propose as propose_rebind
 from ingest.operate.rebind import rebind
 from ingest.ports.engine import Engine
-from ingest.run.context import Pipeline, Progress, Request, Result
+from ingest.run.context import PassedOver, Pipeline, Progress, Request, Result
 from ingest.run.micro_batches import preview_next, run_batch, run_batches
-from ingest.run.pipeline import preview, refuse_open
+from ingest.run.pipeline import all_refused, preview, refuse_open, run_past_refused
 from ingest.run.pipeline import run_windows as run_each
 from ingest.spec.load import load_spec
 from ingest.spec.pipeline import PipelineSpec
@@ -118,14 +118,17 @@ def place(master: str | None, settings: Mapping[str, str], connect: str | None, 
 
 
 def run_windows(
-    output: Output, path: Path, text: str | None, engine: Engine | None = None, *, drain: bool = False, again: bool = False,
-    request: str | None = None,
+    output: Output, path: Path, text: str | None, engine: Engine | None = None, *,
+    drain: bool = False, again: bool = False, keep_going: bool = False, request: str | None = None,
 ) -> None:  # fmt: skip
     """The windows that are named, or the next micro-batch; with `drain` micro-batches until what is stable now is committed.
 
-    `again`: see `run.context.Request`. `engine`: where tasks run; None: a Spark of this process's own.
+    `again`: see `run.context.Request`. `engine`: where tasks run; None: a Spark of this process's own. `keep_going`: past windows that are refused.
     """
     spec = load_spec(path)
+    if keep_going and spec.window.is_batch:
+        what = f"Pipeline {spec.id} has micro-batches, and --keep-going is for windows in time"
+        raise SpecError(what, "spec", "Leave it out: a refused micro-batch is in the way of all later ones.")
     if drain and not spec.window.is_batch:
         what = f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
@@ -134,7 +137,7 @@ def run_windows(
     if windows is None:
         _commit(output, spec, _batches(output, pipeline, asked, drain=drain))
     else:
-        _commit(output, spec, _each(output, pipeline, windows, asked))
+        _commit(output, spec, _each(output, pipeline, windows, asked, run_past_refused if keep_going else run_each))
 
 
 def replay_windows(output: Output, path: Path, text: str, engine: Engine | None, *, accept_fewer: bool, request: str | None) -> None:
@@ -142,17 +145,26 @@ def replay_windows(output: Output, path: Path, text: str, engine: Engine | None,
     spec = load_spec(path)
     windows = named(spec, text) or []
     asked = msgspec.structs.replace(_request(request), replace=True, accept_fewer=accept_fewer)
-    _commit(output, spec, _each(output, assemble(spec, engine), windows, asked))
+    _commit(output, spec, _each(output, assemble(spec, engine), windows, asked, run_each))
 
 
 def _request(text: str | None) -> Request:
     return Request(text or f"command-{uuid.uuid4().hex}")
 
 
-def _each(output: Output, pipeline: Pipeline, windows: Sequence[Window], asked: Request) -> Iterator[Result]:
-    name = windows[0].key if len(windows) == 1 else pipeline.spec.id
+def _each(
+    output: Output, pipeline: Pipeline, windows: Sequence[Window], asked: Request, run: Callable[..., Iterator[Result | PassedOver]]
+) -> Iterator[Result]:
+    """Each result; what was passed over is told when all is done."""
+    name, passed = windows[0].key if len(windows) == 1 else pipeline.spec.id, list[PassedOver]()
     with _bar(output, name) as progress:
-        yield from run_each(pipeline, windows, asked, progress)
+        for outcome in run(pipeline, windows, asked, progress):
+            if isinstance(outcome, Result):
+                yield outcome
+            else:
+                passed.append(outcome)
+    if passed:
+        raise all_refused(passed, len(windows))
 
 
 def _batches(output: Output, pipeline: Pipeline, asked: Request, *, drain: bool) -> Iterator[Result]:
@@ -164,7 +176,7 @@ def _batches(output: Output, pipeline: Pipeline, asked: Request, *, drain: bool)
 
 
 def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> None:
-    """One after the other; the first that fails ends it, those before it stay committed and are told."""
+    """One after the other; what fails ends it, those before it stay committed and are told."""
     runs = Runs(spec.id, [])
     output.show(runs)
     try:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ingest.errors import RefusedError
 from ingest.model.binding import Binding
 from ingest.model.receipt import Committed
+from ingest.model.window import Window
 from ingest.ports.broker import Broker
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.dead_topic import DeadTopic
@@ -57,6 +59,13 @@ class Result(msgspec.Struct, frozen=True):
     recovered: bool
     published: Published | None = None
     letters: PublishedLetters | None = None
+
+
+class PassedOver(msgspec.Struct, frozen=True):
+    """A window that was refused while those behind it were run all the same."""
+
+    window: Window
+    error: RefusedError
 
 
 class Progress(msgspec.Struct, frozen=True):

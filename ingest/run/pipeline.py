@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TypeAlias
 
 from ingest.crashpoints import crash_point
 from ingest.errors import GridError, IdentityError, NotClosedError, OutcomeUnknownError, RefusedError, UnreachableError, WindrowError
@@ -42,7 +43,7 @@ from ingest.run.accounting import (
 from ingest.run.attempts import TOGETHER, Attempt, Read, jobs
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
 from ingest.run.binding import bind_table, refuse_empty_table, refuse_lost_receipt, refuse_other_table, refuse_wrong_place
-from ingest.run.context import Pipeline, Progress, Request, Result, ignore, written_by
+from ingest.run.context import PassedOver, Pipeline, Progress, Request, Result, ignore, written_by
 from ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
 from ingest.run.frontier import start_of
 from ingest.run.letters import publish_letters
@@ -53,6 +54,9 @@ from ingest.run.tasks import results_of
 from ingest.spec.pipeline import PipelineSpec
 from ingest.spec.window import TimeWindows
 from ingest.windows import grid as grids
+
+Passing: TypeAlias = Callable[[RefusedError], bool]
+"""Whether the windows behind a refused one are run all the same."""
 
 __all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run", "run_windows"]
 
@@ -75,33 +79,89 @@ def run_windows(
     """The same for several, in their order; each result as soon as its window is committed.
 
     Small windows share what costs a window most: the looks at table and cluster, and the Spark job. What goes wrong with one stops it and
-    all behind it: the windows before it are committed by then.
+    all behind it: the windows before it are committed by then, and the error names those that were not tried.
 
     Raises:
         WindrowError: as `run`, at the window that it is about.
     """
-    for at in range(0, len(windows), TOGETHER):
-        yield from _run_together(pipeline, windows[at : at + TOGETHER], request, progress)
+    for outcome in _run_all(pipeline, windows, request, progress, lambda _: False):
+        assert isinstance(outcome, Result), "nothing is passed over"
+        yield outcome
+
+
+def run_past_refused(
+    pipeline: Pipeline, windows: Sequence[Window], request: Request, progress: Callable[[Progress], None] = ignore
+) -> Iterator[Result | PassedOver]:
+    """The same, but a window that is refused for its own data doesn't stop those behind it: it is told in its turn.
+
+    Where messages of the table replace each other (`Promises.mode` "changes"), a window can't come after later ones: there it stops them.
+
+    Raises:
+        WindrowError: as `run_windows`; of RefusedError only what stops every window.
+    """
+    in_order = pipeline.sink.promises.mode == "changes"
+    yield from _run_all(pipeline, windows, request, progress, lambda refused: not in_order and not refused.of_setting)
+
+
+def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
+    """What a run of so many windows ends with that has passed over some."""
+    if windows == 1:
+        return passed[0].error
+    was, keys = "was" if len(passed) == 1 else "were", ", ".join(one.window.key for one in passed)
+    lines = "\n".join(f"{one.window.key}: {one.error}" for one in passed)
+    what = f"{len(passed)} of {windows} windows {was} refused: {keys}"
+    return RefusedError(what, "check", f"The others are committed. What was refused can be run again, once that is mended:\n{lines}")
+
+
+def _run_all(
+    pipeline: Pipeline, windows: Sequence[Window], request: Request, progress: Callable[[Progress], None], passing: Passing
+) -> Iterator[Result | PassedOver]:
+    done = 0
+    try:
+        for at in range(0, len(windows), TOGETHER):
+            for outcome in _run_together(pipeline, windows[at : at + TOGETHER], request, progress, passing):
+                done += 1
+                yield outcome
+    except WindrowError as error:
+        left = [window.key for window in windows[done + 1 :]]
+        if left:
+            error.do += f" Not tried: {left[0]}" + (f" to {left[-1]}, {len(left)} windows." if len(left) > 1 else ".")
+        raise
 
 
 def _run_together(
-    pipeline: Pipeline, windows: Sequence[Window], request: Request, progress: Callable[[Progress], None]
-) -> Iterator[Result]:
+    pipeline: Pipeline, windows: Sequence[Window], request: Request, progress: Callable[[Progress], None], passing: Passing
+) -> Iterator[Result | PassedOver]:
     try:
         committed, attempts = _begin(pipeline, windows, request, progress)
-    except Exception:  # raised again, whatever it is, at the window that it is about
+    except Exception as error:  # raised again, whatever it is, at the window that it is about
         if len(windows) == 1:
-            raise
+            if not isinstance(error, RefusedError) or not passing(error):
+                raise
+            yield PassedOver(windows[0], error)
+            return
         half = (len(windows) + 1) // 2
         for some in filter(None, (windows[:1], windows[1:half], windows[half:])):  # an outage is told by the first, not at each halving
-            yield from _run_together(pipeline, some, request, progress)
+            yield from _run_together(pipeline, some, request, progress, passing)
         return
     reads = _reads(pipeline, attempts, progress)
-    for window in windows:
-        if window in committed:
-            yield _report(pipeline, committed[window], recovered=True)
+    for at, window in enumerate(windows):
+        read = None
+        try:
+            if window in committed:
+                result = _report(pipeline, committed[window], recovered=True)
+            else:
+                read = next(reads)
+                result = _finish(pipeline, read, request)
+        except RefusedError as error:
+            if not passing(error):
+                raise
+            yield PassedOver(window, error)
+            if read is None:  # the job ended with it: what is behind has to be read by another
+                yield from _run_together(pipeline, windows[at + 1 :], request, progress, passing)
+                return
         else:
-            yield _finish(pipeline, next(reads), request)
+            yield result
 
 
 def _begin(

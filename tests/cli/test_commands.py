@@ -119,9 +119,25 @@ def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
     assert "is not closed yet" in result.stderr
 
 
+def test_a_refused_window_is_passed_over_where_that_is_said(stage: Stage) -> None:
+    """With --keep-going the windows behind a refused one are run, and it is named; without, those that were not tried are named."""
+    stage.produce(4, b"secret-poison", b"secret-poison")
+    stage.produce(5, b'{"id": 1}')
+    asked = ("run", stage.spec, "--window", f"{hour(3)}/{hour(6)}")
+    stopped = stage.json(*asked, code=1)
+    assert len(stopped["windows"]) == 1
+    assert stopped["error"]["message"].endswith(f" Not tried: {hour(5)}.")
+    going = stage.json(*asked, "--keep-going", code=1)
+    assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in going["windows"]] == [hour(3), hour(5)]
+    assert going["error"]["message"].startswith(f"1 of 3 windows was refused: {hour(4)} (check). The others are committed.")
+    assert "2 of 2 refused: JSON is malformed" in going["error"]["message"]
+    stage.write(window="grid: batch")
+    assert "is in the way of all later ones" in stage.json("run", stage.spec, "--keep-going", code=2)["error"]["message"]
+
+
 def _too_many_dead(stage: Stage) -> None:
     spec = Path(stage.spec)
-    spec.write_text(spec.read_text().replace("0.6", "0.1"))
+    spec.write_text(spec.read_text().replace("ratio: 0.6", "ratio: 0"))
 
 
 def _expired(stage: Stage) -> None:
@@ -341,7 +357,7 @@ def test_show_dead_of_a_refused_window(stage: Stage) -> None:
     assert (every["dead"], every["refused"]) == ([], named["refused"])
     text = stage.call("dead", "show", stage.spec).stdout
     assert f"{hour(0)} is not committed; see what was refused: windrow dead show {stage.spec} --window {hour(0)}" in text
-    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("0.1", "0.6"))
+    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("ratio: 0}", "ratio: 0.6}"))
     stage.json("run", stage.spec, "--window", hour(0))
     shown = stage.json("dead", "show", stage.spec)
     assert ([d["offset"] for d in shown["dead"]], shown["refused"]) == ([2], [])

@@ -118,7 +118,7 @@ def test_the_schema_that_a_message_named(stage: Stage) -> None:
 def test_an_export_of_a_refused_window(stage: Stage) -> None:
     """Of a window that isn't committed the newest attempt's are written, and the command says so."""
     spec = stage.folder / "things.yaml"
-    spec.write_text(spec.read_text().replace("0.6", "0.1"))
+    spec.write_text(spec.read_text().replace("ratio: 0.6", "ratio: 0"))
     stage.json("run", stage.spec, "--window", hour(0), code=1)
     file = stage.folder / "dead.jsonl"
     found = stage.json("dead", "export", stage.spec, "--out", str(file), "--window", hour(0))

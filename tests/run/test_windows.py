@@ -14,16 +14,20 @@ from typing import Any
 import pytest
 
 from ingest.crashpoints import CRASH_POINTS, CrashPoint
-from ingest.errors import DeadLetterLimitError, NotClosedError, UnreachableError
+from ingest.errors import DataLossError, DeadLetterLimitError, NotClosedError, UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.staged import Staged
 from ingest.model.window import Window
+from ingest.ports.reader import ReadSummary, Take
+from ingest.ports.sink import Promises
 from ingest.run import attempts
-from ingest.run.context import Pipeline, Result
-from ingest.run.pipeline import run_windows
+from ingest.run.context import PassedOver, Pipeline, Result
+from ingest.run.pipeline import all_refused, run_past_refused, run_windows
+from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import check
 from ingest.testing.engine import LocalEngine
+from ingest.testing.reader import MemoryReader
 from tests.run.test_run import PLAIN, START, Desk, hour
 from tests.sinks.delta.pieces import delta_pieces
 
@@ -268,3 +272,37 @@ def test_a_large_window_has_a_job_of_its_own(desk: Desk, monkeypatch: pytest.Mon
     assert until(run_windows(made(), WINDOWS[10:], PLAIN)) == WINDOWS[10:]
     assert sizes == [3, 3, 1, 1, 1, 1, 1, 1]
     verdict(desk)
+
+
+def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
+    """Whether it is found before a job, in it or behind it: what refuses a window is told in its turn, and all others are committed."""
+    desk = Desk(tmp_path, MemoryBroker())
+    for i in range(30, 120):
+        value = b"poison" if i // 10 in {6, 7, 11} else b'{"id": %d, "name": null}' % i
+        desk.broker.produce(TOPIC, value, timestamp=START + timedelta(minutes=6 * i))
+    desk.broker.delete_records(TOPIC, 31)
+    made = desk.pipeline(limits={"max_dead_ratio": 0.5})
+
+    class Lossy(MemoryReader):
+        def read(self, split: Split, take: Take) -> ReadSummary:
+            if split.start == 90:
+                raise DataLossError("gone", "read", "Go on without it.", TOPIC.topic, TOPIC.partition, 90)
+            return super().read(split, take)
+
+    outcomes = list(run_past_refused(replace(made, reader=lambda plan: Lossy(desk.broker, plan)), WINDOWS, PLAIN))
+    told = [o.window if isinstance(o, PassedOver) else o.committed.receipt.window for o in outcomes]
+    refused = [WINDOWS.index(o.window) for o in outcomes if isinstance(o, PassedOver)]
+    assert (told, refused) == (WINDOWS, [0, 1, 2, 3, 4, 6, 7, 9, 11])
+    assert committed(desk) == [w for n, w in enumerate(WINDOWS) if n not in refused]
+    names = ", ".join(WINDOWS[n].key for n in refused)
+    assert all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what == f"9 of 12 windows were refused: {names}"
+
+
+def test_windows_are_not_passed_over_where_they_have_an_order(desk: Desk) -> None:
+    """Where messages of the table replace each other, a window could never come behind later ones: it stops them, and they are named."""
+    made = desk.pipeline()
+    made.sink.promises = Promises(atomic="window", replaces=False, mode="changes")  # type: ignore[misc]
+    desk.broker.delete_records(TOPIC, 15)
+    with pytest.raises(DataLossError) as ended:
+        list(run_past_refused(made, WINDOWS, PLAIN))
+    assert ended.value.do.endswith(f" Not tried: {WINDOWS[1].key} to {WINDOWS[11].key}, 11 windows.")
