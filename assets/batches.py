@@ -19,16 +19,14 @@ from assets.foundations import Clock, keys_of, pipeline_of
 from assets.mending import Mend, mended
 from assets.names import table_key, upstream_keys
 from assets.reporting import definition_metadata, errors_reported, reported, request_id
-from ingest.errors import SpecError
+from assets.schedule import refused_tag
+from ingest.errors import RefusedError, SpecError
 from ingest.run.context import Pipeline, Request, Result
 from ingest.run.micro_batches import run_batch, run_batches
 from ingest.run.pipeline import run_windows
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import parse_windows
-
-REFUSED = "batch"
-"""What the schedule is told to leave alone: all that comes, for a refused batch is in the way of the later ones."""
 
 
 class Batches(Mend):
@@ -95,10 +93,14 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
-        what, refused = ("A micro-batch", REFUSED) if config.replay is None else (f"The replay of {config.replay}", None)
-        what, refused = (what, refused) if config.mend is None else (f"The mending of {config.mend}", None)
+        what = "A micro-batch" if config.replay is None else f"The replay of {config.replay}"
+        what = what if config.mend is None else f"The mending of {config.mend}"
+
+        def tag(_: RefusedError) -> None:
+            context.instance.add_run_tags(context.run.run_id, refused_tag(spec))
+
         batches = 0
-        with errors_reported(context, spec, what, refused):
+        with errors_reported(context, spec, what, tag if config.replay is None and config.mend is None else None):
             pipeline = pipeline_of(spec, context.resources, clock)
             topics = last_observed(context, spec)
             for result in config.results(context, pipeline):

@@ -27,8 +27,12 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 from assets.metadata import Value
 from assets.names import upstream_keys
 from assets.topic import versions
+from ingest.errors import RefusedError, with_spec
 from ingest.model.receipt import Receipt
 from ingest.spec.pipeline import PipelineSpec
+
+REFUSED = "refused"
+"""The entry of an observation that says that a window was refused, and why. A person decides about it: the schedule leaves it alone."""
 
 
 def made_already() -> dg.MaterializeResult[None]:
@@ -82,3 +86,11 @@ def show(
 
 def _version(version: str) -> dict[str, str]:
     return {DATA_VERSION_TAG: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}
+
+
+def show_refused(context: dg.AssetExecutionContext, spec: PipelineSpec, key: str, error: RefusedError) -> None:
+    """Log that a window was refused for its data. In a run over a range Dagster shows such a partition as missing, not as failed."""
+    error.do = with_spec(error.do, spec.file)
+    context.log.error("Window %s: %s", key, error)
+    metadata = {REFUSED: error.what, "do": error.do, "kind": type(error).__name__}
+    context.log_event(dg.AssetObservation(context.asset_key, partition=key, description=f"Refused: {error}", metadata=metadata))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import dagster as dg
@@ -11,7 +11,6 @@ from assets.columns import declared_schema, lineage
 from assets.completion import judged
 from assets.failing import again_or_failure
 from assets.metadata import Value, window_metadata
-from assets.schedule import refused_tag
 from ingest.errors import RefusedError, WindrowError, with_spec
 from ingest.model.receipt import Receipt
 from ingest.operate.lag import Lag, lag
@@ -73,17 +72,19 @@ def _state(pipeline: Pipeline, receipt: Receipt) -> WindowState | None:
 
 
 @contextmanager
-def errors_reported(context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, refused: str | None) -> Iterator[None]:
+def errors_reported(
+    context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, tell_refused: Callable[[RefusedError], None] | None = None
+) -> Iterator[None]:  # fmt: skip
     """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry, never a bug.
 
-    `refused`: what the schedule is to leave alone if its data is refused. A window that isn't closed yet is not, nor one that was refused
-    for a wrong ledger, table or schema: once that is mended, it is asked for again.
+    `tell_refused`: what lets the schedule leave alone what is refused for its data. A window that isn't closed yet isn't, nor one that was
+    refused for a wrong ledger, table or schema: once that is mended, it is asked for again.
     """
     try:
         yield
     except Exception as error:  # noqa: BLE001  # raised again, as a bug if nobody foresaw it
         if isinstance(error, WindrowError):
             error.do = with_spec(error.do, spec.file)
-        if refused is not None and isinstance(error, RefusedError) and not error.of_setting:
-            context.instance.add_run_tags(context.run.run_id, refused_tag(spec, refused))
+        if tell_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
+            tell_refused(error)
         raise again_or_failure(what, error, RETRY, context.retry_number) from None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import dagster as dg
 
+from assets.events import REFUSED
 from assets.names import identifier, job_name, mend_name, table_key, topics_name, upstream_keys
 from assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
 from ingest.model.label import instant, label_text
@@ -31,8 +32,11 @@ GOING = [
 ]
 
 REFUSED_TAG = "windrow/refused"
-"""The run tag that names what was refused. A person decides about that, so the schedule leaves it alone: a window by itself, and of
-micro-batches all, for a refused one is in the way of those after it."""
+"""The run tag that says that a micro-batch was refused. A person decides about that, so the schedule leaves alone all that comes: a
+refused one is in the way of those after it. Of a window an observation says it (`assets.events.show_refused`)."""
+
+_OBSERVATIONS = 10_000
+"""So many are looked through, which is the most that Dagster gives at once. A window has one for each run in which it was refused."""
 
 START_TAG, END_TAG = "windrow/start", "windrow/end"
 """The run tags that say from when until when the windows of a run are."""
@@ -163,17 +167,17 @@ def _open(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str],
     return [key for key in left if key not in refused]
 
 
-def refused_tag(spec: PipelineSpec, key: str) -> dict[str, str]:
-    """What a run is tagged with when a window, or the next micro-batch, is refused."""
-    return {REFUSED_TAG: f"{spec.id}/{key}"}
+def refused_tag(spec: PipelineSpec) -> dict[str, str]:
+    """What a run is tagged with when the next micro-batch is refused."""
+    return {REFUSED_TAG: f"{spec.id}/batch"}
 
 
-def _refused(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Iterable[str]) -> set[str]:
-    by_tag = {refused_tag(spec, key)[REFUSED_TAG]: key for key in keys}
-    if not by_tag:
+def _refused(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str]) -> set[str | None]:
+    if not keys:
         return set()
-    runs = instance.get_run_records(dg.RunsFilter(tags={REFUSED_TAG: list(by_tag)}))
-    return {by_tag[r.dagster_run.tags[REFUSED_TAG]] for r in runs}
+    wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=keys)
+    records = instance.fetch_observations(wanted, limit=_OBSERVATIONS).records
+    return {r.partition_key for r in records if r.asset_observation is not None and REFUSED in r.asset_observation.metadata}
 
 
 def _batch_refused(instance: dg.DagsterInstance, job: str) -> bool:

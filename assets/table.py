@@ -3,6 +3,7 @@
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import dagster as dg
@@ -10,7 +11,7 @@ from pydantic import Field
 
 from assets import reporting
 from assets.describing import table_description
-from assets.events import last_observed, made_already, show
+from assets.events import last_observed, made_already, show, show_refused
 from assets.foundations import Clock, keys_of, pipeline_of
 from assets.mending import Mend, mended
 from assets.names import mend_name, table_key, upstream_keys
@@ -19,9 +20,9 @@ from assets.reporting import definition_metadata, errors_reported, reported, req
 from assets.schedule import hours_tags
 from ingest.errors import SpecError
 from ingest.model.window import Window
-from ingest.run.context import Pipeline, Request, Result
+from ingest.run.context import PassedOver, Pipeline, Request, Result
 from ingest.run.moment import at_one_moment
-from ingest.run.pipeline import run_windows
+from ingest.run.pipeline import all_refused, run_past_refused
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
 
@@ -52,8 +53,8 @@ class OnCommitted(Mend):
             )
         return by_job or self.on_committed == "mend"
 
-    def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Result]:
-        """Run or mend windows; each result as soon as its window is committed.
+    def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Result | PassedOver]:
+        """Run or mend windows; each result as soon as its window is committed. One that is refused doesn't stop a run of others.
 
         Raises:
             SpecError: options that don't go together.
@@ -63,7 +64,7 @@ class OnCommitted(Mend):
             return
         self.refuse_without()
         request = Request(request_id(context), replace=self.on_committed == "replace", accept_fewer=self.accept_fewer)
-        yield from run_windows(pipeline, windows, request)
+        yield from run_past_refused(pipeline, windows, request)
 
 
 def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
@@ -83,15 +84,23 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
     def table(context: dg.AssetExecutionContext, config: OnCommitted) -> dg.MaterializeResult[None]:
         windows = windows_of(spec, context.partition_keys)
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
-        with errors_reported(context, spec, f"Window {windows[0][0]}", None):
+        with errors_reported(context, spec, f"Window {windows[0][0]}"):
             pipeline = pipeline_of(spec, context.resources, clock)
         topics = last_observed(context, spec)
         results, now = config.results(context, pipeline, [window for _, window in windows]), at_one_moment(pipeline)
+        passed = dict[str, PassedOver]()
         for key, _ in windows:
-            with errors_reported(context, spec, f"Window {key}", key):
+            with errors_reported(context, spec, f"Window {key}", partial(show_refused, context, spec, key)):
                 result = next(results)
+            if isinstance(result, PassedOver):
+                show_refused(context, spec, key, result.error)
+                passed[key] = result
+                continue
             last = key == windows[-1][0]
             show(context, spec, result.committed.receipt, reported(context, pipeline if last else now, result, last=last), topics, key)
+        if passed:
+            with errors_reported(context, spec, f"Window {', '.join(passed)}"):
+                raise all_refused(list(passed.values()), len(windows))
         return made_already()
 
     return table

@@ -123,7 +123,7 @@ def run_windows(
 ) -> None:  # fmt: skip
     """The windows that are named, or the next micro-batch; with `drain` micro-batches until what is stable now is committed.
 
-    `again`: see `run.context.Request`. `engine`: where tasks run; None: a Spark of this process's own. `keep_going`: past windows that are refused.
+    `again`: see `run.context.Request`. `engine`: where tasks run; None: a Spark of this process's own. `keep_going`: past refused windows.
     """
     spec = load_spec(path)
     if keep_going and spec.window.is_batch:

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from assets.checks import gaps
-from assets.schedule import REFUSED_TAG
 from ingest.errors import UnreachableError
 from ingest.model.codec import from_json
 from ingest.model.receipt import Committed, Receipt
@@ -113,22 +112,33 @@ def test_replace_is_explicit(world: World) -> None:
     assert world.metadata(0)["generation"].value == 1
 
 
-def test_a_refused_window_stops_the_run_after_the_finished_ones_are_green(world: World) -> None:
-    """The windows before the refused one are green, it and the later ones are not; the failure says why and isn't retried."""
+def test_a_refused_window_is_passed_over(world: World) -> None:
+    """The windows before and behind the refused one are green, it is not: an observation of it says why, and the run fails by its name."""
     world.fill(3)
     for _ in range(200):
         world.send(2, 59, b"poison")
     world.fill(1, first=3)
     result = world.run(0, 3)
     assert not result.success
-    assert world.green() == {world.key(0), world.key(1)}
-    assert "max_dead_ratio" in failure_of(result)
+    assert world.green() == {world.key(0), world.key(1), world.key(3)}
+    assert f"Window {world.key(2)}: 1 of 4 windows was refused: 2026-01-05T02:00:00Z (check)" in failure_of(result)
     assert "refused: JSON is malformed: Expecting value (200). First: " in failure_of(result)
-    assert world.key(2) in failure_of(result)
     assert world.attempts == 1
-    run = world.instance.get_run_by_id(result.run_id)
-    assert run is not None
-    assert run.tags[REFUSED_TAG] == f"things/{world.key(2)}"
+    [record] = world.instance.fetch_observations(dg.AssetKey(["things"]), limit=9).records
+    assert record.asset_observation is not None
+    assert record.partition_key == world.key(2)
+    assert "max_dead_ratio" in str(record.asset_observation.metadata["refused"].value)
+
+
+def test_what_stops_a_run_names_what_was_not_tried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stops all windows stops the run there: the failure says which windows are left."""
+    monkeypatch.setattr("assets.reporting.RETRY", dg.RetryPolicy(max_retries=0))
+    world.load()
+    world.fill(1)
+    world.now = hour(1, 10)
+    result = world.run(0, 3)
+    assert world.green() == {world.key(0)}
+    assert "Not tried: 2026-01-05T02:00:00Z to 2026-01-05T03:00:00Z, 2 windows." in failure_of(result)
 
 
 def test_an_open_window_fails_with_one_clear_sentence(world: World) -> None:
