@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from ingest.assemble import assemble
-from ingest.errors import RefusedError, UnreachableError, WindrowError
+from ingest.errors import BugError, RefusedError, UnreachableError, WindrowError
 from ingest.kafka.embedded.server import java_problem
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.boundary import TopicPartition
@@ -167,6 +167,8 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
         return failed(name, error)
     except metadata.PackageNotFoundError:
         return Check(name, "fail", "the distribution windrow is not installed", "Install it: pip install -e . in the project's folder.", 2)
+    except Exception as error:  # noqa: BLE001  # told, not swallowed, and no reason to leave the other checks out
+        return failed(name, BugError.of(error, "setup"))
 
 
 def failed(name: str, error: WindrowError) -> Check:

@@ -18,6 +18,7 @@ from pathlib import Path
 from ingest.compiled.image import DamagedCodeError, Function, Image, loaded, unpacked
 from ingest.compiled.linking import Unlinkable
 from ingest.compiled.places import folders, sources
+from ingest.waiting import waiting_for
 
 _LOG = logging.getLogger("windrow.compiled")
 _SOURCES: set[str] = set()
@@ -93,9 +94,10 @@ class Compiled:
         return made or self._made()
 
     def _made(self) -> Image:
-        from ingest.compiled.making import image_of  # noqa: PLC0415  # as above
+        with waiting_for(f"machine code of {self._module}, which is made once and kept"):
+            from ingest.compiled.making import image_of  # noqa: PLC0415  # as above
 
-        return image_of(self._module)
+            return image_of(self._module)
 
 
 def loaded_sources() -> set[str]:

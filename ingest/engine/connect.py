@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ingest.engine.cluster import is_local, own_code, shipped
 from ingest.engine.spark import SparkEngine, SparkJob
 from ingest.errors import SpecError, UnreachableError
+from ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,7 +150,8 @@ class ConnectedSpark:
         from pyspark.errors import PySparkException  # noqa: PLC0415  # as above
 
         try:
-            said, self._elsewhere = session.conf.get(ENVIRONMENT, None), not is_local(session.conf.get("spark.master", ""))
+            with waiting_for(f"the Spark at {self.address}"):
+                said, self._elsewhere = session.conf.get(ENVIRONMENT, None), not is_local(session.conf.get("spark.master", ""))
             differs = _difference(said, session.version if self._elsewhere else None)
         except PySparkException as failed:
             if "UNAUTHENTICATED" in str(failed):

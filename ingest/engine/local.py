@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.engine.archive import archive_options
+from ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
     java = {"spark.driver.extraJavaOptions": f"{JAVA} {archive_options()}"}
     for name, value in {**SETTINGS, **java, **more}.items():
         builder = builder.config(name, value)
-    with _own_interrupts():
+    with _own_interrupts(), waiting_for("Spark to start"):
         _start_java({**SETTINGS, **java, **more, "spark.master": master})
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

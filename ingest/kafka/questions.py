@@ -18,6 +18,7 @@ from ingest.errors import SpecError, UnreachableError
 from ingest.kafka.clients import CLIENTS, Client
 from ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
 from ingest.kafka.properties import PLACE
+from ingest.waiting import waiting_for
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -102,9 +103,10 @@ class Questions:
 
         began = self._began = time.monotonic()
         try:
-            for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, **_WAITS):
-                with attempt:
-                    return self._with_news(question, began)
+            with waiting_for(f"{self._bootstrap} to tell {what}"):
+                for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, **_WAITS):
+                    with attempt:
+                        return self._with_news(question, began)
         except TimeoutError:
             raise self.unreachable(what, topic, "no answer") from None
         except KafkaException as why:

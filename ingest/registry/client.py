@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar, get_args
 from ingest.config.secrets import Secret, read
 from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from ingest.waiting import waiting_for
 
 T = TypeVar("T")
 
@@ -311,7 +312,8 @@ class _Questions:
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415  # as above
 
         try:
-            return _within(min(self._registry.seconds, self._until - time.monotonic()), ask)
+            with waiting_for(f"the schema registry {self._registry.url}"):
+                return _within(min(self._registry.seconds, self._until - time.monotonic()), ask)
         except SchemaRegistryError as error:
             if error.http_status_code == 404 and error.error_code in missing:
                 return None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ingest.errors import SpecError, UnreachableError
-from ingest.sinks.place import Place, fsync_folder
+from ingest.sinks.place import Place, fsync_folder, to_check
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -77,7 +77,7 @@ def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
         do = "Give windrow's user the rights to get, put, list and delete below it, or set sink.path to another place."
         return SpecError(f"nothing may be written below {uri} ({why})", "setup", do)
     what = f"nothing can be put below {uri}: {why}"
-    return UnreachableError(what, "setup", "Check the storage: that it is there, that it answers, and that it has room.")
+    return UnreachableError(what, "setup", to_check(uri))
 
 
 def begun(uri: str, step: Callable[[], None]) -> None:

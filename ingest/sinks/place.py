@@ -17,6 +17,7 @@ from pyarrow import fs
 from ingest.config.places import WAY_OUT, home, is_url, secret_part, without_secrets
 from ingest.errors import SpecError, UnreachableError
 from ingest.sinks.gzipped import gzipped
+from ingest.waiting import waiting_for
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""
@@ -29,6 +30,15 @@ FILES_LOG = "_windrow/log"
 """Where a table of `kind: files` has its log, by which other kinds know such a table."""
 
 _CHECK = "Check the storage: that it answers, that it has room and that you may write there; then run this again."
+_CHECK_S3 = (
+    "Check that the bucket is there and can be reached, that AWS_REGION names its region, and that there are credentials: "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role; then run this again."
+)
+
+
+def to_check(uri: str) -> str:
+    """What to do about a place that can't be read or written."""
+    return _CHECK_S3 if uri.startswith("s3:") else _CHECK
 
 
 class ListedFile(msgspec.Struct, frozen=True):
@@ -251,9 +261,13 @@ class Place:
     def _opened(self) -> tuple[fs.FileSystem, str]:
         """Arrow's file system and the root in it; of an object store, finding it may ask the network."""
         try:
-            found, root = fs.FileSystem.from_uri(self._uri)
+            with waiting_for(f"the storage of {without_secrets(self._uri)}"):
+                found, root = fs.FileSystem.from_uri(self._uri)
         except pa.ArrowInvalid as error:
             raise self._senseless(without_secrets(self._uri), error) from error
+        except OSError as error:
+            what = f"{without_secrets(self._uri)} can't be reached: {self._reason(error)}"
+            raise UnreachableError(what, "setup", to_check(self._uri)) from error
         return found, root
 
     @property
@@ -280,7 +294,7 @@ class Place:
         except OSError as error:
             if or_missing and isinstance(error, FileNotFoundError):
                 raise
-            raise UnreachableError(f"{where} can't be read or written: {self._reason(error)}", "setup", _CHECK) from error
+            raise UnreachableError(f"{where} can't be read or written: {self._reason(error)}", "setup", to_check(self._uri)) from error
 
     def _senseless(self, where: str, error: pa.ArrowInvalid) -> SpecError:
         return SpecError(f"sink.path makes no sense at {where}: {self._reason(error)}", "spec", _FORMS)

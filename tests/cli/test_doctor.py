@@ -105,6 +105,19 @@ def test_ledger_unreachable(stage: Stage) -> None:
     assert "can't be told" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
 
 
+def test_a_bug_in_a_check(stage: Stage) -> None:
+    """What nobody foresaw fails its own check, as a bug and without a value that it may quote; the others are made."""
+
+    def broken() -> str:
+        raise KeyError("secret")
+
+    stage.broker.cluster_id = broken  # type: ignore[method-assign]
+    checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=70)["checks"]}
+    assert (checks["broker"]["level"], checks["sink"]["level"]) == ("fail", "ok")
+    assert "KeyError: this is a bug in windrow" in checks["broker"]["what"]
+    assert "secret" not in str(checks)
+
+
 def test_sink_unwritable(stage: Stage) -> None:
     """A table that could not be made is found before the first run, and the cluster is judged all the same."""
     (stage.folder / "lake").write_text("a file where the folder should be")

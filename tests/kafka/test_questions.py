@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from logging.handlers import QueueHandler
+from queue import Queue
 from types import SimpleNamespace
 
 import pytest
@@ -67,6 +69,20 @@ def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker
         patient._questions.ask("it", "t", answered)
     assert codes == [KafkaError.OFFSET_NOT_AVAILABLE]
     assert "Grant Describe" in caught.value.do
+
+
+def test_who_lets_one_wait_is_named(nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question that isn't answered soon says who is waited for, and for what; one that is says nothing."""
+    heard: Queue[logging.LogRecord] = Queue()
+    handler = QueueHandler(heard)
+    logging.getLogger("windrow.waiting").addHandler(handler)
+    try:
+        assert nobody._questions.ask("its id", None, lambda: 1) == 1
+        monkeypatch.setattr("ingest.waiting.SECONDS", 0.0)
+        said = nobody._questions.ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
+    finally:
+        logging.getLogger("windrow.waiting").removeHandler(handler)
+    assert said == "Waiting for 127.0.0.1:1 to tell its offsets"
 
 
 def failed(code: int, text: str = "") -> Future[str]:

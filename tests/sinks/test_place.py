@@ -42,6 +42,7 @@ METHODS: list[Callable[[Place], object]] = [
     lambda p: list(p.walk("a")),
     lambda p: p.seen(["a/b"]),
     lambda p: p.remove("a/b"),
+    lambda p: p.is_local,
 ]
 
 
@@ -63,10 +64,10 @@ def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> Non
 
 @pytest.mark.parametrize("ask", METHODS)
 def test_a_place_that_fails(ask: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every question to a storage that doesn't answer says where, and what to do; making the sink asks nothing."""
+    """Every question to a store that doesn't answer says where, and what to check; making the sink asks nothing."""
     monkeypatch.setattr("ingest.sinks.place.fs.FileSystem", _Down)
     DeltaBoth("s3://bucket", ROWS)
-    with pytest.raises(UnreachableError, match=r"s3://bucket.*No route to host.*Check the storage"):
+    with pytest.raises(UnreachableError, match=r"s3://bucket.*No route to host.*AWS_REGION.*credentials"):
         ask(Place("s3://bucket"))
 
 

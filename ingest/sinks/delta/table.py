@@ -30,7 +30,7 @@ from ingest.sinks.delta.log import entry_name
 from ingest.sinks.delta.logged import Table, handle_of
 from ingest.sinks.delta.stage import StagedFile
 from ingest.sinks.delta.trouble import is_full, reason, torn_entry, unfinished
-from ingest.sinks.place import Place, normal
+from ingest.sinks.place import Place, normal, to_check
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
@@ -57,7 +57,7 @@ def load(uri: str) -> DeltaTable | None:
         if torn is not None:
             raise UnreachableError(f"{torn.what(uri)}: {reason(error)}", "setup", torn.cure(uri)) from error
         what = f"the table {uri} can't be read: {reason(error)}"
-        raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.") from error
+        raise UnreachableError(what, "setup", to_check(uri)) from error
 
 
 def refuse_unfinished(uri: str, place: Place, version: int) -> None:
