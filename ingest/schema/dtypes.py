@@ -61,6 +61,8 @@ def arrow_type(dtype: object) -> pa.DataType:
 
 
 def _way_out(kind: object) -> str:
+    if kind == pl.UInt64:
+        return "no table has unsigned integers; take Decimal(20, 0) with Field(ge=0), which holds all of them"
     if isinstance(kind, pl.DataType) and kind.is_unsigned_integer():
         return "Spark has no unsigned integers; take the next wider signed one with Field(ge=0)"
     of = kind if isinstance(kind, type) else type(kind)

@@ -76,7 +76,7 @@ def test_columns_survive_pickling() -> None:
 @pytest.mark.parametrize(
     ("annotation", "said"),
     [
-        (pl.UInt32, "no unsigned integers"), (pl.UInt64, "no unsigned integers"), (pl.Categorical, "isin"), (pl.Enum(["a"]), "isin"),
+        (pl.UInt32, "no unsigned integers"), (pl.UInt64, "Decimal(20, 0)"), (pl.Categorical, "isin"), (pl.Enum(["a"]), "isin"),
         (pl.Object, "supported are"),
         (pl.Duration("us"), "Int64"), (pl.Time, "String"), (pl.Array(pl.Int8, 2), "List"),
         (pl.Datetime("us"), "Datetime('us', 'UTC')"),

@@ -2,8 +2,8 @@
 
 A column takes from a field what it can hold of it exactly; the few values that it can't hold are dead letters:
 
-- an integer of any kind becomes any integer or a float (`out_of_range` where the column doesn't hold it exactly), or a Datetime whose
-  column says its `epoch`; a float a Float32 or a Float64, a double a Float64; a bool a Boolean;
+- an integer of any kind becomes any integer, a float or a Decimal without digits after the point (`out_of_range` where the column doesn't
+  hold it exactly), or a Datetime whose column says its `epoch`; a float a Float32 or a Float64, a double a Float64; a bool a Boolean;
 - a string and bytes become a String (`invalid_utf8`) or a Binary; an enum a String, its name (`out_of_range`: it names no such number), or
   an integer, its number;
 - a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: finer than microseconds, or not in the years 1 to 9999), a wrapper what
@@ -16,6 +16,7 @@ isn't nullable refuses (`missing`), and its default where that is stated; elsewh
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -115,7 +116,8 @@ def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
     if field.message_type is not None:
         return bool(is_timestamp(field.message_type) and column == TIMESTAMP and epoch is None)
     if kind in INTEGERS:
-        return bool(pa.types.is_integer(column) or pa.types.is_floating(column) or (column == TIMESTAMP and epoch is not None))
+        whole = pa.types.is_integer(column) or (pa.types.is_decimal(column) and column.scale == 0)
+        return bool(whole or pa.types.is_floating(column) or (column == TIMESTAMP and epoch is not None))
     if kind == "enum":
         return bool(column == pa.string() or pa.types.is_integer(column))
     takes = {
@@ -239,23 +241,30 @@ def _enum(names: dict[int, str]) -> Read:
 
 
 def bounds(column: pa.DataType, epoch: str | None) -> tuple[int, int, int]:
-    """Which integers a column holds exactly, from the lowest to the highest, and what a field's is multiplied with to be one of them."""
+    """Which integers a column holds exactly, from the lowest to the highest, and what a field's is multiplied with to be one of them.
+
+    A float holds some beyond them.
+    """
     factor = 1 if epoch is None else EPOCH_UNITS[epoch]
     if column == TIMESTAMP:
         return MIN_MICROS, MAX_MICROS, factor
     if pa.types.is_integer(column):
         return -(1 << column.bit_width - 1), (1 << column.bit_width - 1) - 1, factor
+    if pa.types.is_decimal(column):
+        return 1 - 10**column.precision, 10**column.precision - 1, factor
     most = 1 << (53 if column.bit_width == 64 else 24)
     return -most, most, factor
 
 
 def _integer(column: pa.DataType, epoch: str | None) -> Read:
     low, high, factor = bounds(column, epoch)
+    form = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
 
-    def read(number: int, path: str) -> int:
-        if not low <= number * factor <= high:
+    def read(number: int, path: str) -> Any:
+        value = number * factor if form is None else struct.unpack(form, struct.pack(form, number))[0]
+        if (form is None and not low <= value <= high) or (form is not None and value != number):
             raise RefusedValueError("out_of_range", f"Expected a number that a column of {column} can hold", path)
-        return number * factor
+        return value
 
     return read
 

@@ -14,6 +14,7 @@ from ingest.decode.protobuf.tables import field_tables
 from ingest.decode.shared.buffers import octets_of
 from ingest.decode.shared.gather import Gathered
 from ingest.decode.shared.machine import Taken
+from ingest.decode.shared.nodes import WIDE
 from ingest.schema.columns import Columns
 
 PASS, TEXTS = Compiled("ingest.decode.protobuf.scan"), Compiled("ingest.decode.shared.texts")
@@ -34,6 +35,7 @@ class ProtobufPass:
         self._state = np.zeros(ITEMS + 3 * self._tables.spaces, np.int64)
         self._state[SPACES] = self._tables.spaces
         self._tape = self._keys = np.zeros(0, np.int64)
+        self._widest = 2 if any(node.kind == WIDE for node in self._tables.nodes) else 1
 
     def decode(self, messages: pa.BinaryArray) -> Taken:
         """What is certain of the messages. A null is not taken."""
@@ -58,7 +60,7 @@ class ProtobufPass:
 
     def _reserve(self, longest: int, size: int) -> None:
         """Room for what so many bytes may hold: an item has one at least, any other value two, as has a list that grows."""
-        entries = 2 * (size + size + 2)
+        entries = 2 * (self._widest * size + size + 2)
         if len(self._tape) < entries:
             self._tape = np.empty(entries, np.int64)
         keys = 2 * room_for_keys(longest) if self._tables.keyed else 0

@@ -50,6 +50,7 @@ from ingest.decode.protobuf.tables import (
     NO_VALUE,
     NODE,
     NUMBER_FLOAT,
+    NUMBER_WIDE,
     OCTETS_ANY,
     ONCE,
     OP,
@@ -157,6 +158,12 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
         number = numbers[np.uintp(numbers[np.uintp(row + FACTOR)] + number - numbers[np.uintp(row + LOW)])]
         if number == NO_VALUE:
             return -1, entry
+    elif op == NUMBER_WIDE:
+        signless = kind in SIGNLESS
+        if number < 0 and signless and not numbers[np.uintp(row + LOW)]:
+            return -1, entry
+        entry = put(tape, entry, node, index, number)
+        return at, put(tape, entry, node, index, 0 if signless else number >> 63)
     elif op != BITS:  # the column's bounds: it has a node
         if number < 0 and kind in SIGNLESS:
             return -1, entry
@@ -201,7 +208,10 @@ def entered(at, own, table, end, index, bits, row, frame, numbers, state, tape, 
     state[frame + FRAME_LENGTHS] = numbers[np.uintp(row + LENGTHS)] if keyed else -1
     state[frame + FRAME_PARENT], state[frame + FRAME_KEY] = index, at << 32
     node = numbers[np.uintp(row + NODE)]
-    return put(tape, entry, node, own, 0) if node >= 0 else entry
+    if node >= 0:
+        for _ in range(numbers[np.uintp(row + FACTOR)]):
+            entry = put(tape, entry, node, own, 0)
+    return entry
 
 
 @inlined

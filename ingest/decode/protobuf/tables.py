@@ -17,15 +17,15 @@ import pyarrow as pa
 
 from ingest.decode.protobuf.fields import INTEGERS, TYPES, bounds, is_map, is_wrapper
 from ingest.decode.protobuf.weight import weight_of
-from ingest.decode.shared.nodes import FLOAT32, FLOAT64, MAP, STRUCT, Node, nodes_of
+from ingest.decode.shared.nodes import FLOAT32, FLOAT64, MAP, STRUCT, WIDE, Node, nodes_of
 from ingest.schema.columns import Columns
 
-NUMBER, NUMBER_FLOAT, BITS, TABLE, TEXT, KEY, OCTETS_ANY, MESSAGE, INSTANT, STRICT = range(10)
+NUMBER, NUMBER_FLOAT, NUMBER_WIDE, BITS, TABLE, TEXT, KEY, OCTETS_ANY, MESSAGE, INSTANT, STRICT = range(11)
 """What is done with a field.
 
-`NUMBER`: held to the column's bounds; `NUMBER_FLOAT`: likewise, and becomes a double; `BITS`: stays what it is; `TABLE`: an enum, whose
-numbers have their values in a table; `TEXT`: bytes of UTF-8; `KEY`: the same, of a map; `OCTETS_ANY`: bytes; `MESSAGE`: a message inside;
-`INSTANT`: a google.protobuf.Timestamp; `STRICT`: the message is left to the strict way.
+`NUMBER`: held to the column's bounds; `NUMBER_FLOAT`: likewise, and becomes a double; `NUMBER_WIDE`: becomes a decimal of 128 bits;
+`BITS`: stays what it is; `TABLE`: an enum, whose numbers have their values in a table; `TEXT`: bytes of UTF-8; `KEY`: the same, of a map;
+`OCTETS_ANY`: bytes; `MESSAGE`: a message inside; `INSTANT`: a google.protobuf.Timestamp; `STRICT`: the message is left to the strict way.
 """
 
 INT64, UINT64, INT32, UINT32, SINT32, SINT64, BOOL, FIXED64, SFIXED64, DOUBLE, SIZED, FIXED32, SFIXED32, FLOAT = range(14)
@@ -36,7 +36,8 @@ FIELD = 16
 """What stands at which place of a field.
 
 - `NODE`: whose value it is, -1: nobody's; `WIRE`: its wire type; `KIND`: how it is written.
-- `LOW`, `HIGH`, `FACTOR`: the rule of a number; of a table, its first number, its last one, and where it stands in the numbers.
+- `LOW`, `HIGH`, `FACTOR`: the rule of a number; of a wide one `LOW` says whether it may have 20 digits; of a table, its first number, its
+  last one, and where it stands in the numbers; `FACTOR` of a message inside, how many entries say that it is there.
 - `ONCE`: bits of which none may be set when it comes, for else the order of fields would matter; `SETS`: bits that it sets.
 - `REPEATED`: whether it may come again and again, or packed; `LENGTHS`: the node of its list or map, -1: nobody's; `SPACE`: where its items
   lie; `KIDS`: where the spaces stand that open anew with each item, their number first; `COST`: what an item costs of the budget.
@@ -238,7 +239,7 @@ class _TableWriter:
                 return
             yield from ((OP, MESSAGE), (INNER, self.type_of(inner, node)))
             if node is not None and node.kind != MAP:
-                yield NODE, node.number
+                yield from ((NODE, node.number), (FACTOR, 2 if node.kind == WIDE else 1))
             return
         yield OP, {"string": TEXT, "bytes": OCTETS_ANY}.get(name, BITS)
         if node is None:
@@ -252,6 +253,9 @@ class _TableWriter:
             yield OP, TEXT
         elif name in INTEGERS or (name == "enum" and node.type != pa.string() and not one.enum_type.is_closed):
             low, high, factor = bounds(node.type, node.epoch)
+            if node.kind == WIDE:  # all of 64 bits but the largest without a sign have 19 digits
+                yield from ((OP, NUMBER_WIDE), (LOW, int(high >> 64 > 0)))
+                return
             yield from ((OP, NUMBER_FLOAT if node.kind in {FLOAT32, FLOAT64} else NUMBER), (FACTOR, factor))
             yield from ((LOW, -(-low // factor)), (HIGH, high // factor))
         elif name == "enum":
@@ -318,7 +322,7 @@ class _TableWriter:
             return self._enum_value(one.enum_type, value, node)
         if name in INTEGERS:
             low, high, factor = bounds(node.type, node.epoch)
-            if not low <= value * factor <= high:
+            if not low <= value * factor <= high or (node.kind == WIDE and value):
                 return NO_VALUE
             return _bits(float(value)) if node.kind in {FLOAT32, FLOAT64} else value * factor
         return _bits(value) if isinstance(value, float) else int(value)

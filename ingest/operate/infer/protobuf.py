@@ -14,11 +14,10 @@ from ingest.model.writer_schema import WriterSchema
 from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
 from ingest.schema.dtypes import TIMESTAMP
 
-_BEYOND = "unsigned, of 64 bits: a message with 2**63 and more is refused"
 _PLAIN = {
     **{name: Guess(pa.int32()) for name in ("int32", "sint32", "sfixed32")},
     **{name: Guess(pa.int64()) for name in ("int64", "sint64", "sfixed64", "uint32", "fixed32")},
-    **{name: Guess(pa.int64(), _BEYOND) for name in ("uint64", "fixed64")},
+    **{name: Guess(pa.decimal128(20, 0), "unsigned, of 64 bits") for name in ("uint64", "fixed64")},
     "float": Guess(pa.float32()), "double": Guess(pa.float64()), "bool": Guess(pa.bool_()), "string": Guess(pa.string()),
     "bytes": Guess(pa.binary()),
 }  # fmt: skip

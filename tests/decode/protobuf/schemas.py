@@ -17,7 +17,7 @@ from tests.decode.protobuf.wire import BEGIN, EIGHT, END, FOUR, SIZED, VARINT, t
 
 NUMBERS = {name: number for number, name in TYPES.items()}
 SCALARS = [name for name in NUMBERS if name not in {"group", "message", "enum"}]
-INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.float32()]
+INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.float32(), *(pa.decimal128(n, 0) for n in (9, 19, 20))]
 COLUMNS = {
     "bool": [pa.bool_()], "float": [pa.float32(), pa.float64()], "double": [pa.float64()], "string": [pa.string(), pa.binary()],
     "bytes": [pa.binary(), pa.string()], "enum": [pa.string(), pa.int32(), pa.int64(), pa.int8()],

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from ingest.decode.protobuf import descriptors
 from ingest.decode.protobuf.decoder import ProtobufDecoder
 from ingest.decode.protobuf.descriptors import TypesFile, compiled_text, descriptor_set, message_type
 from ingest.decode.protobuf.fields import readers
+from ingest.decode.protobuf.machine import protobuf_machine
 from ingest.decode.protobuf.tables import field_tables
 from ingest.errors import SpecError
 from ingest.schema.columns import Column, Columns
@@ -38,6 +41,7 @@ def one(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
         ("name", pa.binary(), None),
         ("code", pa.string(), None), ("kind", pa.int32(), None), ("share", pa.float64(), None), ("at", TIMESTAMP, None),
         ("at", pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]), None), ("boxes", pa.struct([("value", pa.int64())]), None),
+        ("large", pa.decimal128(20, 0), None),
         ("stock", pa.map_(pa.string(), pa.float64()), None), ("stock", PAIRS, None), ("place", pa.struct([("zip", pa.int16())]), None),
         ("before", pa.struct([("before", pa.struct([("id", pa.int64())]))]), None),
     ],
@@ -54,6 +58,7 @@ def test_columns_that_can_come(name: str, kind: pa.DataType, epoch: str | None) 
         ("other", pa.string(), "other: shop.Order has no such field"),
         ("id", pa.string(), "id: int64 can't become string"),
         ("id", TIMESTAMP, "id: int64 can't become timestamp[us, tz=UTC]"),
+        ("large", pa.decimal128(20, 1), "large: uint64 can't become decimal128(20, 1)"),
         ("name", pa.int64(), "name: string can't become int64"),
         ("at", pa.string(), "at: message google.protobuf.Timestamp can't become string"),
         ("tags", pa.int32(), "tags: repeated int32 can't become int32"),
@@ -157,6 +162,27 @@ def called(name: str, fields: str) -> Any:
     """A message with a field of a type by the name of one of Google's."""
     text = f'syntax = "proto3"; package google.protobuf; message {name} {{ {fields} }} message Order {{ {name} it = 1; }}'
     return message_type(compiled_text(text, (), "a test"), "google.protobuf.Order", "a test")
+
+
+@pytest.mark.parametrize(("kind", "column", "value", "held"), [
+    ("uint64", pa.decimal128(20, 0), (1 << 64) - 1, True), ("fixed64", pa.decimal128(20, 0), 1 << 63, True),
+    ("uint64", pa.decimal128(19, 0), (1 << 63) - 1, True), ("uint64", pa.decimal128(19, 0), 10**19, False),
+    ("int64", pa.decimal128(19, 0), -(1 << 63), True), ("sint32", pa.decimal128(3, 0), -1000, False),
+    ("int32", pa.decimal128(3, 0), 999, True),
+    ("int32", pa.float32(), -(1 << 31), True), ("uint64", pa.float64(), (1 << 64) - (1 << 11), True), ("int64", pa.float64(), -1, True),
+    ("uint64", pa.float64(), (1 << 64) - 1, False), ("int32", pa.float32(), (1 << 24) + 1, False),
+])  # fmt: skip
+def test_integers_that_a_column_holds_exactly(kind: str, column: pa.DataType, value: int, held: bool) -> None:
+    """All of 64 bits without a sign in a Decimal(20, 0), and what is exactly a float: alone and packed in a list."""
+    text = f'syntax = "proto3"; message M {{ {kind} a = 1; repeated {kind} b = 2; optional {kind} c = 3; }}'
+    of = message_type(compiled_text(text, (), "a test"), "M", "a test")
+    columns = Columns(
+        (Column("a", column, nullable=False), Column("b", pa.list_(column), nullable=False), Column("c", column, nullable=True))
+    )
+    value_as, message = Decimal(value) if pa.types.is_decimal(column) else value, GetMessageClass(of)(a=value, b=[0, value])
+    found = protobuf_machine(of, columns).decode(pa.array([message.SerializeToString()], pa.binary()), "dead")
+    assert found.rows.to_pylist() == ([{"a": value_as, "b": [0, value_as], "c": None}] if held else [])
+    assert found.dead_reason.to_pylist() == ([] if held else ["out_of_range"])
 
 
 def test_many_fields_of_one_enum() -> None:
