@@ -160,7 +160,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
         from ingest.schema.columns import Columns
 
         return Columns.of(model_now(ModelReference(spec.transform.schema_, spec.folder))[1])
-    return (_rules(spec) if transform is None else transform).columns(_decoder(spec).columns)
+    return (_rules(spec) if transform is None else transform).columns(_decoder(spec, transform).columns)
 
 
 def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
@@ -189,7 +189,7 @@ def _pipeline(
     return Pipeline(
         spec=spec,
         columns=columns,
-        decoder=lambda: _decoder(spec),
+        decoder=lambda: _decoder(spec, transform),
         transform=lambda: _rules(spec) if transform is None else transform,
         broker=broker,
         reader=reader,
@@ -230,12 +230,13 @@ def _refuse_unfit(sink: Sink, engine: Engine) -> None:
         raise SpecError(what, "spec", "Run the pipeline on Spark, or take transform out of the spec.")
 
 
-def _decoder(spec: PipelineSpec) -> Decoder:
+def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     from ingest.decode.formats import make_decoder
     from ingest.ports.schemas import UsesSchemas
 
     key, registry = spec.sink.key, spec.registry
-    decoder = make_decoder(spec.decode, spec.folder, () if key is None else key.deletes)
+    keeps = spec.sink.keeps and spec.transform is None and transform is None  # what is made of a value that isn't there is none either
+    decoder = make_decoder(spec.decode, spec.folder, () if key is None else key.deletes, keeps=keeps)
     return decoder.asking(registry) if registry is not None and isinstance(decoder, UsesSchemas) else decoder
 
 

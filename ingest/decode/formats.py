@@ -43,7 +43,7 @@ def asks_registry(written: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and name in ASKING
 
 
-def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, ...] = ()) -> Decoder:
+def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, ...] = (), *, keeps: bool = False) -> Decoder:
     """The decoder that a `decode` section asks for.
 
     Args:
@@ -51,6 +51,7 @@ def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, .
         folder: where it lies.
         primary_key: the columns by which rows are to be taken out of the table; none, if it only grows. Change events take rows out, and so
             does a message without a value whose key has all of these columns.
+        keeps: whether the row of a key keeps what a change of it leaves alone.
 
     Raises:
         SpecError: no decoder can be made of it.
@@ -61,7 +62,7 @@ def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, .
         from ingest.ports.decoder import TellsDeletes  # noqa: PLC0415  # Arrow is loaded where there is something to decode
 
         mine = tuple(name for name in primary_key if name not in section.part.without)
-        value = value.with_deletes(mine) if isinstance(value, TellsDeletes) else value
+        value = value.with_deletes(mine, keeps=keeps) if isinstance(value, TellsDeletes) else value
     if section.schema_ is None or (section.key is None and not section.headers):
         return value
     from ingest.decode.composed import ComposedDecoder  # noqa: PLC0415  # as above

@@ -51,11 +51,12 @@ class Merged(Changed, frozen=True):
     The rows of the table are the sum over its windows of rows added less rows removed, and so is their checksum (every column but the
     bucket's). What keys were taken out is kept by one of two: `graves` is the file of this generation; None if it took nothing out, or
     rows that are taken out are marked. `buried` is for a sink that keeps the graves of all windows in one table: they are the sum over
-    windows as the rows are.
+    windows as the rows are. `kept`: of how many keys the window's last change left values alone, so that they are from before.
     """
 
     graves: Graves | None = None
     buried: Changed | msgspec.UnsetType = msgspec.UNSET
+    kept: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class _OfAnyForm:

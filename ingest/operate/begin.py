@@ -201,7 +201,7 @@ def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table
             (Path(draft) / file).write_text(text, encoding="utf-8")
         made = load_spec(Path(draft) / SPEC)
         key = made.sink.key
-        decoder = make_decoder(made.decode, made.folder, () if key is None else key.deletes)
+        decoder = make_decoder(made.decode, made.folder, () if key is None else key.deletes, keeps=made.sink.keeps)
         if key is not None:
             key.refuse_unfit(decoder.columns.arrow_schema)
         if registry is not None and isinstance(decoder, UsesSchemas):

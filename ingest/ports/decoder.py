@@ -69,7 +69,8 @@ class Decoded:
     - it is fine and stands for no row: in `filtered`.
 
     `rows` has the Arrow schema of the columns that whoever made this promises. `deletes` is None where nobody asked for any
-    (`TellsDeletes`): the table has no primary key.
+    (`TellsDeletes`): the table has no primary key. `unavailable` says of each row the columns that its message left alone, and which are
+    null for that: the row of its key keeps what it has there. None where there are none, or nobody asked.
     """
 
     rows: pa.RecordBatch
@@ -81,6 +82,7 @@ class Decoded:
     dropped: int = 0
     filtered: int = 0
     deletes: Deletes | None = None
+    unavailable: pa.ListArray | None = None
 
     @property
     def valid(self) -> int:
@@ -95,7 +97,9 @@ class Decoded:
 
         A message that loses all of its rows by that is filtered, unless it has deletes: those stay.
         """
-        changed = replace(self, rows=rows, row_index=self.row_index.take(pa.array(made_from, pa.int64())))
+        taken = pa.array(made_from, pa.int64())
+        unavailable = None if self.unavailable is None else self.unavailable.take(taken)
+        changed = replace(self, rows=rows, row_index=self.row_index.take(taken), unavailable=unavailable)
         return replace(changed, filtered=self.filtered + self.valid - changed.valid)
 
     def refused(self, stage: str, refusals: Sequence[Refusal], of: pa.Int64Array | None = None) -> Decoded:
@@ -124,7 +128,9 @@ class Decoded:
         kept = ~np.isin(index, dead)
         rows, row_index = self.rows.filter(pa.array(kept)), pa.array(index[kept], pa.int64())
         deletes = None if self.deletes is None else self.deletes.kept(~np.isin(self.deletes.index.to_numpy(), dead))
-        return Decoded(rows, row_index, dead_index, dead_stage, dead_reason, dead_detail, self.dropped, self.filtered, deletes)
+        unavailable = None if self.unavailable is None else self.unavailable.filter(pa.array(kept))
+        counts = self.dropped, self.filtered
+        return Decoded(rows, row_index, dead_index, dead_stage, dead_reason, dead_detail, *counts, deletes, unavailable)
 
 
 Decode = Callable[[pa.RecordBatch], Decoded]
@@ -135,10 +141,11 @@ Decode = Callable[[pa.RecordBatch], Decoded]
 class TellsDeletes(Protocol):
     """What a decoder has besides whose messages say by themselves that a row is to be taken out: change events."""
 
-    def with_deletes(self, primary_key: tuple[str, ...]) -> Decoder:
+    def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> Decoder:
         """The same decoder, whose verdicts all have `deletes`: of these columns, in this order, all of which its rows have.
 
-        There may be none of them, where the message's key has the others. A decoder that isn't asked gives no deletes (None).
+        There may be none of them, where the message's key has the others. A decoder that isn't asked gives no deletes (None). `keeps`:
+        whether the table keeps what a row's message left alone; then verdicts may have `unavailable`.
         """
 
 

@@ -129,9 +129,9 @@ def _staged(
         return decoded.rows, messages if one_each else for_rows(messages, decoded.row_index), decoded.row_index
     deletes = decoded.deletes
     if deletes is None or not len(deletes.index):
-        changed, index = only_rows(decoded.rows), decoded.row_index
+        changed, index = only_rows(decoded.rows, decoded.unavailable), decoded.row_index
     else:
-        changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index)
+        changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index, decoded.unavailable)
     return changed, for_rows(messages, index), index
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 DELETED = "_deleted"
-"""The last column of a change: whether it takes the row of its key out. Then it has the columns of the primary key, and nulls."""
+"""A column of each change: whether it takes the row of its key out. Then it has the columns of the primary key, and nulls."""
+
+UNAVAILABLE = pa.field("_unavailable", pa.list_(pa.string()))
+"""The last column of a change, where a table keeps what changes leave alone, in no row of it: which columns are null because the change
+left them alone. Null or empty: none."""
 
 
 def change_schema(rows: pa.Schema, primary_key: Collection[str]) -> pa.Schema:
@@ -19,9 +23,12 @@ def change_schema(rows: pa.Schema, primary_key: Collection[str]) -> pa.Schema:
 
 
 def changes(
-    rows: pa.RecordBatch, row_index: pa.Int64Array, keys: pa.RecordBatch, key_index: pa.Int64Array
+    rows: pa.RecordBatch, row_index: pa.Int64Array, keys: pa.RecordBatch, key_index: pa.Int64Array,
+    unavailable: pa.ListArray | None = None,
 ) -> tuple[pa.RecordBatch, pa.Int64Array]:  # fmt: skip
     """Rows, and the keys of those to be taken out, as changes in the order of their messages; and the message of each.
+
+    `unavailable`: of each row; None where none leaves a column alone, and the changes have no column for it.
 
     In one message what takes out comes first.
     """
@@ -33,9 +40,18 @@ def changes(
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
     ]
     deleted = pa.concat_arrays([pa.repeat(True, len(key_index)), pa.repeat(False, rows.num_rows)]).take(order)
-    return pa.RecordBatch.from_arrays([*columns, deleted], [*rows.schema.names, DELETED]), index.take(order)
+    if unavailable is not None:
+        unavailable = pa.concat_arrays([pa.nulls(len(key_index), UNAVAILABLE.type), unavailable]).take(order)
+    return _with(rows.schema.names, columns, deleted, unavailable), index.take(order)
 
 
-def only_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+def only_rows(rows: pa.RecordBatch, unavailable: pa.ListArray | None = None) -> pa.RecordBatch:
     """The same of messages that take nothing out."""
-    return pa.RecordBatch.from_arrays([*rows.columns, pa.repeat(False, rows.num_rows)], [*rows.schema.names, DELETED])
+    return _with(rows.schema.names, rows.columns, pa.repeat(False, rows.num_rows), unavailable)
+
+
+def _with(
+    names: Sequence[str], columns: Sequence[pa.Array], deleted: pa.Array, unavailable: pa.ListArray | None
+) -> pa.RecordBatch:  # fmt: skip
+    more = [] if unavailable is None else [unavailable]
+    return pa.RecordBatch.from_arrays([*columns, deleted, *more], [*names, DELETED, *([UNAVAILABLE.name] * len(more))])

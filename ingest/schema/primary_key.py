@@ -60,7 +60,7 @@ class PrimaryKey:
             raise SpecError(f"sink.primary_key can't be as it is: {wrong}", "spec", "Mend the schema, or sink; nothing was read.")
 
     def _mistakes(self, rows: pa.Schema) -> Iterator[str]:
-        from ingest.schema.changes import DELETED  # noqa: PLC0415  # as above
+        from ingest.schema.changes import DELETED, UNAVAILABLE  # noqa: PLC0415  # as above
 
         for name in self.columns:
             if name not in rows.names:
@@ -74,7 +74,8 @@ class PrimaryKey:
             yield f"version {self.version}: the schema hasn't this column, it has {', '.join(rows.names)}"
         elif self.version is not None and not _is_ordered(rows.field(self.version).type):
             yield f"version {self.version}: {rows.field(self.version).type} is no type for it: use whole numbers, decimals or dates"
-        yield from (f"{name}: windrow has a column of this name in such a table" for name in (BUCKET, DELETED) if name in rows.names)
+        own = (BUCKET, DELETED, UNAVAILABLE.name)
+        yield from (f"{name}: windrow has a column of this name in such a table" for name in own if name in rows.names)
 
 
 def _is_ordered(kind: pa.DataType) -> bool:

@@ -100,6 +100,11 @@ class SinkSection(Section):
         """By which rows of the table replace each other; None where they are only appended, which is all that some kinds can."""
         return None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the row of a key keeps what a change of it leaves alone (`ingest.schema.changes.UNAVAILABLE`)."""
+        return False
+
     def place(self, folder: Path) -> str:
         """Where the table is, for people; `folder` is the spec's own."""
         raise NotImplementedError

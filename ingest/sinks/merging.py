@@ -30,12 +30,13 @@ class MergeForm(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """Rows that one commit brings and takes, and the sums of their hashes. Grows while it is counted."""
+    """Rows that one commit brings and takes, and the sums of their hashes. Grows while it is counted. `kept`: as in `Merged`."""
 
     rows_added: int = 0
     rows_removed: int = 0
     added: int = 0
     removed: int = 0
+    kept: int = 0
 
     def after(self, older: Receipt | None, graves: Graves | None = None, buried: Tally | None = None) -> Merged:
         """With what the generations before did.
@@ -47,7 +48,9 @@ class Tally(msgspec.Struct):
         """
         done = older.merged if older is not None and isinstance(older.merged, Merged) else Merged()
         dug = done.buried if isinstance(done.buried, Changed) else Changed()
-        return Merged(*self.onto(done), graves, msgspec.UNSET if buried is None else Changed(*buried.onto(dug)))
+        kept = self.kept + (0 if older is None else kept_by(older))
+        buried_ = msgspec.UNSET if buried is None else Changed(*buried.onto(dug))
+        return Merged(*self.onto(done), graves, buried_, kept or msgspec.UNSET)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
         """What it comes to with what was done before, in the order of the fields of `Changed`."""
@@ -71,4 +74,24 @@ def refuse_unknown(window: str, keys: int) -> None:
             "them. What they were before isn't in the table"
         )
         do = "Nothing was committed. See that the new attempt has all messages that count; or begin a new table, and run all windows."
+        raise RefusedError(what, "commit", do)
+
+
+def kept_by(receipt: Receipt) -> int:
+    """Of how many keys a window's last change left values alone."""
+    return receipt.merged.kept if isinstance(receipt.merged, Merged) and isinstance(receipt.merged.kept, int) else 0
+
+
+def refuse_untold(window: str, keys: int) -> None:
+    """Refuse a window that tells what rows would have kept that are there already, or leaves alone what nobody knows any more.
+
+    Raises:
+        RefusedError: there are such keys.
+    """
+    if keys:
+        what = (
+            f"window {window} can't be merged any more: of {keys} keys changes left values alone (decode.unavailable: keep), in it or in a "
+            "window after it, and which ones they kept isn't in the table"
+        )
+        do = "Nothing was committed. Run windows in their order, and once; or begin a new table, and run all windows in their order."
         raise RefusedError(what, "commit", do)

@@ -17,16 +17,24 @@ from ingest.sinks.columns import DEAD_FILE, file_schema
 
 
 class RowLayout(msgspec.Struct, frozen=True):
-    """A table's own columns, then its metadata columns but for the window's. `attempt`: whose rows they are."""
+    """A table's own columns, then its metadata columns but for the window's.
+
+    `attempt`: whose rows they are; `beside`: a column behind the table's own, which what is staged may have.
+    """
 
     rows: pa.Schema
     metadata: dict[str, str]
     attempt: str
+    beside: pa.Field | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of a staged batch."""
-        return file_schema(self.rows, self.metadata)
+        return file_schema(self._whole, self.metadata)
+
+    @property
+    def _whole(self) -> pa.Schema:
+        return self.rows if self.beside is None else self.rows.append(self.beside)
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
         """Rows with what their metadata columns say of the messages.
@@ -34,7 +42,9 @@ class RowLayout(msgspec.Struct, frozen=True):
         Raises:
             BugError: they are not the table's columns, not as many as the messages, or hold what the table can't; names no value.
         """
-        _refuse_unlike(rows, messages, self.rows, split)
+        if self.beside is not None and self.beside.name not in rows.schema.names:
+            rows = rows.append_column(self.beside, pa.nulls(rows.num_rows, self.beside.type))
+        _refuse_unlike(rows, messages, self._whole, split)
         return _fitted([*rows.columns, *columns(in_files(self.metadata), messages, self.attempt)], self.schema, split)
 
 

@@ -266,7 +266,7 @@ class Struck(WordsDecoder):
 
     primary_key: tuple[str, ...] | None = None
 
-    def with_deletes(self, primary_key: tuple[str, ...]) -> Struck:
+    def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool = False) -> Struck:
         return replace(self, primary_key=primary_key)
 
     def _decoded(self, messages: pa.RecordBatch) -> Decoded:

@@ -67,7 +67,16 @@ def together(schema: pa.Schema, parts: Sequence[Decoded], key: Sequence[str] | N
         pa.concat_batches([*rows, none]).take(order), row_index, dead_index, stages, reasons, details,
         sum(part.dropped for part in parts), sum(part.filtered for part in parts),
         None if key is None else _deletes([part.deletes for part in parts if part.deletes is not None], schema, key),
+        _unavailable(with_rows, order),
     )  # fmt: skip
+
+
+def _unavailable(parts: Sequence[Decoded], order: pa.Int64Array) -> pa.ListArray | None:
+    if all(part.unavailable is None for part in parts):
+        return None
+    kind = pa.list_(pa.string())
+    each = [pa.array([[]] * part.rows.num_rows, kind) if part.unavailable is None else part.unavailable for part in parts]
+    return pa.concat_arrays(each).take(order)
 
 
 def _deletes(parts: Sequence[Deletes], schema: pa.Schema, key: Sequence[str]) -> Deletes:

@@ -16,9 +16,9 @@ from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.heads import EVERYTHING, Heads, Included
 from ingest.decode.cdc.images import RowImage
 from ingest.decode.cdc.inner import Inner, OnNull
-from ingest.decode.cdc.unavailable import Unavailable
+from ingest.decode.cdc.unavailable import UNTOLD, Unavailable
 from ingest.errors import SpecError
-from ingest.ports.decoder import Decode, Decoded, Deletes
+from ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
 from ingest.schema.columns import Columns
 from ingest.schema.load import ModelReference, built_of_model, model_now
 from ingest.schema.part import WHOLE, Part
@@ -31,8 +31,8 @@ class ChangeDecoder:
     `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`: what a message without a value becomes; `part`:
     which of the model's columns the messages hold; `beside`: those that the envelope has itself, each with its path there; `forms`: how
     values are written; `included`: whose rows are asked for. `primary_key`: the columns by which rows are taken out of the table; None, if
-    it only grows: then a deletion is a row, too, as it was. `unavailable`: what becomes of values that a change left alone, where the tool
-    marks them.
+    it only grows: then a deletion is a row, too, as it was. `unavailable`: what becomes of values that a change left alone; None: they are
+    kept where the table can (`keeps`), or else their changes are refused.
     """
 
     model: ModelReference
@@ -46,12 +46,17 @@ class ChangeDecoder:
     included: Included = EVERYTHING
     primary_key: tuple[str, ...] | None = None
     unavailable: Unavailable | None = None
+    keeps: bool = False
 
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
         columns = self.columns_of(model_now(self.model)[1])
         self.included.check()
+        if self.unavailable == "keep" and not self.keeps:
+            what = "decode.unavailable: keep needs a table whose rows can keep what a change leaves alone, and this one can't"
+            do = "Take dead or null; or a Delta table with mode upsert or delete-aware, without version and transform. Nothing was read."
+            raise SpecError(what, "spec", do)
         inner = self.inner.now()
         heads = replace(self, inner=inner).heads()
         images = [image.asked for image in (self.written(columns), self.removed(columns)) if image is not None]
@@ -64,9 +69,9 @@ class ChangeDecoder:
         recipe = replace(self, inner=self.inner.now())
         return built_of_model(recipe, self.model, lambda model: _Machine(recipe, recipe.columns_of(model))).decode
 
-    def with_deletes(self, primary_key: tuple[str, ...]) -> ChangeDecoder:
+    def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> ChangeDecoder:
         """See `ports.decoder.TellsDeletes.with_deletes`."""
-        return replace(self, primary_key=primary_key)
+        return replace(self, primary_key=primary_key, keeps=keeps)
 
     def heads(self) -> Heads:
         """What is asked of a message first."""
@@ -78,7 +83,7 @@ class ChangeDecoder:
         """Where the row of an insert or an update is."""
         former = (*self.root, self.envelope.former)
         path, beside, key = (*self.root, self.envelope.written), self._beside(columns), self.primary_key or ()
-        return RowImage(path, columns, self.envelope.many, beside, self.forms, former, key, self.unavailable)
+        return RowImage(path, columns, self.envelope.many, beside, self.forms, former, key, self._unavailable)
 
     def removed(self, columns: Columns) -> RowImage | None:
         """Where the row of a deletion is, of which its key is enough where it is taken out; None if the message's key says all of it."""
@@ -87,8 +92,14 @@ class ChangeDecoder:
             columns = Columns(tuple(by_name[name] for name in self.primary_key))
         if not columns.columns:
             return None
-        path = (*self.root, self.envelope.removed)
-        return RowImage(path, columns, self.envelope.many, self._beside(columns), self.forms, unavailable=self.unavailable)
+        path, unavailable = (*self.root, self.envelope.removed), self._unavailable
+        unavailable = "dead" if unavailable == "keep" else unavailable
+        return RowImage(path, columns, self.envelope.many, self._beside(columns), self.forms, unavailable=unavailable)
+
+    @property
+    def _unavailable(self) -> Unavailable | None:
+        """What becomes of values that a change left alone; None where the tool has no mark for them."""
+        return None if not self.envelope.leaves_alone else self.unavailable or ("keep" if self.keeps else "dead")
 
     def columns_of(self, model: type[Any]) -> Columns:
         """The columns that a model says.
@@ -124,10 +135,21 @@ class _Machine:
         heads, changes = self._heads.asked(self._head, messages)
         index = heads.row_index.to_numpy()
         counted = replace(heads, rows=heads.rows.slice(0, 0), row_index=heads.row_index.slice(0, 0))
-        written = _of_some(messages, index[changes == ChangeKind.WRITTEN], lambda some: self._written.rows(self._write, some))
+        written = _of_some(messages, index[changes != ChangeKind.REMOVED], lambda some: self._written.rows(self._write, some))
+        written = self._without_new(written, index[changes == ChangeKind.UPDATED])
         removed = _of_some(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
         found = together(self._schema, [counted, written, removed], self._key)
         return found if self._text_row is None or not len(found.dead_index) else replace(found, dead_detail=self._told(found.dead_detail))
+
+    def _without_new(self, written: Decoded, updated: npt.NDArray[np.int64]) -> Decoded:
+        """Without the messages that leave values alone though their row is new: it has another key now, and the one before kept them."""
+        if written.unavailable is None:
+            return written
+        index, moved = written.row_index.to_numpy(), np.zeros(0, np.int64) if written.deletes is None else written.deletes.index.to_numpy()
+        left = pc.greater(pc.list_value_length(written.unavailable), 0).to_numpy(zero_copy_only=False)
+        new = np.flatnonzero(left & (~np.isin(index, updated) | np.isin(index, moved)))
+        what = f"{UNTOLD}, and the row is new by its key - at {path_text(self._written.path)}"
+        return written.refused(SCHEMA, [Refusal(new, "unavailable", what)])
 
     def _told(self, details: pa.StringArray) -> pa.StringArray:
         """Why messages were refused; where rows are texts, with what that means."""

@@ -21,6 +21,8 @@ class ChangeKind(IntEnum):
     """Nothing of the table's rows: a mark of the tool's own, or another shape of the table."""
     TRUNCATED = 3
     """All rows were deleted at once, which no row says."""
+    UPDATED = 4
+    """A row is there now and was before, by a tool whose updates may leave values alone; of the others it is written."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Envelope:
     `names`: where it says whose row it is. `many`: these three are lists, item by item; `schema_change`: the field that is true where the
     message is of the table's shape; `marks`: messages without `kind` that say nothing of rows, each by the fields that it has and those
     that it may have; `names_topics`: whether a topic is called after the table whose rows it has, unless somebody says otherwise;
-    `text_row`: what it means, for people, that a row is a text.
+    `text_row`: what it means, for people, that a row is a text; `leaves_alone`: whether it has a mark for a value that a change left alone.
     """
 
     tool: str
@@ -47,6 +49,7 @@ class Envelope:
     marks: tuple[tuple[frozenset[str], frozenset[str]], ...] = ()
     names_topics: bool = False
     text_row: str | None = None
+    leaves_alone: bool = False
 
     def is_mark(self, fields: AbstractSet[str]) -> bool:
         """Whether a message of these fields says nothing of rows."""
@@ -60,7 +63,7 @@ _AT_TOP = ((DATABASE, (DATABASE,)), (TABLE, (TABLE,)))
 DEBEZIUM = Envelope(
     "Debezium", "op",
     (
-        ("c", ChangeKind.WRITTEN), ("r", ChangeKind.WRITTEN), ("u", ChangeKind.WRITTEN), ("d", ChangeKind.REMOVED),
+        ("c", ChangeKind.WRITTEN), ("r", ChangeKind.WRITTEN), ("u", ChangeKind.UPDATED), ("d", ChangeKind.REMOVED),
         ("t", ChangeKind.TRUNCATED), ("m", ChangeKind.OTHER),
     ),
     written="after", removed="before", former="before",
@@ -72,6 +75,7 @@ DEBEZIUM = Envelope(
     ),
     names_topics=True,
     text_row="Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState unwrap them, and take json",
+    leaves_alone=True,
 )  # fmt: skip
 CANAL = Envelope(
     "Canal", "type",

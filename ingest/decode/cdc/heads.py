@@ -80,7 +80,7 @@ class Heads:
         return nested(leaves)
 
     def asked(self, decode: Decode, messages: pa.RecordBatch) -> tuple[Decoded, npt.NDArray[np.int8]]:
-        """What is wrong with the messages by their heads, or counted only; and of each that is left its change, WRITTEN or REMOVED."""
+        """What is wrong with the messages by their heads, or counted only; and of each that is left its change, which is of a row."""
         found = decode(messages)
         found = chosen(found, (self._changes(found.rows) != ChangeKind.OTHER) & ~self._are_marks(found, messages))
         found = self._of_topic(self._of_included(found), messages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from ingest.decode.cdc.arrays import beside_items, missing, path_text, picked
 from ingest.decode.cdc.envelope import FieldPath
 from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.inner import nested
-from ingest.decode.cdc.unavailable import Unavailable, unavailable
+from ingest.decode.cdc.unavailable import UNTOLD, Unavailable, unavailable
 from ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
 from ingest.schema.columns import Column, Columns, field_of
 
@@ -23,6 +23,9 @@ FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
 
 A batch is 16 MB and a message: of messages that are made for it, of some 900 bytes, that is 1.7 GB. An array of texts holds 2 GB.
 """
+
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,9 @@ class RowImage:
             former = None if former is None else beside_items(own, former)
             own, beside = own.flatten(), [values.take(parents) for values in beside]
             found = found.with_rows(found.rows, parents.to_numpy())
-        values, refusals = self._values(own, beside)
+        values, refusals, alone = self._values(own, beside)
         rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
+        found = replace(found, unavailable=_named(alone))
         if not self.key:
             return replace(found, rows=rows).refused(SCHEMA, refusals)
         deletes, misfits = self._moved(rows, former)
@@ -105,30 +109,27 @@ class RowImage:
         large = np.flatnonzero((rows - 1) * beside > room)
         return found.refused(VALUE, [Refusal(large, "too_large", "Expected fewer rows beside so long a key, headers or envelope")])
 
-    def _values(self, own: pa.StructArray, of_envelope: Sequence[pa.Array]) -> tuple[list[pa.Array], list[Refusal]]:
-        """The columns of the rows, and what doesn't fit."""
+    def _values(self, own: pa.StructArray, of_envelope: Sequence[pa.Array]) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
+        """The columns of the rows, what doesn't fit, and of the columns that are kept, in which rows."""
         beside = {name: (path, values) for (name, path), values in zip(self.beside, of_envelope, strict=True)}
         refusals = [missing(own, self._at)] if self.many else []
-        values = []
+        values, alone = [], {}
         for column in self.columns.columns:
             path, raw = beside.get(column.name, ((*self.path, column.name), None))
             place = path_text(path) if raw is not None else f"{self._at}.{column.name}"
             if raw is None:
-                raw, untold = self._available(pc.struct_field(own, [column.name]), place)
-                refusals += untold
+                raw = pc.struct_field(own, [column.name])
+                mask = None if self.unavailable is None else unavailable(raw)
+                if mask is not None:
+                    raw = pc.if_else(pa.array(mask), pa.scalar(None, raw.type), raw)
+                    if self.unavailable == "keep" and column.nullable and column.name not in self.key:
+                        alone[column.name] = mask
+                    elif self.unavailable != "null":
+                        refusals.append(Refusal(np.flatnonzero(mask), "unavailable", f"{UNTOLD} - at {place}"))
             read, wrong = self._read(raw, column, place)
             refusals += wrong if column.nullable else [*wrong, missing(raw, place)]
             values.append(read)
-        return values, refusals
-
-    def _available(self, raw: pa.Array, place: str) -> tuple[pa.Array, list[Refusal]]:
-        """The values of a column, null where a mark stands for one, and what that refuses."""
-        mask = None if self.unavailable is None else unavailable(raw)
-        if mask is None:
-            return raw, []
-        what = f"Expected a value, got Debezium's mark for one that the change left alone (decode.unavailable) - at {place}"
-        refusals = [Refusal(np.flatnonzero(mask), "unavailable", what)] if self.unavailable == "dead" else []
-        return pc.if_else(pa.array(mask), pa.scalar(None, raw.type), raw), refusals
+        return values, refusals, alone
 
     def _read(self, raw: pa.Array, column: Column, place: str) -> tuple[pa.Array, list[Refusal]]:
         read, misfits = self.forms.read(raw, column)
@@ -151,6 +152,16 @@ class RowImage:
             keys.append(before)
         at = pa.array(np.flatnonzero(moved), pa.int64())
         return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at), refusals
+
+
+def _named(alone: Mapping[str, Mask]) -> pa.ListArray | None:
+    """The names of the columns that each row leaves alone; None where none does."""
+    if not alone:
+        return None
+    names = pa.array(list(alone), pa.string())
+    table = np.stack(list(alone.values()), axis=1)
+    ends = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(table)[1])))
 
 
 def _sizes_beside(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:

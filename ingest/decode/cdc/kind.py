@@ -101,10 +101,12 @@ class RoutedOptions(NamedOptions):
 class DebeziumOptions(RoutedOptions, ChangeSection):
     """What Debezium's events are told by, whatever they are written in."""
 
-    unavailable: Literal["dead", "null"] = Field(
-        default="dead",
-        description="What becomes of a change with `__debezium_unavailable_value`, which stands for a large value that it left alone: it "
-        "is a dead letter, or the value is null.",
+    unavailable: Annotated[
+        Literal["keep", "dead", "null"] | None, LeftOut("`keep` where the table can, which is a Delta table with a key, else `dead`")
+    ] = Field(
+        default=None,
+        description="What becomes of a change with `__debezium_unavailable_value`, which stands for a large value that it left alone: the "
+        "row of its key keeps what it has (`keep`), the change is a dead letter (`dead`), or the value is null (`null`).",
     )
 
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Unavailable = Literal["dead", "null"]
+Unavailable = Literal["keep", "dead", "null"]
 
+UNTOLD = "Expected a value, got Debezium's mark for one that the change left alone (decode.unavailable)"
 MARK = "__debezium_unavailable_value"
 _BYTES = MARK.encode()
 _TEXTS = pa.array([MARK, base64.b64encode(_BYTES).decode(), _BYTES.hex(), f'{{"{MARK}":"{MARK}"}}'])

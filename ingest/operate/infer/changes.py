@@ -105,7 +105,7 @@ def of_changes(format_: str, topic: str, events: Sequence[Event], table: str | N
             "or begin with a template: windrow init --topic TOPIC."
         )
         raise SpecError(what, "spec", do)
-    written = [event for event in events if event.change(envelope) is ChangeKind.WRITTEN]
+    written = [event for event in events if event.change(envelope) is not ChangeKind.REMOVED]
     key = _primary_key(format_, written)
     counting = written if key else events
     offers = [_in_key(offer) if offer.name in key else offer for offer in _offers(format_, counting)]
@@ -160,7 +160,7 @@ def _exactly(name: str) -> str:
 
 def rows_of(envelope: Envelope, event: Event) -> list[Document]:
     """The changed rows; none of what says nothing of rows."""
-    if event.change(envelope) not in {ChangeKind.WRITTEN, ChangeKind.REMOVED}:
+    if event.change(envelope) in {ChangeKind.OTHER, ChangeKind.TRUNCATED}:
         return []
     where = envelope.removed if event.change(envelope) is ChangeKind.REMOVED else envelope.written
     image = event.envelope.get(where)

@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.ports.sink import Audit, Promises
-from ingest.schema.changes import change_schema
+from ingest.schema.changes import UNAVAILABLE, change_schema
 from ingest.schema.metadata import DEFAULT, fields
 from ingest.schema.primary_key import BUCKET, PrimaryKey
 from ingest.sinks.delta import table as tables
@@ -74,7 +74,7 @@ class DeltaKeyedSink(DeltaSink):
     def stager(self, plan: Plan, generation: int, attempt: str) -> DeltaStagerFactory:
         """See `ports.sink.Sink.stager`: what is staged are changes (`ingest.schema.changes`), divided by the buckets of their keys."""
         del generation
-        layout = RowLayout(change_schema(self.schema, self.primary_key.columns), self.metadata, attempt)
+        layout = RowLayout(change_schema(self.schema, self.primary_key.columns), self.metadata, attempt, UNAVAILABLE)
         return DeltaStagerFactory(self.uri, layout, plan.window.key, self.primary_key)
 
     def audit(self) -> Audit:

@@ -61,6 +61,11 @@ class DeltaSection(SinkSection):
             return None
         return PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version, self.buckets or BUCKETS)
 
+    @property
+    def keeps(self) -> bool:
+        """See `sinks.kind.SinkSection.keeps`: not where versions decide, for what lies between two of them may still come."""
+        return self.primary_key is not None and self.version is None
+
     def place(self, folder: Path) -> str:
         """Where the table is: an absolute path, or the URL as it was given."""
         return absolute(self.path, folder)

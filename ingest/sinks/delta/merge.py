@@ -13,6 +13,11 @@ of its rows, and a row group.
 A replacement takes back what its window wrote before. Where that was the last word on a key, and the new attempt has none, nobody knows
 what the key was before: it isn't in the table. So it is refused.
 
+A change may have left columns alone, whose values it doesn't know (`UNAVAILABLE`). It has those of the change before it in the window, or
+of the row that it takes the place of; where there is neither, null. That is right where every change before it is merged, and none comes
+later. What comes later is refused: a change that is beaten by a row of a window that kept something (by its receipt), and a replacement
+before such a window; and of a replacement or a mending any change that leaves a column alone, for the row before it isn't there any more.
+
 A mending takes nothing back: its changes are more of the window's own, and lie between those that are there. So a row or a grave of the
 window itself meets them as in the log: the later message counts.
 """
@@ -20,6 +25,7 @@ window itself meets them as in the log: the later message counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -33,7 +39,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from ingest.model.receipt import Merged, Receipt
-from ingest.schema.changes import DELETED
+from ingest.schema.changes import DELETED, UNAVAILABLE
 from ingest.schema.checksum import checksum
 from ingest.schema.primary_key import BUCKET
 from ingest.sinks.delta.columns import fitted
@@ -42,7 +48,7 @@ from ingest.sinks.delta.names import staged_path
 from ingest.sinks.delta.stage import StagedFile, growing
 from ingest.sinks.delta.table import DataFile, data_files
 from ingest.sinks.delta.trouble import explained_files
-from ingest.sinks.merging import MergeForm, Tally, refuse_unknown
+from ingest.sinks.merging import MergeForm, Tally, kept_by, refuse_unknown, refuse_untold
 from ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from ingest.sinks.place import Place
 from ingest.sinks.staged_file import GrowingFile
@@ -88,11 +94,12 @@ def merge(
         older: the committed receipt of the generation before, if there is one.
 
     Raises:
-        RefusedError: a replacement has nothing to say of keys that are as its window left them; or a file is damaged.
+        RefusedError: a replacement has nothing to say of keys that are as its window left them; what was kept may have been another value;
+            or a file is damaged.
         DamagedError: graves are.
         UnreachableError: a file can't be read or written.
     """
-    merging = _Merging(place, form, receipt, files, [GravesOf(place, r) for r in later if graves_named(r) is not None], older)
+    merging = _Merging(place, form, receipt, files, later, older)
     by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
         by_bucket.setdefault(int(file.part), []).append(file)
@@ -107,10 +114,12 @@ class _Merging:
     """One merge, bucket by bucket."""
 
     def __init__(
-        self, place: Place, form: Form, receipt: Receipt, files: Sequence[StagedFile], later: Sequence[GravesOf], older: Receipt | None
+        self, place: Place, form: Form, receipt: Receipt, files: Sequence[StagedFile], later: Sequence[Receipt], older: Receipt | None
     ) -> None:  # fmt: skip
         self.actions: list[AddAction | RemoveAction] = []
-        self._place, self._form, self._receipt, self._later = place, form, receipt, later
+        self._place, self._form, self._receipt = place, form, receipt
+        self._later = [GravesOf(place, r) for r in later if graves_named(r) is not None]
+        self._keeping = pa.array([r.window.key for r in (*later, *([older] if older else [])) if kept_by(r)], pa.string())
         self._key = receipt.window.key
         self._staged = files
         self._mends = receipt.mending is not None
@@ -119,6 +128,7 @@ class _Merging:
         self._older = older
         self._graves = GravesWriter(place, receipt.attempt)
         self._tally, self._unknown = Tally(), 0
+        self._untold = sum(kept_by(r) for r in later) if self.replaces else 0
 
     @property
     def touched(self) -> set[int]:
@@ -128,9 +138,10 @@ class _Merging:
 
     def merge(self, bucket: int, files: Sequence[DataFile]) -> None:
         """One bucket. `files`: the table's."""
-        changes = self._changes(bucket)
+        changes, alone = self._changes(bucket)
         beaten = self._buried_later(changes, bucket)
-        gone = [self._judged(file, changes, beaten) for file in files]
+        gone = [self._judged(file, changes, beaten, alone) for file in files]
+        changes = self._kept(changes, beaten, alone)
         if self.replaces:
             self._unknown_graves(files, changes, bucket)
         if not self._form.key.marks and self._form.key.version is None:
@@ -144,26 +155,54 @@ class _Merging:
             RefusedError: keys would be left as nobody knows.
         """
         refuse_unknown(self._key, self._unknown)
+        refuse_untold(self._key, self._untold)
         return self._tally.after(self._older, self._graves.close())
 
-    def _changes(self, bucket: int) -> pa.Table:
-        """The last change of each key."""
+    def _changes(self, bucket: int) -> tuple[pa.Table, _Alone]:
+        """The last change of each key, and what they leave alone that the changes before them don't tell."""
         found = [self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets]
         if not found:
             known = [f for f in self._form.in_file if f.name not in {self._form.window, DELETED}]
-            return pa.schema([*known, pa.field(DELETED, pa.bool_())]).empty_table()
+            return pa.schema([*known, pa.field(DELETED, pa.bool_())]).empty_table(), {}
         every = pa.concat_tables(found)
         versions = [] if self._form.key.version is None else [self._form.key.version]
         order = [every[name] for name in (*versions, *self._form.place)]
         keys = [every[name] for name in self._form.key.columns]
         # Of one message's changes the last counts: sorting keeps them as they stand.
-        last = (
+        key = [f"{len(order) + i}" for i in range(len(keys))]
+        ordered = (
             _frame([*order, *keys])
             .with_row_index("row")
             .sort([f"{i}" for i in range(len(order))], nulls_last=False, maintain_order=True)
-            .unique([f"{len(order) + i}" for i in range(len(keys))], keep="last", maintain_order=True)
-        )
-        return every.take(pa.array(np.sort(last["row"].to_numpy())))
+        )  # fmt: skip
+        last = ordered.unique(key, keep="last", maintain_order=True).sort("row")
+        changes = every.take(pa.array(last["row"].to_numpy()))
+        names = pc.unique(pc.list_flatten(every[UNAVAILABLE.name])).to_pylist()
+        if names and (self.replaces or self._mends):
+            self._untold += int(np.count_nonzero(_mask(pc.greater(pc.list_value_length(every[UNAVAILABLE.name]), 0))))
+        alone: _Alone = {}
+        for name in names:
+            told = ordered.with_columns(pl.Series("told", ~_leaves_alone(every, name)).gather(ordered["row"]))
+            told = told.with_columns(pl.when("told").then("row").alias("from")).with_columns(pl.col("from").forward_fill().over(key))
+            source = told.unique(key, keep="last", maintain_order=True).sort("row")["from"]
+            values = every[name].take(source.to_arrow())
+            changes = changes.set_column(changes.schema.get_field_index(name), every.schema.field(name), values)
+            alone[name] = _Kept(source.is_null().to_numpy())
+        return changes, alone
+
+    def _kept(self, changes: pa.Table, beaten: Mask, alone: _Alone) -> pa.Table:
+        """The changes with what the rows have that they take the place of."""
+        for name, kept in alone.items():
+            kind = self._form.in_file.field(name).type
+            values = pa.concat_arrays([_whole(changes[name]).cast(kind), *kept.values])
+            at = np.arange(changes.num_rows)
+            for positions, values_before in zip(kept.positions, np.cumsum([changes.num_rows, *map(len, kept.values)]), strict=False):
+                at[positions] = values_before + np.arange(len(positions))
+            changes = changes.set_column(changes.schema.get_field_index(name), self._form.in_file.field(name), values.take(pa.array(at)))
+        if alone:
+            left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0))
+            self._tally.kept += int(np.count_nonzero(left & ~beaten))
+        return changes
 
     def _staged_rows(self, file: StagedFile, bucket: int) -> pa.Table:
         groups = [number for number, of in enumerate(file.buckets) if of == bucket]
@@ -216,13 +255,17 @@ class _Merging:
         met = left.join(right, on=names, how="inner")
         return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
 
-    def _judged(self, file: DataFile, changes: pa.Table, beaten: Mask) -> Mask:
-        """Which rows of a file go. Notes the changes that a row of it beats."""
-        batch = self._columns(file, [*self._form.judged, *(self._form.place if self._mends else [])])
+    def _judged(self, file: DataFile, changes: pa.Table, beaten: Mask, alone: _Alone) -> Mask:
+        """Which rows of a file go. Notes the changes that a row of it beats, and what those keep that take its place."""
+        batch = self._columns(file, [*self._form.judged, *(self._form.place if self._mends else []), *alone])
         rows, changed = self._meeting(batch, changes)
         own = self._own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
         wins = self._wins(batch, changes, rows, changed)
         beaten[changed[~wins]] = True
+        keeping = _mask(pc.is_in(batch.column(self._form.window).take(pa.array(rows[~wins])), self._keeping))
+        self._untold += int(np.count_nonzero(keeping))
+        for name, kept in alone.items():
+            kept.take(batch[name], rows[wins], changed[wins])
         gone = np.zeros(batch.num_rows, np.bool_)
         gone[rows[wins]] = True
         self._unknown += int(np.count_nonzero(own & ~gone))
@@ -316,8 +359,34 @@ class _Merging:
 
     def _columns(self, file: DataFile, names: list[str]) -> pa.Table:
         kept = pa.schema([self._form.in_file.field(name) for name in names])
-        batches = [batch.select(names).cast(kept) for batch in batches_of(self._place, file.path, names)]
+        batches = [fitted(batch, kept) for batch in batches_of(self._place, file.path, names)]
         return pa.Table.from_batches(batches, kept)
+
+
+@dataclass
+class _Kept:
+    """Of a column, which changes left it alone and don't know it; and the values of rows that some of them take the place of."""
+
+    unknown: Mask
+    positions: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    values: list[pa.Array] = field(default_factory=list)
+
+    def take(self, column: pa.ChunkedArray, rows: npt.NDArray[np.int64], changes: npt.NDArray[np.int64]) -> None:
+        """Keep what rows have for the changes that don't know it."""
+        unknown = self.unknown[changes]
+        self.positions.append(changes[unknown])
+        self.values.append(_whole(column.take(pa.array(rows[unknown]))))
+
+
+_Alone = dict[str, _Kept]
+
+
+def _leaves_alone(changes: pa.Table, name: str) -> Mask:
+    """Which changes leave a column alone."""
+    names = _whole(changes[UNAVAILABLE.name])
+    mask = np.zeros(changes.num_rows, np.bool_)
+    mask[pc.list_parent_indices(names).to_numpy()[_mask(pc.equal(pc.list_flatten(names), name))]] = True
+    return mask
 
 
 def _frame(columns: Sequence[Any]) -> pl.DataFrame:

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from ingest.config.kinds import kind_at
 from ingest.decode.cdc.heads import is_called_after
+from ingest.decode.formats import FORMATS, make_decoder
+from ingest.errors import SpecError
 from ingest.ports.decoder import Decoder
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.decode.cdc import formats
 from tests.decode.cdc.corpus import CANAL, DEBEZIUM, INSIDE, KEYED, MAXWELL, MISSING, STATED, WRITTEN, A, Corpus, Verdict, text
-from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS, WITH_SCHEMA, made
+from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, HERE, PRODUCTS, WITH_SCHEMA, made
 
 
 def wrapped(corpus: Corpus) -> Corpus:
@@ -188,6 +191,34 @@ def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
     assert nulls.rows.to_pylist() == [null, {**null, column: held}, null, null]
     keyed = made("debezium-json", "Toasted", ("id",)).open()(valued(values[2:3]))
     assert deleted(keyed) == [(0, {"id": 1})]
+
+
+def kept(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
+    """What rows leave alone, and what is refused."""
+    decoded = decoder.open()(valued([text(event) for event in events]))
+    return None if decoded.unavailable is None else decoded.unavailable.to_pylist(), dead(decoded)
+
+
+def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
+    """Of an update whose key stays, and of columns that may be null; of another one nobody knows which row has the value."""
+    keeping = make_keeping()
+    old, new = {**A, "name": "x"}, {**A, "name": MARK}
+    update = {"op": "u", "before": None, "after": new}
+    assert kept(keeping, update, {**update, "after": old}, {**update, "before": A}) == ([["name"], [], ["name"]], [])
+    refused = (3, "schema", "unavailable")
+    created, moved, of_key = {**update, "op": "c"}, {**update, "before": {"part": "b"}}, {**update, "after": {**old, "part": MARK}}
+    for event in (created, {**created, "op": "r"}, moved, of_key):
+        assert kept(keeping, update, {**update, "op": "d", "before": A}, {**update, "after": old}, event) == ([["name"], []], [refused])
+    assert kept(make_keeping(unavailable="null"), update) == (None, [])
+    assert kept(make_keeping(unavailable="dead"), update) == (None, [(0, "schema", "unavailable")])
+    with pytest.raises(SpecError, match="keep needs a table whose rows can keep"):
+        _ = made("debezium-json", "Part", ("id", "part"), unavailable="keep").columns
+
+
+def make_keeping(**decode: Any) -> Decoder:
+    """The decoder for a table with a key whose rows keep what changes leave alone."""
+    section = kind_at(FORMATS["debezium-json"]).section.model_validate({"format": "debezium-json", "schema": "models.py:Part", **decode})
+    return make_decoder(section, HERE, ("id", "part"), keeps=True)
 
 
 def test_a_value_that_must_be_there_is_never_none() -> None:
