@@ -5,9 +5,10 @@ A column takes from an Avro type what it can hold of it exactly; the few values 
 - an int or a long becomes any integer (`out_of_range` beyond its bits) or a float (`out_of_range` where it isn't exact); a float a Float32
   or a Float64, a double a Float64;
 - a string, a uuid in one, and an enum become a String; bytes and a fixed become a Binary, or strings a Binary, and bytes a String;
-- a decimal becomes a Decimal of the same scale and at least its precision; a date a Date; a timestamp-millis, -micros or -nanos a Datetime,
-  and so does an int or a long whose column says its `epoch`; of a time and a local timestamp there is the number only;
-- an array becomes a List, a map a List of key and value with `map`, a record a Struct of some of its fields;
+- a decimal, and Debezium's record of a scale and a decimal, becomes a Decimal (`out_of_range` where it isn't exact); a date a Date; a
+  timestamp-millis, -micros or -nanos a Datetime, whatever `epoch` the column says, and so does an int or a long whose column says one, and
+  Debezium's string with an offset; of a time and a local timestamp there is the number only;
+- an array becomes a List, a map a List of key and value, at any depth, a record a Struct of some of its fields;
 - a union becomes what each of its types but null can become; null is a null, which a column that isn't nullable refuses (`missing`).
 """
 
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ingest.decode.avro.schema import (
+    VARIABLE_DECIMAL,
+    ZONED,
     AbsentType,
     ArrayType,
     AvroSchema,
@@ -34,7 +37,7 @@ from ingest.decode.avro.schema import (
 from ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from ingest.errors import SpecError
 from ingest.schema.columns import Columns, epoch_of
-from ingest.schema.dtypes import EPOCH_UNITS
+from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
 
 INT_BYTES, LONG_BYTES = 5, 10
 """The longest varint of an int and of a long."""
@@ -82,6 +85,16 @@ def _places(kind: pa.DataType) -> int:
     if pa.types.is_struct(kind):
         return 1 + sum(_places(field.type) for field in kind)
     return 2 if pa.types.is_decimal(kind) else 1
+
+
+def value_of(column: pa.DataType) -> pa.DataType | None:
+    """The type of a map's values in a column: it is a map, or a List of Struct of a key, a text, and a value."""
+    if pa.types.is_map(column):
+        return column.item_type
+    inner = column.value_type if pa.types.is_list(column) else None
+    if inner is None or not pa.types.is_struct(inner) or {field.name for field in inner} != {"key", "value"}:
+        return None
+    return inner.field("value").type if inner.field("key").type == pa.string() else None
 
 
 def is_null(kind: AvroType) -> bool:
@@ -136,8 +149,10 @@ class _Fitting:
             if self._schema.is_empty(kind.items):
                 yield f"{path}: the items of the array have no bytes"
             yield from self.misfits(kind.items, column.value_type, None, f"{path}[...]")
-        elif isinstance(kind, MapType) and pa.types.is_map(column):
-            yield from self.misfits(kind.values, column.item_type, None, f"{path}[...]")
+        elif isinstance(kind, MapType) and (of := value_of(column)) is not None:
+            yield from self.misfits(kind.values, of, None, f"{path}[...]")
+        elif pa.types.is_decimal(column) and is_variable_decimal(self._schema, kind):
+            pass
         elif isinstance(kind, NamedReference) and pa.types.is_struct(column):
             fields = dict(self._schema.records[kind.name].fields)
             for field in column:
@@ -161,9 +176,7 @@ def _hint(kind: AvroType, column: pa.DataType) -> str:
     if logical is not None and logical.name.startswith("local-timestamp") and pa.types.is_timestamp(column):
         return ", for it is no instant: take Int64"
     if isinstance(kind, MapType) and pa.types.is_list(column):
-        return ": say metadata={'map': True}"
-    if logical is not None and logical.name == "decimal" and pa.types.is_decimal(column):
-        return ": take the same scale, and no lower precision"
+        return ': take List(Struct({"key": String, "value": ...}))'
     return ""
 
 
@@ -186,13 +199,15 @@ def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool
     if isinstance(kind, EnumType):
         return bool(column == pa.string())
     if isinstance(kind, FixedType):
-        return _decimal_fits(kind, column) if pa.types.is_decimal(column) else bool(column == pa.binary())
+        return decimal_scale(kind) is not None if pa.types.is_decimal(column) else bool(column == pa.binary())
     if not isinstance(kind, PrimitiveType):
         return False
     if kind.name in {"int", "long"}:
         return integer_rule(kind, column, epoch) is not None
     if kind.name == "bytes" and pa.types.is_decimal(column):
-        return _decimal_fits(kind, column)
+        return decimal_scale(kind) is not None
+    if is_zoned(kind) and column == TIMESTAMP:
+        return True
     takes = {
         "boolean": (pa.bool_(),), "float": (pa.float32(), pa.float64()), "double": (pa.float64(),), "bytes": (pa.binary(), pa.string()),
         "string": (pa.string(), pa.binary()),
@@ -200,11 +215,21 @@ def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool
     return column in takes.get(kind.name, ())
 
 
-def _decimal_fits(kind: PrimitiveType | FixedType, column: pa.DataType) -> bool:
-    decimal = kind.logical
-    if decimal is None or decimal.name != "decimal":
+def decimal_scale(kind: PrimitiveType | FixedType) -> int | None:
+    """The scale of a decimal; None if it is none. Its precision says nothing that its values don't: Connect states 64 of any."""
+    return kind.logical.scale if kind.logical is not None and kind.logical.name == "decimal" else None
+
+
+def is_zoned(kind: AvroType) -> bool:
+    """Whether a type is a string with a timestamp in it."""
+    return isinstance(kind, PrimitiveType) and kind.logical is not None and kind.logical.name == ZONED
+
+
+def is_variable_decimal(schema: AvroSchema, kind: AvroType) -> bool:
+    """Whether a type is Debezium's record of a scale and a decimal."""
+    if not isinstance(kind, NamedReference) or kind.name != VARIABLE_DECIMAL:
         return False
-    return bool(column.scale == decimal.scale and column.precision >= decimal.precision)
+    return schema.records[kind.name].fields == (("scale", PrimitiveType("int")), ("value", PrimitiveType("bytes")))
 
 
 def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> IntegerRule | None:
@@ -222,10 +247,8 @@ def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) ->
         return IntegerRule(MIN_DAYS, MAX_DAYS) if logical == "date" else None
     if not pa.types.is_timestamp(column):
         return None
-    stated = (EPOCH_UNITS[epoch], 1) if epoch is not None else None
-    if (logical in _UNITS and stated not in {None, _UNITS[str(logical)]}) or (logical not in {*_UNITS, None}):
-        return None
-    unit = _UNITS.get(str(logical), stated)
+    stated = (EPOCH_UNITS[epoch], 1) if epoch is not None and logical is None else None
+    unit = _UNITS.get(str(logical), stated)  # what the schema says counts
     if unit is None:
         return None
     factor, divisor = unit

@@ -6,13 +6,13 @@ record that no column is for) is called, and returns; arrays and maps come back 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES, IntegerRule, check, entry_cost, integer_rule, is_null, item_cost
+from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES, IntegerRule, check, decimal_scale, entry_cost, integer_rule, is_null, item_cost
 from ingest.decode.avro.schema import (
     AbsentType,
     ArrayType,
@@ -26,18 +26,19 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
-from ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, MAP, WIDE, Node, nodes_of
+from ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, INSTANT, MAP, WIDE, Node, nodes_of
 from ingest.schema.columns import Columns
 
 (
     VARINT, VARINT_FLOAT, OCTETS_TEXT, OCTETS_ANY, DOUBLE, BOOLEAN, FLOAT, FIXED_ANY, UNION, ENUM, LOOP, ARRAY, CALL, PRESENT,
-    DECIMAL_OCTETS, RETURN, END, MISSING,
-) = range(18)  # fmt: skip
+    DECIMAL_OCTETS, INSTANT_OCTETS, RETURN, END, MISSING,
+) = range(19)  # fmt: skip
 """Instructions; the pass goes by their order.
 
 `OCTETS_TEXT`: a length, and so many bytes of UTF-8; `OCTETS_ANY`: of anything; `FIXED_ANY`: `COUNT` bytes; `DECIMAL_OCTETS`: `COUNT` bytes,
-or after a length if that is 0; `PRESENT`: a struct is there; `ARRAY`: an array or a map begins; `LOOP`: its next item, block, or end;
-`MISSING`: null where the column isn't nullable, or a type of a union that can't become the column.
+or after a length if that is 0; `INSTANT_OCTETS`: a length, and a timestamp's text; `PRESENT`: a struct is there; `ARRAY`: an array or a map
+begins; `LOOP`: its next item, block, or end; `MISSING`: what the pass leaves to the strict way, as null where the column isn't nullable, a
+type of a union that can't become the column, a decimal that may lose digits.
 """
 
 WIDTH = 12
@@ -48,7 +49,8 @@ OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = r
 - `FIRST`: of a union, where the branches' first instructions stand in the numbers; of an enum, where its symbols' places do; of a loop, the
   first instruction of an item; of a call, the first of the record.
 - `COUNT`: branches, symbols or bytes; of a varint, its longest; of a loop, the node of its keys.
-- `LOW`, `HIGH`, `FACTOR`, `DIVISOR`: the rule of an integer; of a decimal, the lower and the higher 64 bits of its bound.
+- `LOW`, `HIGH`, `FACTOR`, `DIVISOR`: the rule of an integer, the factor of one that becomes a float being the bits of that; of a decimal,
+  the lower and the higher 64 bits of its bound, and how many zeros it gets.
 - `SPACE`, `COST`: of a loop, the space that its items lie in, and what each costs; `KEYED`: 1 if each begins with a key, 2 if the items
   have no bytes; of a decimal, 1 if it is a wide one.
 """
@@ -142,28 +144,42 @@ class _ProgramWriter:
         if isinstance(kind, ArrayType):
             (item,) = node.children
             return self._items(kind.items, item, after, node, item_cost(node.type.value_type), 0)
-        if isinstance(kind, MapType):
+        if isinstance(kind, MapType) and pa.types.is_map(node.type):
             return self._items(kind.values, node.children[1], after, node, entry_cost(node.type.item_type), 1)
+        if isinstance(kind, MapType):
+            return self._pairs(kind, node, after)
         if isinstance(kind, NamedReference):
+            if node.kind in {DECIMAL, WIDE}:
+                return self.add(OP=MISSING)
             first = self.record(kind.name, {child.name: child for child in node.children}, after)
             return self.add(OP=PRESENT, NODE=number, NEXT=first)
         if isinstance(kind, EnumType):
             return self._enum(kind, number, after)
         if node.kind in {DECIMAL, WIDE}:
-            bound = 10**node.type.precision - 1
-            size = kind.size if isinstance(kind, FixedType) else 0
-            low, high = _signed(bound & (1 << 64) - 1), bound >> 64
-            return self.add(OP=DECIMAL_OCTETS, NODE=number, NEXT=after, COUNT=size, LOW=low, HIGH=high, KEYED=int(node.kind == WIDE))
+            return self._decimal(kind, node, after)
         if isinstance(kind, FixedType):
             return self.add(OP=FIXED_ANY, NODE=number, NEXT=after, COUNT=kind.size)
         return self._primitive(kind, node, after)
+
+    def _decimal(self, kind: AvroType, node: Node, after: int) -> int:
+        assert isinstance(kind, PrimitiveType | FixedType)  # `check` has looked
+        zeros = node.type.scale - (decimal_scale(kind) or 0)
+        if zeros < 0:
+            return self.add(OP=MISSING)
+        bound = (10**node.type.precision - 1) // 10**zeros
+        size = kind.size if isinstance(kind, FixedType) else 0
+        low, high, wide = _signed(bound & (1 << 64) - 1), bound >> 64, int(node.kind == WIDE)
+        return self.add(OP=DECIMAL_OCTETS, NODE=node.number, NEXT=after, COUNT=size, LOW=low, HIGH=high, FACTOR=zeros, KEYED=wide)
 
     def _primitive(self, kind: PrimitiveType, node: Node, after: int) -> int:
         if kind.name in {"int", "long"}:
             rule = integer_rule(kind, node.type, node.epoch)
             assert rule is not None  # `check` has looked
-            op = VARINT_FLOAT if node.kind in {FLOAT32, FLOAT64} else VARINT
-            return self._varint(op, kind, rule, node.number, after)
+            if node.kind in {FLOAT32, FLOAT64}:
+                return self._varint(VARINT_FLOAT, kind, replace(rule, factor=53 if node.kind == FLOAT64 else 24), node.number, after)
+            return self._varint(VARINT, kind, rule, node.number, after)
+        if node.kind == INSTANT:
+            return self.add(OP=INSTANT_OCTETS, NODE=node.number, NEXT=after)
         text = kind.name == "string" or node.type == pa.string()
         ops = {"boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE}
         return self.add(OP=ops.get(kind.name, OCTETS_TEXT if text else OCTETS_ANY), NODE=node.number, NEXT=after)
@@ -219,9 +235,9 @@ class _ProgramWriter:
         """Each symbol's place and length, as a text's value has it; once for each enum, however many fields are of it."""
         if kind.name not in self._enums:
             places = []
-            for symbol in kind.symbols:
+            for symbol in map(str.encode, kind.symbols):
                 places.append(len(self.symbols) << 32 | len(symbol) << 1 | 1)
-                self.symbols += symbol.encode()
+                self.symbols += symbol
             self._enums[kind.name] = self._table(places)
         return self._with_table(self.add(OP=ENUM, NODE=node, NEXT=after, COUNT=len(kind.symbols)), self._enums[kind.name])
 
@@ -242,6 +258,17 @@ class _ProgramWriter:
         first = self._skip(kind, loop) if item is None else self._value(kind, item, loop)
         self._rows[loop][FIRST] = first
         return self.add(OP=ARRAY, NODE=number, NEXT=loop, SPACE=space)
+
+    def _pairs(self, kind: MapType, node: Node, after: int) -> int:
+        """A map as a list of structs of a key and a value."""
+        (pair,) = node.children
+        inner = {child.name: child for child in pair.children}
+        key, value = inner["key"], inner["value"]
+        loop = self.add(
+            OP=LOOP, NODE=node.number, NEXT=after, COUNT=key.number, SPACE=node.inner, COST=item_cost(node.type.value_type), KEYED=1
+        )
+        self._rows[loop][FIRST] = self.add(OP=PRESENT, NODE=pair.number, NEXT=self._value(kind.values, value, loop))
+        return self.add(OP=ARRAY, NODE=node.number, NEXT=loop, SPACE=node.inner)
 
 
 _PLACES = {

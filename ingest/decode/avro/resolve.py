@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ingest.decode.avro.fit import fits, is_null, words
+from ingest.decode.avro.fit import fits, is_null, value_of, words
 from ingest.decode.avro.schema import (
     AbsentType,
     ArrayType,
@@ -69,8 +69,8 @@ class _Resolution:
             return self._union(kind, column, epoch)
         if isinstance(kind, ArrayType) and pa.types.is_list(column):
             return ArrayType(self._type(kind.items, column.value_type, None))
-        if isinstance(kind, MapType) and pa.types.is_map(column):
-            return MapType(self._type(kind.values, column.item_type, None))
+        if isinstance(kind, MapType) and (of := value_of(column)) is not None:
+            return MapType(self._type(kind.values, of, None))
         if isinstance(kind, NamedReference) and pa.types.is_struct(column):
             return NamedReference(self._record(kind.name, column, {field.name: (field.type, epoch_of(field)) for field in column}))
         return kind

@@ -7,6 +7,7 @@ import numpy as np
 from ingest.compiled.making import inlined, part, word_at
 from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
 from ingest.decode.avro.program import BOOLEAN, COUNT, DIVISOR, DOUBLE, FACTOR, FIRST, FLOAT, HIGH, KEYED, LOW, VARINT_FLOAT
+from ingest.decode.shared.instants import instant
 from ingest.decode.shared.octets import byte, single
 from ingest.decode.shared.spread import put
 
@@ -50,11 +51,22 @@ def octets(data, at, end):
     return (-1, 0) if at < 0 or n < 0 or n > end - at else (at, n)
 
 
+@part
+def within(value, bits):
+    """Whether so many bits hold a number other than 0, but for the zeros behind them."""
+    size = _U(value) if value > 0 else _U(0) - _U(value)
+    return size >> _U(bits) < size & (_U(0) - size)
+
+
 @inlined
 def integer(data, at, end, row, op, node, index, numbers, tape, entry):
     """Of a number: behind it, or -1; and where the next entry goes."""
     at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
-    if at < 0 or value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]:
+    if at < 0:
+        return -1, entry
+    if (value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]) and (
+        op != VARINT_FLOAT or not within(value, numbers[np.uintp(row + FACTOR)])
+    ):
         return -1, entry
     if node < 0:
         return at, entry
@@ -117,10 +129,25 @@ def wide(data, at, end, row, node, index, numbers, tape, entry):
     sure, upper, lower = decimal(data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)])
     if not sure:
         return -1, entry
+    for _ in range(numbers[np.uintp(row + FACTOR)]):  # ten times as much: eight times and twice
+        twice = lower << _U(1)
+        upper = (upper << _U(3) | lower >> _U(61)) + (upper << _U(1) | lower >> _U(63))
+        lower = (lower << _U(3)) + twice
+        upper += _U(lower < twice)
     entry = put(tape, entry, node, index, np.int64(lower))
     if numbers[np.uintp(row + KEYED)]:
         entry = put(tape, entry, node, index, np.int64(upper))
     return at + n, entry
+
+
+@part
+def zoned(data, at, end, node, index, tape, entry):
+    """The same of a text that is a timestamp with an offset."""
+    at, n = octets(data, at, end)
+    if at < 0:
+        return -1, entry
+    behind, micros = instant(data, at, at + n, False)
+    return (-1, entry) if behind != at + n else (behind, put(tape, entry, node, index, micros))
 
 
 @inlined

@@ -22,6 +22,7 @@ from ingest.decode.avro.program import (
     ENUM,
     FIRST,
     FIXED_ANY,
+    INSTANT_OCTETS,
     KEYED,
     LOOP,
     NEXT,
@@ -36,7 +37,7 @@ from ingest.decode.avro.program import (
     VARINT_FLOAT,
     WIDTH,
 )  # fmt: skip
-from ingest.decode.avro.scalars import enum, fixed, integer, octets, varint, wide
+from ingest.decode.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
 from ingest.decode.avro.state import (
     BEGIN,
     BLOCK_END,
@@ -162,6 +163,8 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
                 entry = put(tape, entry, node, index, 0)
         elif op == DECIMAL_OCTETS:
             at, entry = wide(data, at, end, row, node, index, numbers, tape, entry)
+        elif op == INSTANT_OCTETS:
+            at, entry = zoned(data, at, end, node, index, tape, entry)
         elif op == RETURN:
             pc = state[frame + INSTRUCTION]
             frame -= FRAME

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +17,16 @@ MOST_NESTED = 50
 MOST_BYTES = 1 << 20
 """Of a schema's text."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONNECT_PRECISION = 64
+"""Connect's, of a decimal whose precision nobody has stated."""
+
 _DO = "Mend the Avro schema; nothing was read."
+
+
+ZONED = "zoned-timestamp"
+"""A string that is a timestamp with an offset. The specification has no such logical type, Debezium has."""
+VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+"""A record of a scale and the bytes of a decimal: Debezium's, of numbers whose column states no scale."""
 
 
 @dataclass(frozen=True)
@@ -297,13 +304,21 @@ class _Parser:
             raise _SchemaError("a record needs a list of fields", path)
         found: dict[str, AvroType] = {}
         for i, field in enumerate(fields):
-            if not isinstance(field, dict) or not isinstance(field.get("name"), str) or not _NAME.fullmatch(field["name"]):
-                raise _SchemaError("a field needs a name of letters, digits and _", f"{path}.fields[{i}]")
+            if not isinstance(field, dict) or not _is_name(field.get("name")):
+                raise _SchemaError("a field needs a name", f"{path}.fields[{i}]")
             name = field["name"]
             if name in found:
                 raise _SchemaError(f"the field {name} is there twice", path)
             found[name] = self._below(field, "type", space, f"{path}.{name}", depth + 1)
         return list(found.items())
+
+
+def _is_name(name: object) -> bool:
+    """Whether it is one: wider than the specification's letters, digits and `_`, as what writes schemas takes any letters, `$` and `-`.
+
+    No control characters, for it is told to people, and no brackets, which records have that `resolve.py` makes.
+    """
+    return isinstance(name, str) and name != "" and name.isprintable() and "(" not in name
 
 
 def _full(name: str, space: str) -> str:
@@ -315,7 +330,7 @@ def _name(written: dict[str, Any], space: str, path: str) -> str:
     if not isinstance(name, str) or not isinstance(own, str):
         raise _SchemaError("a record, an enum and a fixed need a name", path)
     full = _full(name, own)
-    if not all(map(_NAME.fullmatch, full.split("."))) or full in PRIMITIVES:
+    if not all(map(_is_name, full.split("."))) or full in PRIMITIVES:
         raise _SchemaError(f"{full!r} is no name", path)
     return full
 
@@ -328,8 +343,8 @@ def _aliases(written: dict[str, Any], space: str) -> tuple[str, ...]:
 
 def _symbols(written: dict[str, Any], path: str) -> tuple[str, ...]:
     symbols = written.get("symbols")
-    if not isinstance(symbols, list) or not all(isinstance(s, str) and _NAME.fullmatch(s) for s in symbols):
-        raise _SchemaError("an enum needs a list of symbols, names of letters, digits and _", path)
+    if not isinstance(symbols, list) or not all(map(_is_name, symbols)):
+        raise _SchemaError("an enum needs a list of symbols, which are names", path)
     if len(set(symbols)) < len(symbols) or not symbols:
         raise _SchemaError("an enum's symbols are there once each, and at least one", path)
     return tuple(symbols)
@@ -341,9 +356,22 @@ _LOGICAL = {
 }  # fmt: skip
 
 
+_CONNECT = {
+    ("int", "org.apache.kafka.connect.data.Date"): "date", ("int", "io.debezium.time.Date"): "date",
+    ("int", "org.apache.kafka.connect.data.Time"): "time-millis", ("int", "io.debezium.time.Time"): "time-millis",
+    ("long", "io.debezium.time.MicroTime"): "time-micros",
+    ("long", "org.apache.kafka.connect.data.Timestamp"): "timestamp-millis", ("long", "io.debezium.time.Timestamp"): "timestamp-millis",
+    ("long", "io.debezium.time.MicroTimestamp"): "timestamp-micros", ("long", "io.debezium.time.NanoTimestamp"): "timestamp-nanos",
+    ("string", "io.debezium.time.ZonedTimestamp"): ZONED, ("string", "io.debezium.time.IsoTimestamp"): ZONED,
+}  # fmt: skip
+"""What Kafka Connect and Debezium call it in `connect.name`, where there is no logical type."""
+
+
 def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | None:
     """The logical type; one that is unknown, or doesn't go with its type, is passed over, as the specification has it."""
     name = written.get("logicalType")
+    if name is None:
+        return _of_connect(written, kind)
     if name == "decimal" and kind in {"bytes", "fixed"}:
         precision, scale = written.get("precision"), written.get("scale", 0)
         if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
@@ -353,3 +381,14 @@ def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | 
     if (name == "uuid" and (kind == "string" or size == 16)) or (name == "duration" and size == 12):
         return Logical(str(name))
     return Logical(name) if isinstance(name, str) and _LOGICAL.get(name) == kind else None
+
+
+def _of_connect(written: dict[str, Any], kind: str) -> Logical | None:
+    """What Kafka Connect says of a type."""
+    name = written.get("connect.name")
+    if kind != "bytes" or name != "org.apache.kafka.connect.data.Decimal":
+        logical = _CONNECT.get((kind, name)) if isinstance(name, str) else None
+        return None if logical is None else Logical(logical)
+    parameters = written.get("connect.parameters")
+    scale = str(parameters.get("scale")) if isinstance(parameters, dict) else ""
+    return Logical("decimal", _CONNECT_PRECISION, int(scale)) if scale.isdecimal() and len(scale) < 4 else None

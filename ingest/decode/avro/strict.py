@@ -13,7 +13,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES, IntegerRule, budget, check, entry_cost, integer_rule, is_null, item_cost
+from ingest.decode.avro.fit import (
+    INT_BYTES,
+    LONG_BYTES,
+    IntegerRule,
+    budget,
+    check,
+    decimal_scale,
+    entry_cost,
+    integer_rule,
+    is_null,
+    item_cost,
+    value_of,
+)
 from ingest.decode.avro.schema import (
     AbsentType,
     ArrayType,
@@ -27,8 +39,14 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
+from ingest.decode.json.values import EXACT, converter
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.schema.columns import Column, Columns, epoch_of
+from ingest.schema.dtypes import TIMESTAMP
+
+_MOST_SCALE = 1000
+"""What a decimal's scale may differ from its column's: beyond it no digit is left."""
+_to_instant = converter(TIMESTAMP, None, EXACT)
 
 MAX_DEPTH = 100
 """Arrays, maps and records that no column is for, in one another."""
@@ -44,12 +62,16 @@ _ROOT: Path = (None, "$")
 
 
 def _refused(reason: str, what: str, path: Path) -> RefusedValueError:
+    return RefusedValueError(reason, what, _told(path))
+
+
+def _told(path: Path) -> str:
     steps: list[str] = []
     at: Any = path
     while at is not None:
         at, step = at
         steps.append(f"[{step}]" if isinstance(step, int) else step)
-    return RefusedValueError(reason, what, "".join(reversed(steps)))
+    return "".join(reversed(steps))
 
 
 class _Cursor:
@@ -152,16 +174,18 @@ class StrictAvro:
             return _union([_null if is_null(b) else self._value(b, column, epoch) for b in kind.branches])
         if isinstance(kind, ArrayType):
             return _array(self._value(kind.items, column.value_type), item_cost(column.value_type))
-        if isinstance(kind, MapType):
+        if isinstance(kind, MapType) and pa.types.is_map(column):
             return _map(self._value(kind.values, column.item_type), entry_cost(column.item_type))
+        if isinstance(kind, MapType):
+            return _pairs(_map(self._value(kind.values, value_of(column)), item_cost(column.value_type)))
         if isinstance(kind, NamedReference):
-            return self._struct(kind, column)
+            return _variable_decimal(column) if pa.types.is_decimal(column) else self._struct(kind, column)
         if isinstance(kind, EnumType):
             return _enum(kind.symbols)
         if isinstance(kind, FixedType):
             size = kind.size
             bytes_of = lambda cursor, path: cursor.take(size, path)  # noqa: E731  # read like the others
-            return _decimal(bytes_of, column) if pa.types.is_decimal(column) else bytes_of
+            return _decimal(bytes_of, decimal_scale(kind) or 0, column) if pa.types.is_decimal(column) else bytes_of
         return _primitive(kind, column, epoch)
 
     def _struct(self, kind: NamedReference, column: pa.DataType) -> Read:
@@ -322,6 +346,11 @@ def _map(read: Read, cost: int | None) -> Read:
     return entries
 
 
+def _pairs(read: Read) -> Read:
+    """A map's entries as structs."""
+    return lambda cursor, path: [{"key": key, "value": value} for key, value in read(cursor, path)]
+
+
 def _enum(symbols: tuple[str, ...]) -> Read:
     def read(cursor: _Cursor, path: Path) -> str:
         index = cursor.varint(path, INT_BYTES)
@@ -359,7 +388,9 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
         return _integer(rule, INT_BYTES if kind.name == "int" else LONG_BYTES, column)
     if kind.name in {"bytes", "string"}:
         if pa.types.is_decimal(column):
-            return _decimal(_bytes, column)
+            return _decimal(_bytes, decimal_scale(kind) or 0, column)
+        if pa.types.is_timestamp(column):
+            return _zoned
         text = kind.name == "string" or column == pa.string()  # a string is UTF-8, also where its bytes alone are wanted
         return (_text if column == pa.string() else lambda cursor, path: _text(cursor, path).encode()) if text else _bytes
     layout = {"float": "<f", "double": "<d"}.get(kind.name)
@@ -370,28 +401,50 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
 
 
 def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
-    kind = float if pa.types.is_floating(column) else int
+    floating = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
 
     def read(cursor: _Cursor, path: Path) -> int | float:
         number = cursor.varint(path, most)
-        if not rule.low <= number <= rule.high or number % rule.divisor:
-            raise _refused("out_of_range", f"Expected a number that a column of {column} can hold", path)
-        return kind(number * rule.factor // rule.divisor)
+        if floating is not None:
+            value: float = struct.unpack(floating, struct.pack(floating, number))[0]
+            if value == number:
+                return value
+        elif rule.low <= number <= rule.high and number % rule.divisor == 0:
+            return number * rule.factor // rule.divisor
+        raise _refused("out_of_range", f"Expected a number that a column of {column} can hold", path)
 
     return read
 
 
-def _decimal(bytes_of: Read, column: pa.DataType) -> Read:
-    most, scale = 10**column.precision, column.scale
-    what = f"Expected a decimal of {column.precision} digits, {scale} of them after the point"
+def _zoned(cursor: _Cursor, path: Path) -> Any:
+    return _to_instant(_text(cursor, path), _told(path))
 
+
+def _decimal(bytes_of: Read, scale: int, column: pa.DataType) -> Read:
     def read(cursor: _Cursor, path: Path) -> Decimal:
-        octets = bytes_of(cursor, path)
-        if not octets:
-            raise cursor.malformed("a decimal has no bytes", path)
-        unscaled = int.from_bytes(octets, "big", signed=True)
-        if abs(unscaled) >= most:
-            raise _refused("out_of_range", what, path)
-        return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
+        return _exact(cursor, bytes_of(cursor, path), scale, column, path)
 
     return read
+
+
+def _variable_decimal(column: pa.DataType) -> Read:
+    def read(cursor: _Cursor, path: Path) -> Decimal:
+        scale = cursor.varint(path, INT_BYTES)
+        return _exact(cursor, _bytes(cursor, path), scale, column, path)
+
+    return read
+
+
+def _exact(cursor: _Cursor, octets: bytes, scale: int, column: pa.DataType, path: Path) -> Decimal:
+    """A number of this scale as one of the column's, if it has all of its digits."""
+    if not octets:
+        raise cursor.malformed("a decimal has no bytes", path)
+    unscaled, zeros = int.from_bytes(octets, "big", signed=True), column.scale - scale
+    if unscaled and -_MOST_SCALE <= zeros <= _MOST_SCALE:
+        unscaled, lost = (unscaled * 10**zeros, 0) if zeros >= 0 else divmod(unscaled, 10**-zeros)
+    else:
+        lost = unscaled
+    if lost or abs(unscaled) >= 10**column.precision:
+        what = f"Expected a decimal of {column.precision} digits, {column.scale} of them after the point"
+        raise _refused("out_of_range", what, path)
+    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -column.scale))

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.avro.fit import fits, is_null
+from ingest.decode.avro.fit import fits, is_null, is_variable_decimal
 from ingest.decode.avro.schema import (
+    ZONED,
     ArrayType,
     AvroSchema,
     AvroType,
@@ -35,7 +36,7 @@ _PLAIN = {
 _LOGICAL = {
     "date": Guess(pa.date32()), "timestamp-millis": Guess(TIMESTAMP), "timestamp-micros": Guess(TIMESTAMP),
     "timestamp-nanos": Guess(TIMESTAMP, "nanoseconds: a message with finer ones than microseconds is refused"),
-    "duration": Guess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
+    ZONED: Guess(TIMESTAMP), "duration": Guess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
     "time-millis": Guess(pa.int32(), "time-millis: milliseconds since midnight"),
     "time-micros": Guess(pa.int64(), "time-micros: microseconds since midnight"),
     "local-timestamp-millis": Guess(pa.int64(), "local-timestamp-millis: milliseconds since 1970 by some clock, which is no instant"),
@@ -109,6 +110,8 @@ class _AvroTypes:
     def _record(self, kind: NamedReference, around: tuple[str, ...]) -> Guess:
         if kind.name in around:
             return Guess(None, f"the record {kind.name} holds itself")
+        if is_variable_decimal(self._schema, kind):
+            return Guess(None, "a decimal of which each message says the scale: take Decimal(38, N) with the scale that you want")
         inside = (*around, kind.name)
         return struct_of((name, self.of(field, inside)) for name, field in self._schema.records[kind.name].fields)
 
@@ -146,6 +149,9 @@ def _scalar(kind: AvroType) -> Guess:
 
 
 def _decimal(logical: Logical) -> Guess:
+    if logical.precision > MOST_DIGITS >= logical.scale:
+        note = f"{logical.precision} digits by its schema: a message with more than {MOST_DIGITS} is refused"
+        return Guess(pa.decimal128(MOST_DIGITS, logical.scale), note)
     if logical.precision > MOST_DIGITS:
         return Guess(None, f"a decimal of {logical.precision} digits: a column has at most {MOST_DIGITS}")
     return Guess(pa.decimal128(logical.precision, logical.scale))

@@ -7,8 +7,10 @@ import random
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
+from ingest.decode.avro.machine import avro_machine
 from ingest.decode.avro.schema import (
     MOST_NESTED,
     ArrayType,
@@ -22,7 +24,9 @@ from ingest.decode.avro.schema import (
     parse_schema,
 )
 from ingest.errors import SpecError
+from ingest.schema.columns import Column, Columns
 from tests.decode.avro.schemas import made
+from tests.decode.avro.wire import varint
 
 
 def record(*types: Any, **more: Any) -> dict[str, Any]:
@@ -118,7 +122,9 @@ for _ in range(MOST_NESTED):
         ('{"type": "array", "items": "int"}', "is no record"),
         (json.dumps({"type": "record", "name": "R"}), "$: a record needs a list of fields"),
         (json.dumps({"type": "record", "fields": []}), "$: a record, an enum and a fixed need a name"),
-        (json.dumps({"type": "record", "name": "1", "fields": []}), "$: '1' is no name"),
+        (json.dumps({"type": "record", "name": "a..b", "fields": []}), "$: 'a..b' is no name"),
+        (json.dumps({"type": "record", "name": "R(1)", "fields": []}), "$: 'R(1)' is no name"),
+        (json.dumps({"type": "record", "name": "R", "fields": [{"name": "a\n", "type": "int"}]}), "$.fields[0]: a field needs a name"),
         (json.dumps({"type": "record", "name": "int", "fields": []}), "$: 'int' is no name"),
         (json.dumps(record("text")), "$.f0.type: there is no type 'text' before it"),
         (json.dumps(record({"type": "array"})), "$.f0.type: items is missing"),
@@ -143,6 +149,18 @@ def test_what_is_no_schema_is_refused(text: str, says: str) -> None:
     with pytest.raises(SpecError) as refused:
         parse_schema(text, "here")
     assert says in refused.value.what
+
+
+def test_names_that_others_write() -> None:
+    """Java's Avro and fastavro take more than the specification: only what becomes a column has to be nameable."""
+    parsed = parse_schema(
+        json.dumps({"type": "record", "name": "R", "namespace": "org.apache.Test$", "fields": [
+            {"name": "größe", "type": {"type": "enum", "name": "E-1", "symbols": ["größer", "a-b"]}}, {"name": "user-id", "type": "int"},
+        ]}), "here",
+    )  # fmt: skip
+    columns = Columns((Column("größe", pa.string(), nullable=False), Column("user-id", pa.int32(), nullable=False)))
+    found = avro_machine(parsed, columns).decode(pa.array([varint(0) + varint(5)], pa.binary()), "dead")
+    assert (parsed.root, found.rows.to_pylist()) == ("org.apache.Test$.R", [{"größe": "größer", "user-id": 5}])
 
 
 def test_what_fastavro_reads_is_read(dice: random.Random) -> None:

@@ -18,6 +18,7 @@ from ingest.errors import SpecError
 from ingest.ports.decoder import Decoder
 from tests.contracts.decoder_contract import DecoderContract
 from tests.contracts.values import dead, valued, verdicts, whole
+from tests.decode.avro.wire import items, text, varint
 from tests.decode.cdc.formats import HERE, made
 
 WRITER: dict[str, Any] = json.loads((HERE / "customers.avsc").read_text())
@@ -135,6 +136,36 @@ def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
             json.dumps(WRITER).replace(f'"{part}"', '"part"').replace(f'{{"name": "{name}"', '{"name": "name"')
         )
         assert verdicts(decoder.open()(valued([value]))) == {0: [{"id": 1, "part": ANN[part], "name": ANN[name]}]}
+
+
+def test_types_that_connect_names(tmp_path: Path) -> None:
+    """What Debezium writes of a time with a zone, of arrays, and of numbers without a scale, is what it says."""
+    day = {"type": "int", "connect.name": "io.debezium.time.Date"}
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
+    any_scale = {
+        "type": "record", "name": "VariableScaleDecimal", "namespace": "io.debezium.data",
+        "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+    }  # fmt: skip
+    kinds: dict[str, Any] = {
+        "at": {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "days": {"type": "array", "items": day},
+        "amounts": {"type": "array", "items": money}, "number": any_scale,
+    }  # fmt: skip
+    row = {"type": "record", "name": "Value", "fields": [{"name": name, "type": kind} for name, kind in kinds.items()]}
+    images = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}, {"name": "op", "type": "string"}]
+    (tmp_path / "models.py").write_text(
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Thing(pa.DataFrameModel):\n"
+        '    at: pl.Datetime("us", "UTC")\n    days: pl.List(pl.Date)\n    amounts: pl.List(pl.Decimal(9, 2))\n'
+        "    number: pl.Decimal(20, 4)\n"
+    )
+    decoder = made("debezium-avro", "Thing", folder=tmp_path, writer_schema={"type": "record", "name": "Envelope", "fields": images})
+    after = text("2020-01-01T00:00:00Z") + items(varint(10_957)) + items(text(b"09")) + varint(2) + text(b"09")
+    found = decoder.open()(valued([varint(0) + varint(1) + after + text("c")]))
+    assert verdicts(found) == {
+        0: [{
+            "at": datetime(2020, 1, 1, tzinfo=UTC), "days": [date(2000, 1, 1)], "amounts": [Decimal("123.45")],
+            "number": Decimal("123.4500"),
+        }]
+    }  # fmt: skip
 
 
 def test_bytes_that_a_change_left_alone_are_none() -> None:

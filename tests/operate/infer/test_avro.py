@@ -27,6 +27,12 @@ def record(**fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
 
+ANY_SCALE = {
+    "type": "record", "name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+}  # fmt: skip
+
+
 def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
     """A logical type."""
     return {"type": kind, "logicalType": name, **more}
@@ -36,6 +42,8 @@ TYPES: dict[str, tuple[Any, str]] = {
     "plain": ("long", "int64 not null"),
     "small": ("int", "int32 not null"),
     "perhaps": (["null", "string"], "string"),
+    "connect_money": (logical("bytes", "decimal", precision=64, scale=2), "decimal128(38, 2) not null"),
+    "zoned": ({"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "timestamp[us, tz=UTC] not null"),
     "money": (logical("bytes", "decimal", precision=9, scale=2), "decimal128(9, 2) not null"),
     "fixed_money": ({"type": "fixed", "name": "M", "size": 8, "logicalType": "decimal", "precision": 9}, "decimal128(9, 0) not null"),
     "at": (logical("long", "timestamp-millis"), "timestamp[us, tz=UTC] not null"),
@@ -62,7 +70,8 @@ def test_types_are_the_schemas(tmp_path: Path) -> None:
 NEVER: dict[str, tuple[Any, str]] = {
     "nothing": ("null", "no value of it has a byte"),
     "either": (["string", "int"], "no type takes all types of the union"),
-    "huge": (logical("bytes", "decimal", precision=50), "a decimal of 50 digits"),
+    "huge": (logical("bytes", "decimal", precision=50, scale=40), "a decimal of 50 digits"),
+    "any_scale": (ANY_SCALE, "a decimal of which each message says the scale"),
     "inner": ({"type": "array", "items": {"type": "map", "values": "int"}}, "of its items a map can only be a column of its own"),
     "tree": ({"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]}, "'next': the record T holds itself"),
     "ID": ("int", "differs from 'id' by case only"),
