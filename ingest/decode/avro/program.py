@@ -26,7 +26,7 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
-from ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, INSTANT, MAP, WIDE, Node, nodes_of
+from ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, INSTANT, WIDE, Node, nodes_of
 from ingest.schema.columns import Columns
 
 (
@@ -62,7 +62,7 @@ class Program:
     """`numbers`: a row of `WIDTH` for each instruction, and the tables of branches and symbols behind them; `begin`: the first one.
 
     `symbols`: the bytes of all symbols, behind each other; `nodes`: the columns'; `spaces`: how many they have; `keyed`: whether a column
-    is or holds a map; `nested`: how many structs may begin at one byte.
+    is or holds what comes from a map; `nested`: how many structs may begin at one byte.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -87,7 +87,7 @@ def program_of(schema: AvroSchema, columns: Columns) -> Program:
     writer.write_called()
     return Program(
         writer.numbers(), begin, bytes(writer.symbols), nodes, 1 + max(node.inner for node in nodes),
-        any(node.kind == MAP for node in nodes), _nested(pa.struct(list(columns.arrow_schema))),
+        writer.keyed, _nested(pa.struct(list(columns.arrow_schema))),
     )  # fmt: skip
 
 
@@ -109,6 +109,7 @@ class _ProgramWriter:
         self._unwritten: list[str] = []
         self._enums: dict[str, int] = {}
         self.symbols = bytearray()
+        self.keyed = False
 
     def add(self, **places: int) -> int:
         """One more instruction; its number."""
@@ -144,6 +145,7 @@ class _ProgramWriter:
         if isinstance(kind, ArrayType):
             (item,) = node.children
             return self._items(kind.items, item, after, node, item_cost(node.type.value_type), 0)
+        self.keyed = self.keyed or isinstance(kind, MapType)
         if isinstance(kind, MapType) and pa.types.is_map(node.type):
             return self._items(kind.values, node.children[1], after, node, entry_cost(node.type.item_type), 1)
         if isinstance(kind, MapType):

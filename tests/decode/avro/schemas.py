@@ -157,7 +157,10 @@ class _Maker:
         r, kind, logical = self._r, avro["type"], avro.get("logicalType")
         if kind in {"array", "map"}:
             inner = self._fitting(avro["items" if kind == "array" else "values"], depth + 1)
-            return None if inner is None else pa.list_(inner) if kind == "array" else pa.map_(pa.string(), inner)
+            if inner is None or kind == "array":
+                return None if inner is None else pa.list_(inner)
+            pairs = pa.list_(pa.struct(r.sample([("key", pa.string()), ("value", inner)], 2)))
+            return r.choice((pa.map_(pa.string(), inner), pairs))
         if kind == "record":
             fitting = [(f["name"], of) for f in avro["fields"] if (of := self._fitting(f["type"], depth + 1)) is not None]
             kept = r.sample(fitting, r.randint(1, len(fitting))) if fitting else []
@@ -165,7 +168,8 @@ class _Maker:
         if kind == "enum":
             return pa.string()
         if logical == "decimal":
-            return pa.decimal128(min(38, avro["precision"] + r.choice((0, 0, 3))), avro["scale"])
+            zeros = r.choice((0, 0, min(3, 38 - avro["precision"]), 38 - avro["precision"]))
+            return pa.decimal128(min(38, avro["precision"] + zeros + r.choice((0, 0, 3))), avro["scale"] + zeros)
         if kind == "fixed":
             return pa.binary() if avro["size"] else None
         if logical == "date":
@@ -293,6 +297,8 @@ class Reference:
 def _as_column(value: Any, kind: pa.DataType, epoch: str | None) -> Any:
     if value is None:
         return None
+    if pa.types.is_list(kind) and isinstance(value, dict):
+        return [{"key": key, "value": _as_column(item, kind.value_type.field("value").type, None)} for key, item in value.items()]
     if pa.types.is_list(kind):
         return [_as_column(item, kind.value_type, None) for item in value]
     if pa.types.is_map(kind):
