@@ -5,9 +5,11 @@ A question about many topics or topic-partitions is one request of each kind tha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
@@ -16,11 +18,11 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # ty
 from ingest.errors import DataLossError, SpecError, UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
 from ingest.kafka.clients import CLIENTS
-from ingest.kafka.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN
+from ingest.kafka.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN, is_truncation
 from ingest.kafka.properties import Tuning
 from ingest.kafka.questions import Questions
 from ingest.kafka.scan import scan, scanning
-from ingest.model.boundary import TopicPartition
+from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.source import Isolation
 from ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
 
@@ -39,6 +41,7 @@ _LEVELS: Mapping[Isolation, ck.IsolationLevel] = {
 }  # fmt: skip
 _UNTUNED = Tuning()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_POLL_SECONDS = 0.05
 _NAMED = 3
 """So many topics are named in an error about several."""
 
@@ -121,6 +124,13 @@ class KafkaBroker:
         answers = self._offsets("the log's end", dict.fromkeys(tps, _Spec.latest()), "read_uncommitted")
         return {tp: self._there(tp, answer).offset for tp, answer in answers.items()}
 
+    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        """Those below which the log was cut off since they were cut. A log is cut off only where its leader changes."""
+        witnessed = [mark for mark in marks if mark.leader_epoch is not None]
+        ends = self.stable_ends([mark.tp for mark in witnessed])
+        doubtful = [mark for mark in witnessed if ends[mark.tp].leader_epoch != mark.leader_epoch]
+        return [mark for topic in sorted({m.topic for m in doubtful}) for mark in self._regrown([m for m in doubtful if m.topic == topic])]
+
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The next offsets that a consumer group has committed; None where it has committed none. Asking makes no group."""
         if not tps:
@@ -166,6 +176,31 @@ class KafkaBroker:
             yield from scan(consumer, tp, start, stop, self._doubt)
 
     # --------------------------------------------------------------------------------------------------------------- questions
+
+    def _regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        """Of one topic. A consumer that is assigned with a leader epoch asks the cluster whether the log still reaches as far under it.
+
+        It asks as soon as it hears of the topic's leaders, and one that has heard of them doesn't ask: so it is a new one each time.
+
+        Raises:
+            UnreachableError: the cluster doesn't say.
+        """
+        left, found = {mark.partition: mark for mark in marks}, list[Mark]()
+        deadline = time.monotonic() + self._questions.patience
+        with closing(self._consumers.new()) as consumer:
+            consumer.assign([ck.TopicPartition(m.topic, m.partition, m.offset, leader_epoch=m.leader_epoch) for m in marks])
+            while left:
+                message = consumer.poll(_POLL_SECONDS)
+                error = None if message is None else message.error()
+                if error is not None and error.code() not in LOST | {END}:
+                    if error.code() not in PASSING | UNKNOWN:
+                        raise self._questions.named("the leader epochs", marks[0].topic, error)
+                elif message is not None and (mark := left.pop(cast("int", message.partition()), None)) is not None:
+                    found += [mark] if error is not None and is_truncation(error) else []
+                if left and time.monotonic() > deadline:
+                    why = self._questions.heard or "nothing arrived"
+                    raise self._questions.unreachable("whether the log was cut off", str(next(iter(left.values())).tp), why)
+        return sorted(found)
 
     def _infos(self, names: Iterable[str]) -> dict[str, TopicInfo | KafkaException]:
         """Per topic what is said of it, or why nothing is."""

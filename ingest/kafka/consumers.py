@@ -25,6 +25,10 @@ class Consumers:
         self._new = new
         self._idle: deque[_Kept] = deque(maxlen=1)  # whose operations are whole to all threads
 
+    def new(self) -> ck.Consumer:
+        """One that has served nobody, for whoever takes it to close."""
+        return self._new()
+
     @contextmanager
     def one(self, topic: str) -> Generator[ck.Consumer, None, None]:
         """A consumer without an assignment, for a scan of a topic. It is kept if the scan ended or was left, and closed if it failed."""

@@ -32,8 +32,10 @@ def cut_off(marks: Iterable[Mark], ends: Mapping[TopicPartition, int]) -> dict[T
     return {m.tp: (m, ends[m.tp]) for m in marks if m.how != "removed" and m.tp in ends and ends[m.tp] < m.offset}
 
 
-def described(mark: Mark, end: int, label: Label) -> str:
-    """What happened, in words that follow the topic-partition's name."""
+def described(mark: Mark, end: int | None, label: Label) -> str:
+    """What happened, in words that follow the topic-partition's name. `end`: of the log; None, if it has grown again."""
+    if end is None:
+        return f"the log was cut off below offset {mark.offset} and has grown again since {label_text(label)} was frozen"
     return f"the log ends at offset {end} now, below {mark.offset}, which it had reached when {label_text(label)} was frozen"
 
 
@@ -55,14 +57,34 @@ def refuse_cut_off(broker: Offsets, source: Source, label: Label, suspects: Sequ
         raise cut_off_error(mark, end, label)
 
 
-def cut_off_error(mark: Mark, end: int, label: Label) -> CutOffError:
+def cut_off_error(mark: Mark, end: int | None, label: Label) -> CutOffError:
     """The refusal, with the way out."""
     words = described(mark, end, label)
     return CutOffError(words[0].upper() + words[1:], "plan", WAY_OUT, mark.topic, mark.partition, mark.offset)
 
 
-def surely_cut_off(broker: Offsets, marks: Sequence[Mark], pause: Callable[[float], None]) -> list[tuple[Mark, int]]:
-    """As `cut_off`, in order, of topics that are there: asked for again, some time apart, before it is believed."""
+def surely_cut_off(broker: Offsets, marks: Sequence[Mark], pause: Callable[[float], None]) -> list[tuple[Mark, int | None]]:
+    """The marks that their logs don't reach any more, and those that they reach with other messages than these were; of these no end.
+
+    In order, of topics that are there: asked for again, some time apart, before it is believed.
+    """
+    short = _too_short(broker, marks, pause)
+    return sorted([*short, *((mark, None) for mark in _regrown(broker, set(marks) - {mark for mark, _ in short}, pause))], key=_place)
+
+
+def _place(found: tuple[Mark, object]) -> Mark:
+    return found[0]
+
+
+def _regrown(broker: Offsets, marks: Iterable[Mark], pause: Callable[[float], None]) -> list[Mark]:
+    suspects = broker.regrown(sorted(mark for mark in marks if mark.how != "removed" and mark.offset > 0))
+    for _ in range(TIMES - 1 if suspects else 0):
+        pause(APART_SECONDS)
+        suspects = broker.regrown(suspects)
+    return suspects
+
+
+def _too_short(broker: Offsets, marks: Sequence[Mark], pause: Callable[[float], None]) -> list[tuple[Mark, int | None]]:
     suspects = cut_off(marks, broker.ends([m.tp for m in marks]))
     for _ in range(TIMES - 1 if suspects else 0):
         pause(APART_SECONDS)

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ingest.model.boundary import TopicPartition
+from ingest.model.boundary import Mark, TopicPartition
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -88,6 +88,12 @@ class Offsets(Protocol):
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The high watermarks, whatever the isolation level: above the last stable offset while a transaction is open."""
+
+    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        """Those below which the log was cut off since they were cut, whatever has grown since, by what the cluster says of their epochs.
+
+        Of a mark without one nobody knows; one answer is no proof (`plan.cutoff.surely_regrown`).
+        """
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """The next offsets that a consumer group has committed; None where it has committed none."""

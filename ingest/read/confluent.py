@@ -26,11 +26,14 @@ class ConfluentFetcher:
         self._consumer = Consumer({**properties, "error_cb": self._error, "logger": LOG})
         self._assign(start)
 
-    def begin(self, start: Start, hear: Hear) -> None:
+    def begin(self, start: Start, hear: Hear) -> bool:
         """See `fetching.Fetcher.begin`."""
         self._hear = hear
-        if self._tp != TopicPartition(start.topic, start.partition) or not goes_on(self._last, start):
+        if self._tp == TopicPartition(start.topic, start.partition) and goes_on(self._last, start):
+            return True
+        if not start.doubtful:
             self._assign(start)
+        return not start.doubtful
 
     def _assign(self, start: Start) -> None:
         self._tp, self._begun = TopicPartition(start.topic, start.partition), False

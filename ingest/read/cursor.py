@@ -85,12 +85,13 @@ class Cursor:
         fetcher = cast("Fetcher | None", taken(self._client)) if is_keeping() else None
         if fetcher is None:
             return self._begin()
+        begun = False
         try:
-            fetcher.begin(self._start(), self._hear)
-        except BaseException:
-            fetcher.close()
-            raise
-        return fetcher
+            begun = fetcher.begin(self._start(), self._hear)
+        finally:
+            if not begun:
+                fetcher.close()
+        return fetcher if begun else self._begin()
 
     @property
     def _client(self) -> Hashable:
@@ -98,7 +99,9 @@ class Cursor:
         return self._fetching, frozenset(self._properties.items())
 
     def _start(self) -> Start:
-        return Start(self._split.topic, self._split.partition, self.position, self._witness())
+        witness = self._witness()
+        doubtful = witness is not None and witness != self._split.stop_epoch
+        return Start(self._split.topic, self._split.partition, self.position, witness, doubtful)
 
     def _witness(self) -> int | None:
         """The start's for the start. The stop's is one for every position before the stop, but knows only of what came after the plan."""

@@ -23,12 +23,16 @@ WAIT_SECONDS = 0.1
 
 
 class Start(NamedTuple):
-    """Where a client begins. `leader_epoch`: the cluster tells whether the log was cut off below the offset since; None: nobody knows."""
+    """Where a client begins. `leader_epoch`: the cluster tells whether the log was cut off below the offset since; None: nobody knows.
+
+    `doubtful`: the cluster must tell, for messages won't: those that came after a cut may be planned, too.
+    """
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int | None
+    doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,13 @@ def goes_on(last: Last | None, start: Start) -> bool:
 class Fetcher(Protocol):
     """A client at work. Used by one thread, in the process that made it."""
 
-    def begin(self, start: Start, hear: Hear) -> None:
+    def begin(self, start: Start, hear: Hear) -> bool:
         """Begin another read, as a new client would: nothing of the one before is handed over.
 
         What was fetched ahead is, where the start is where the last read ended, and `goes_on`.
+
+        Returns:
+            False where it takes a new client: librdkafka has the cluster told of a start's leader epoch only as it first hears of leaders.
 
         Raises:
             KafkaException: the client can't be used any more.

@@ -146,14 +146,16 @@ class LibrdkafkaFetcher:
         self._expect(start)
         self._client: AssignedClient = AssignedClient(api, properties, start, hear)
 
-    def begin(self, start: Start, hear: Hear) -> None:
+    def begin(self, start: Start, hear: Hear) -> bool:
         """See `fetching.Fetcher.begin`."""
         self._release()
         if self._tp == TopicPartition(start.topic, start.partition) and goes_on(self._last, start):
             self._client.listen(hear)
-        else:
+            return True
+        if not start.doubtful:
             self._expect(start)
             self._client.begin(start, hear)
+        return not start.doubtful
 
     def _expect(self, start: Start) -> None:
         """Nothing but what can come from a start on."""

@@ -112,7 +112,7 @@ def cut_short(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int]]:
+def _cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | None]]:
     """Of a topic that is another one now, or gone, nothing is asked."""
     read, planned = {s.tp for s in plan.splits}, plan.stop.by_topic()
     marks = [m for m in plan.stop.marks if m.tp not in read and m.offset > 0 and m.how != "removed"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from ingest.model.boundary import TopicPartition
+from ingest.model.boundary import Mark, TopicPartition
 from ingest.ports.broker import Broker, OffsetAndEpoch, Stamps, TopicInfo
 from ingest.run.context import Pipeline
 
@@ -73,6 +73,10 @@ class Moment:
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `ports.broker.Offsets.ends`."""
         return _known(self._ends, tps, self._broker.ends)
+
+    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        """See `ports.broker.Offsets.regrown`."""
+        return self._broker.regrown(marks)
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See `ports.broker.Offsets.committed`."""

@@ -27,7 +27,7 @@ from typing import NoReturn, Self
 import numpy as np
 
 from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model.boundary import TopicPartition
+from ingest.model.boundary import Mark, TopicPartition
 from ingest.model.source import Isolation
 from ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
 from ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
@@ -118,6 +118,10 @@ class MemoryBroker:
         """See `ports.broker.Broker.ends`."""
         with self._lock:
             return {tp: self._log(tp).end for tp in tps}
+
+    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        """See `ports.broker.Broker.regrown`."""
+        return [m for m in marks if m.leader_epoch is not None and self.end_of_epoch(m.tp, m.leader_epoch) < m.offset]
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See `ports.broker.Broker.committed`."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from ingest.errors import CutOffError, DataLossError
+from ingest.keeping import keeping
 from ingest.model.boundary import TopicPartition
 from ingest.model.plan import Split
 from ingest.model.source import OnLoss
@@ -65,8 +66,8 @@ class Cut:
             logs.send(tp, *_sent(NEW))
         logs.cluster.delete_before(self.trimmed, KEPT + GONE)
         self.new = self._epoch()
-        for name in ("batches", "planned"):
-            self.desks[name].send(self.topics[name], *minutes(*[61] * 500))
+        for name, minute in (("batches", 61), ("planned", 61), ("later hours", 121)):
+            self.desks[name].send(self.topics[name], *minutes(*[minute] * 500))
 
     def _epoch(self) -> int:
         epoch = self.broker.stable_ends([self.grown])[self.grown].leader_epoch
@@ -75,7 +76,7 @@ class Cut:
 
     def _begin(self) -> None:
         """Runs before the cut: of batches, of hours, and one that was planned and not run."""
-        for name in ("batches", "planned", "idle batches", "idle hours"):
+        for name in ("batches", "planned", "idle batches", "idle hours", "later hours"):
             desk = self.desks[name] = self.new_desk()
             tp = self.topics[name] = desk.logs.partition()
             desk.send(tp, *minutes(*[1] * 400))
@@ -85,6 +86,7 @@ class Cut:
         pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
         self.run("idle batches")
         self.run("idle hours", 0)
+        self.run("later hours", 0)
 
     def pipeline(self, name: str, on_loss: OnLoss = "fail") -> Pipeline:
         """A scene's pipeline."""
@@ -121,6 +123,13 @@ class ReadTruncationContract:
             with pytest.raises(DataLossError, match="cut off and has grown again") as lost:
                 cut.read(cut.grown, 8, 14, cut.old, stop_epoch)
             assert (lost.value.topic, lost.value.offset) == (cut.grown.topic, 8)
+
+    def test_a_client_that_has_read_another_split_notices_a_cut_too(self, cut: Cut) -> None:
+        """A worker keeps its client from split to split, and one that knows the topic's leaders doesn't ask about epochs by itself."""
+        with keeping():
+            assert cut.read(cut.whole, 8, 10, cut.old, cut.old)[0] == [8, 9]
+            with pytest.raises(DataLossError, match="cut off and has grown again"):
+                cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
     def test_who_skips_reads_what_the_plan_saw(self, cut: Cut) -> None:
         """Cut before the stop was frozen, the messages there are the split's own; cut after it, they are others, and are skipped."""
@@ -205,3 +214,20 @@ class TruncationContract(ReadTruncationContract):
         with pytest.raises(CutOffError):
             run(cut.pipeline("idle hours"), Window("things", hour(1).end, hour(2).end), Request("next"))
         assert [f.level for f in cut.findings("idle hours")] == ["wrong"]
+
+    @pytest.mark.slow
+    def test_an_hour_that_lies_in_what_was_cut_off(self, cut: Cut) -> None:
+        """Cut off before its end was frozen, and the log has grown beyond: it doesn't pass as an hour without messages."""
+        with pytest.raises(CutOffError, match=r"was cut off below offset 700 and has grown again.*on_loss: skip") as refused:
+            cut.run("later hours", 1)
+        assert refused.value.exit_code == 1
+        (found,) = cut.findings("later hours")
+        assert "was cut off below offset 700 and has grown again" in found.what
+        result = cut.run("later hours", 1, "skip")
+        assert result is not None
+        assert (result.committed.receipt.counts.read, ["has grown again" in words for words in result.committed.receipt.partial]) == (
+            0,
+            [True],
+        )
+        with pytest.raises(DataLossError, match="has grown again"):
+            cut.run("later hours", 2)
