@@ -185,8 +185,6 @@ def _forms(format_: str, events: Sequence[Event], offers: Sequence[Offer]) -> It
         return
     if events[0].schema is not None:
         yield Setting("schema_include", True, "each message has its schema beside the event")
-        if any(offer.guess.type is not None and pa.types.is_decimal(offer.guess.type) for offer in offers):
-            yield Setting("decimal_format", "base64", "decimal.handling.mode: precise")
     elif any(offer.guess.type == pa.date32() for offer in offers):
         yield Setting("dates", "iso-8601", "time.precision.mode: isostring")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ _NAMED = {
     "io.debezium.time.Timestamp": Guess(TIMESTAMP, epoch="ms"), "org.apache.kafka.connect.data.Timestamp": Guess(TIMESTAMP, epoch="ms"),
     "io.debezium.time.MicroTimestamp": Guess(TIMESTAMP, epoch="us"), "io.debezium.time.ZonedTimestamp": Guess(TIMESTAMP),
 }  # fmt: skip
+_VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
@@ -48,14 +50,21 @@ def _guess(part: Any, depth: int, room: Room) -> Guess:
     if refusal is not None or not isinstance(part, Mapping):
         return refusal or Guess(None, "its type isn't said")
     kind, name = part.get("type"), part.get("name")
+    if name == _VARIABLE:
+        return Guess(None, "a decimal of which each message says the scale: take Decimal(38, N) with the scale that you want")
     if kind == "struct":
         return struct_of((str(inner.get("field")), _inside(inner, depth, room)) for inner in _fields(part))
     if kind == "array":
         return list_of(_inside(part.get("items"), depth, room))
-    if name == _DECIMAL and depth == 0:
+    if kind == "map":
+        keys = part.get("keys")
+        if not isinstance(keys, Mapping) or keys.get("type") != "string":
+            return Guess(None, "a map whose keys are no texts")
+        return list_of(struct_of((("key", Guess(pa.string())), ("value", _inside(part.get("values"), depth, room)))))
+    if name == _DECIMAL:
         return _decimal(part.get("parameters"))
-    if isinstance(name, str) and name in _NAMED and depth == 0:
-        return _NAMED[name]
+    if isinstance(name, str) and name in _NAMED:
+        return _NAMED[name] if depth == 0 else replace(_NAMED[name], epoch=None)  # the schema says it there, too
     if kind == "bytes":
         return Guess(pa.string(), "bytes in base64")
     plain = _PLAIN.get(str(kind))

@@ -269,6 +269,31 @@ def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
     assert str(offer.guess.type) == "string"
 
 
+def test_what_a_schema_states_inside_others() -> None:
+    """Dates, timestamps and decimals in lists, structs and maps are columns as they are outside; a decimal of any scale wants a choice."""
+    date, at = {"type": "int32", "name": "io.debezium.time.Date"}, {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
+    price = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    fields = [
+        {"field": "days", "type": "array", "items": date},
+        {"field": "store", "type": "map", "keys": {"type": "string"}, "values": price},
+        {"field": "inner", "type": "struct", "fields": [{"field": "at", **at}]},
+        {
+            "field": "any",
+            "type": "struct",
+            "name": "io.debezium.data.VariableScaleDecimal",
+            "fields": [{"field": "scale", "type": "int32"}],
+        },
+        {"field": "odd", "type": "map", "keys": {"type": "int32"}, "values": price},
+    ]
+    found = proposed({"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": DEBEZIUM})
+    assert "decimal_format" not in settings(found)
+    assert [str(offer.guess.type) for offer in found.offers][:5] == [
+        "list<item: date32[day]>", "list<item: struct<key: string, value: decimal128(38, 2)>>", "struct<at: timestamp[us, tz=UTC]>",
+        "None", "None",
+    ]  # fmt: skip
+    assert "Decimal(38, N)" in found.offers[3].guess.note
+
+
 def test_a_name_is_no_pattern() -> None:
     """A table whose name has characters that mean something in regular expressions is chosen by exactly that name."""
     found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=Told(table="d.a.b"))
