@@ -18,7 +18,7 @@ from ingest.config.values import CODE_REFERENCE, cluster_name, section_of
 from ingest.sinks.kind import OnClusterSection
 from ingest.spec.cluster import ClusterSpec
 from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
-from ingest.spec.reading import client_mistakes, refusal, text_of, validated
+from ingest.spec.reading import client_mistakes, refusal, text_of, validated, written_out
 from ingest.spec.shared import named_cluster
 
 _GIVEN = {
@@ -67,7 +67,7 @@ def fill_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
 def _made(document: Document, folder: Path, name: str) -> PipelineSpec:
     spec, wrong = _checked(document.attributes, folder)
     # A place whose template failed has no value yet: what pydantic says of it there is noise.
-    mistakes = [*document.mistakes, *(m for m in wrong if not document.failed(m.place))]
+    mistakes = [*document.mistakes, *(m for m in (*wrong, *written_out(document)) if not document.failed(m.place))]
     if mistakes or spec is None:
         raise refusal(name, mistakes, document)
     return spec

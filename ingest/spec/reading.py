@@ -12,14 +12,18 @@ from pydantic.fields import FieldInfo
 
 from ingest.config.document import Document, Mistake, Place, mistake_of
 from ingest.config.kinds import OfItsKind
-from ingest.config.secrets import reference
+from ingest.config.secrets import FORMS, reference
 from ingest.config.values import section_of
 from ingest.config.yamltext import SIZE_MAX
 from ingest.errors import SpecError, SpecMistakesError
 from ingest.kafka.client import problems
+from ingest.kafka.properties import ALLOWED
 from ingest.spec.cluster import ClusterSpec, TuningSpec
 
 M = TypeVar("M", bound=BaseModel)
+
+_SECRETS = {"password", "key_password", *(name for name, known in ALLOWED.items() if known.secret)}
+"""The settings of a client or a registry that are secrets."""
 
 _TOLD_MAX = 50
 """Mistakes that are told at once."""
@@ -104,6 +108,22 @@ def client_mistakes(section: Mapping[str, Any], place: Place, above: ClusterSpec
         whole, other = above.under(client, tuning), " (with what the cluster has)"
         return [_placed(problem, place, client, other) for problem in problems(whole.client, whole.tuning.client())]
     return [_placed(problem, place, client) for problem in problems(client, tuning.client())]
+
+
+def written_out(document: Document) -> list[Mistake]:
+    """Secrets of clients and registries that stand in a file as they are, where everybody reads them who reads the file."""
+    return [
+        Mistake(place, f"is written out, and it is a secret: write {FORMS}, which each process reads for itself, or a template")
+        for place in document.lines
+        if place[-2:-1] in {("client",), ("registry",)} and place[-1] in _SECRETS and place not in document.given
+        if isinstance(_at(document.attributes, place), str | int | float)
+    ]
+
+
+def _at(values: Any, place: Place) -> object:
+    for part in place:
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
 
 
 def _is_tuning(name: str, value: object) -> bool:

@@ -18,7 +18,7 @@ from pydantic import Field
 from ingest.config.document import Mistake, nearest, read_document
 from ingest.config.values import ClusterName, Section, section_of
 from ingest.spec.cluster import ClusterSpec
-from ingest.spec.reading import client_mistakes, refusal, text_of, validated
+from ingest.spec.reading import client_mistakes, refusal, text_of, validated, written_out
 
 FILE = "windrow.yaml"
 
@@ -67,6 +67,7 @@ def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSp
         meant = f"; did you mean {near}?" if near else ""
         return Mistake(place, f"{file} has no cluster {name}: there are {', '.join(clusters)}{meant}")
     found, more = _checked(name, attributes, clusters)
+    more += [mistake for mistake in written_out(document) if mistake.place[:2] == ("clusters", name)]
     wrong += [mistake for mistake in more if not document.failed(mistake.place)]
     if wrong or found is None:
         raise refusal(str(file), wrong, document)

@@ -31,9 +31,15 @@ CLUSTERS = """\
 clusters:
   prod:
     bootstrap_servers: "127.0.0.1:9"
-    client: {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: hunter2-C4nary}
+    client: {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: "{{ env.CANARY }}"}
   staging: {bootstrap_servers: "127.0.0.1:8"}
 """
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the password is."""
+    monkeypatch.setenv("CANARY", "hunter2-C4nary")
 
 
 def on_cluster(folder: Path, name: str, **source: object) -> PipelineSpec:

@@ -134,9 +134,24 @@ def said(stage: Stage) -> Iterator[tuple[int, str]]:
             yield result.exit_code, result.output
 
 
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        (f"client: {{{SASL}}}", "source.client.sasl.password"),
+        (f"registry: {{url: 'https://registry', username: me, password: {CANARY}}}", "source.registry.password"),
+    ],
+)
+def test_a_password_that_is_written_out(stage: Stage, source: str, place: str) -> None:
+    """A secret that stands in the file as it is, where everybody reads it who reads the file, is a mistake that says how to tell it."""
+    stage.write(f"topic: shop.things, {source}")
+    error = stage.json("plan", stage.spec, "--window", hour(0), code=2)["error"]["message"]
+    assert f"{place}: is written out, and it is a secret: write {{env: NAME}} or {{file: PATH}}" in error
+    assert CANARY not in error
+
+
 def test_a_pipeline_that_works(stage: Stage) -> None:
     """The password of a pipeline that runs is in no output, plan, receipt, ledger or log: only the spec has it."""
-    stage.write(f"topic: shop.things, client: {{{SASL}}}")
+    stage.write(f"topic: shop.things, client: {{{SASL}}}".replace(CANARY, '"{{ env.CANARY }}"'))
     codes = []
     for code, output in said(stage):
         codes.append(code)
