@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
@@ -36,3 +36,31 @@ DEAD_LETTERS = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string()))
 def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
     """What a staged file of rows holds: the row columns, then what they say of the message that each row came from."""
     return pa.schema([*(pa.field(f.name, f.type, f.nullable) for f in rows), *fields(metadata)[:-1]])
+
+
+def inner_difference(there: pa.Field, here: pa.Field) -> str:
+    """Where two nested columns differ: the paths inside them, each with what is there in the table and in the schema; else nothing."""
+    return "; ".join(_inside(there.name, there, here)) if pa.types.is_nested(there.type) and pa.types.is_nested(here.type) else ""
+
+
+def _inside(path: str, there: pa.Field | None, here: pa.Field | None) -> Iterator[str]:
+    """`[]` stands for the elements of a list, `{key}` and `{value}` for those of a map."""
+    if there is None or here is None or there.type.id != here.type.id or not pa.types.is_nested(there.type):
+        if there is None or here is None or (there.type, there.nullable) != (here.type, here.nullable):
+            yield f"{path}: {_told(there)} in the table, {_told(here)} in the schema"
+        return
+    if there.nullable != here.nullable:
+        yield f"{path}: {'nullable' if there.nullable else 'not null'} in the table, and not so in the schema"
+    if pa.types.is_struct(there.type):
+        had, has = ({f.name: f for f in kind} for kind in (there.type, here.type))
+        for name in dict.fromkeys([*had, *has]):
+            yield from _inside(f"{path}.{name}", had.get(name), has.get(name))
+    elif pa.types.is_map(there.type):
+        yield from _inside(f"{path}{{key}}", there.type.key_field, here.type.key_field)
+        yield from _inside(f"{path}{{value}}", there.type.item_field, here.type.item_field)
+    else:
+        yield from _inside(f"{path}[]", there.type.value_field, here.type.value_field)
+
+
+def _told(field: pa.Field | None) -> str:
+    return "nothing" if field is None else f"{field.type}" if field.nullable else f"{field.type} not null"

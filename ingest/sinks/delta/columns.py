@@ -13,6 +13,7 @@ from deltalake.schema import DataType
 
 from ingest.errors import SpecError
 from ingest.schema.metadata import refuse_wrong
+from ingest.sinks.columns import inner_difference
 
 Evolve = Literal["none", "add_columns", "widen"]
 """What may become of a table's columns (`sink.evolve`)."""
@@ -176,7 +177,8 @@ def _missing(field: Field) -> str:
 
 
 def _differs(there: Field, here: Field) -> str:
-    return f"{there.name}: {_shape(there)} in the table, {_shape(here)} in the schema"
+    inside = inner_difference(*(pa.schema(Schema([f])).field(0) for f in (there, here)))
+    return f"{there.name}: at {inside}" if inside else f"{there.name}: {_shape(there)} in the table, {_shape(here)} in the schema"
 
 
 def _becomes(there: Field, after: Field) -> str:

@@ -33,6 +33,7 @@ from pyiceberg.types import (
 
 from ingest.errors import SpecError
 from ingest.schema.metadata import refuse_wrong
+from ingest.sinks.columns import inner_difference
 
 Evolve = Literal["none", "add_columns", "widen"]
 """What may become of a table's columns (`sink.evolve`)."""
@@ -295,7 +296,8 @@ def _missing(field: pa.Field) -> str:
 
 
 def _differs(there: pa.Field, here: pa.Field) -> str:
-    return f"{there.name}: {_shape(there)} in the table, {_shape(here)} in the schema"
+    inside = inner_difference(there, here)
+    return f"{there.name}: at {inside}" if inside else f"{there.name}: {_shape(there)} in the table, {_shape(here)} in the schema"
 
 
 def _becomes(there: pa.Field, after: pa.Field) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ingest.errors import SpecError
 from ingest.schema.metadata import refuse_wrong
+from ingest.sinks.columns import inner_difference
 from ingest.sinks.postgres.names import SYSTEM, name_problems
 
 Evolve = Literal["none", "add_columns", "widen"]
@@ -123,7 +124,7 @@ def evolution(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> ColumnCh
         common = _common(field, here, evolve)
         after.append(common or field)
         if common is None:
-            problems.append(f"{field.name}: {shape(field)} in the table, {shape(here)} in the schema")
+            problems.append(_differs(field, here))
         elif not common.equals(field):
             altered.append((field, common))
     for field in wanted:
@@ -143,12 +144,17 @@ def difference(current: pa.Schema, wanted: pa.Schema, evolve: Evolve) -> list[st
     become = evolution(current, wanted, evolve)
     gone = [f"{f.name}: in the table ({shape(f)}), not in the schema" for f in current if f.name not in wanted.names and f.nullable]
     narrower = [
-        f"{f.name}: {shape(f)} in the table, {shape(wanted.field(f.name))} in the schema"
+        _differs(f, wanted.field(f.name))
         for f in current
         if f.name in wanted.names and not any(p.startswith(f"{f.name}: ") for p in become.problems)
         if shape(become.schema.field(f.name)) != shape(wanted.field(f.name))
     ]
     return [*become.problems, *gone, *narrower]
+
+
+def _differs(there: pa.Field, here: pa.Field) -> str:
+    inside = inner_difference(there, here)
+    return f"{there.name}: at {inside}" if inside else f"{there.name}: {shape(there)} in the table, {shape(here)} in the schema"
 
 
 def shape(field: pa.Field) -> str:

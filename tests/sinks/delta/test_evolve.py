@@ -203,7 +203,13 @@ def test_what_becomes_wider(tmp_path: Path, narrow: pa.DataType, wide: pa.DataTy
         (pa.int32(), pa.decimal128(12, 0), r"v: integer in the table, decimal\(12,0\) in the schema"),
         (pa.decimal128(8, 2), pa.decimal128(12, 4), r"v: decimal\(8,2\) in the table, decimal\(12,4\) in the schema"),
         (pa.date32(), pa.timestamp("us", "UTC"), r"v: date in the table, timestamp in the schema"),
-        (pa.list_(pa.int32()), pa.list_(pa.int64()), r"v: .*integer.* in the table, .*long.* in the schema"),
+        (pa.list_(pa.int32()), pa.list_(pa.int64()), r"v: at v\[\]: int32 in the table, int64 in the schema"),
+        (
+            pa.list_(pa.struct([pa.field("k", pa.int32()), pa.field("gone", pa.string())])),
+            pa.list_(pa.struct([pa.field("k", pa.int64()), pa.field("new", pa.string())])),
+            r"v: at v\[\]\.k: int32 in the table, int64 in the schema; v\[\]\.gone: string in the table, nothing .*; v\[\]\.new: nothing",
+        ),
+        (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int64()), r"v: at v\{value\}: int32 in the table, int64 in the schema"),
     ],
     ids=str,
 )  # fmt: skip
