@@ -58,12 +58,19 @@ class SqlLedger:
     database: Database
 
     def identity(self) -> str:
-        """The ledger's own random id, made with its tables: asking for it makes them, for whoever asks is about to bind a table to it."""
+        """The ledger's own random id, made with its tables: asking for it makes them, for whoever asks is about to bind a table to it.
+
+        Raises:
+            DamagedError: it has its tables, and no id in them.
+        """
         known = self._ask(_identity, None)
-        if known is not None:
-            return known
-        with self._writing_self() as connection:
-            return _identity(connection)
+        if known is None:
+            with self._writing_self() as connection:
+                known = _identity(connection)
+        if known is None:
+            what = f"The ledger {self.database.name} has lost its id: the row of {FACTS.name} that names it is gone"
+            raise DamagedError(what, "ledger", "windrow doctor SPEC --rebuild-ledger takes it from the table, which names it too.")
+        return known
 
     def adopt_identity(self, identity: str) -> None:
         """Take over the id that a table is bound to; for a rebuilt, still empty ledger only.
@@ -73,7 +80,9 @@ class SqlLedger:
         """
         with self._writing_self() as connection:
             mine = _identity(connection)
-            if mine == identity:
+            if mine is None:
+                connection.execute(insert(FACTS), {"name": "identity", "value": identity})
+            if mine in {None, identity}:
                 return
             if connection.execute(select(BOUNDARIES.c.label).limit(1)).first() is not None:
                 raise IdentityError(
@@ -324,8 +333,9 @@ class SqlLedger:
             raise DamagedError(what, "ledger", REBUILD) from error
 
 
-def _identity(connection: Connection) -> str:
-    return str(connection.execute(select(FACTS.c.value).where(FACTS.c.name == "identity")).scalar_one())
+def _identity(connection: Connection) -> str | None:
+    found: str | None = connection.execute(select(FACTS.c.value).where(FACTS.c.name == "identity")).scalar()
+    return found
 
 
 def _kept(value: msgspec.Struct) -> str:

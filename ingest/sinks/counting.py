@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ingest.errors import RefusedError, WindrowError
 from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld
 
@@ -32,6 +33,35 @@ def rows_held(rows: ds.Dataset | pa.RecordBatchReader, metadata: Mapping[str, st
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         connection.register("coordinates", rows)
         return [RowsHeld(*row) for row in connection.execute(count, [window.key]).fetchall()]
+
+
+def rows_held_in(
+    batches: Callable[[], Iterator[pa.RecordBatch]], columns: pa.Schema, metadata: Mapping[str, str], window: Window
+) -> list[RowsHeld]:  # fmt: skip
+    """The same of batches that are still to be read, which have at least these columns, in types that can be made theirs.
+
+    Raises:
+        RefusedError, UnreachableError: as reading them does; behind DuckDB it would be an error of its own. Or they have other columns.
+    """
+    failed: list[Exception] = []
+
+    def picked() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches():
+                yield batch.select(columns.names).cast(columns)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    try:
+        return rows_held(pa.RecordBatchReader.from_batches(columns, picked()), metadata, window)
+    except Exception as error:
+        if failed and isinstance(failed[0], WindrowError):
+            raise failed[0] from None
+        if isinstance(failed[0] if failed else error, KeyError | pa.ArrowException):
+            what = f"a file of window {window.key} has other columns than windrow wrote"
+            raise RefusedError(what, "check", "Restore the file from a backup.") from error
+        raise
 
 
 def _quoted(column: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.errors import RefusedError, UnreachableError
+from ingest.errors import RefusedError, UnreachableError, WindrowError
 from ingest.sinks.place import Place
 
 BATCH_ROWS = 8192
@@ -41,12 +41,22 @@ def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterato
             yield from file.iter_batches(min(max(rows, 1), BATCH_ROWS), [group], columns, use_threads=False)
 
 
+def end(writer: pq.ParquetWriter) -> None:
+    """Close a writer; where the disk is full, it doesn't try again when it is collected, and tell of that on stderr."""
+    try:
+        writer.close()
+    finally:
+        writer.is_open = False
+
+
 @contextmanager
 def explained(path: str) -> Iterator[None]:
     """While a file is read: one that is gone or damaged is another matter than one that can't be got at."""
     try:
         yield
-    except (FileNotFoundError, pa.ArrowException) as error:
+    except WindrowError:
+        raise
+    except (FileNotFoundError, pa.ArrowException, ArithmeticError, LookupError, ValueError) as error:  # a flipped bit may lead to any
         raise _lost(path, error) from error
     except OSError as error:
         if error.errno is None:  # what Parquet itself says of pages and footers
@@ -55,5 +65,6 @@ def explained(path: str) -> Iterator[None]:
 
 
 def _lost(path: str, error: Exception) -> RefusedError:
-    what = "is gone" if isinstance(error, FileNotFoundError) else f"is damaged ({str(error).strip().partition(chr(10))[0][:200]})"
+    why = str(error).strip().partition("\n")[0][:200] if isinstance(error, OSError | pa.ArrowException) else type(error).__name__
+    what = "is gone" if isinstance(error, FileNotFoundError) else f"is damaged ({why})"
     return RefusedError(f"the file {path} {what}", "commit", "Restore the file from a backup.")

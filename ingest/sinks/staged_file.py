@@ -67,8 +67,9 @@ class GrowingFile(Generic[Word]):
     def add(self, batch: pa.RecordBatch) -> None:
         """Rows, of the same columns each time."""
         if self._out is None:
-            self._out = self._place.create(self._path, self._form.compression)
-            self._form.begin(self._out)
+            out = self._place.create(self._path, self._form.compression)
+            self._form.begin(out)  # on a disk that is full here already, there is no form to end
+            self._out = out
         self.rows += batch.num_rows
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows

@@ -173,6 +173,20 @@ def test_a_value_that_can_not_be_read_is_refused(tmp_path: Path) -> None:
         ledger.boundary(PIPELINE, at(1))
 
 
+def test_a_lost_id_is_told_and_taken_from_the_table(tmp_path: Path) -> None:
+    """It is no bug of windrow's, and no other id is made in its place: the table's is put back."""
+    path = tmp_path / "state.db"
+    ledger = open_ledger(str(path))
+    ledger.freeze(PIPELINE, [boundary(1, 5)])
+    known = ledger.identity()
+    with sqlite3.connect(path) as raw:
+        raw.execute("delete from windrow_facts")
+    with pytest.raises(RefusedError, match="has lost its id"):
+        ledger.identity()
+    ledger.adopt_identity(known)
+    assert ledger.identity() == known
+
+
 def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Path) -> None:
     """A window of a thousand topic-partitions takes a tenth of its JSON; if that is damaged, it is refused like any other value."""
     path = tmp_path / "state.db"

@@ -136,7 +136,7 @@ class DeltaDeadLetters:
         try:
             with Place(self.uri).filesystem().open_input_file(path) as source:
                 return str(pq.read_table(source, columns=["attempt"])["attempt"][-1].as_py())
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, LookupError, ValueError) as error:
             what = f"{self.uri}/{path} can't be read: {type(error).__name__}"
             raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.") from error
 
@@ -144,12 +144,15 @@ class DeltaDeadLetters:
         """See `ports.dead_letters.DeadLetters.read`; in the order of their files."""
         import pyarrow.dataset as ds  # noqa: PLC0415  # brings pandas, and only who reads dead letters needs it
 
+        from ingest.sinks.delta.rows import explained  # noqa: PLC0415
+
         table = tables.load(self.uri)
         if table is None:
             return DEAD_LETTERS.empty_table()
         data = tables.rows_of(self.uri, table, window.key).replace_schema(DEAD_LETTERS)  # an older table has fewer columns
         scanner = data.scanner(columns=DEAD_LETTERS.names, filter=ds.field("attempt") == attempt)
-        return scanner.to_table() if limit is None else scanner.head(limit)
+        with explained(self.uri, window, data):
+            return scanner.to_table() if limit is None else scanner.head(limit)
 
     def count(self, window: Window, attempt: str) -> int:
         """See `ports.dead_letters.DeadLetters.count`."""

@@ -44,7 +44,7 @@ def counted(uri: str, metadata: Mapping[str, str], window: Window) -> list[RowsH
     if table is None:
         return []
     data = rows_of(uri, table, window.key)
-    with _explained(uri, window, data):
+    with explained(uri, window, data):
         return rows_held(data, metadata, window)
 
 
@@ -58,16 +58,16 @@ def dead_counted(uri: str, window: Window, attempt: str) -> int:
     if table is None:
         return 0
     data = rows_of(uri, table, window.key)
-    with _explained(uri, window, data):
+    with explained(uri, window, data):
         return int(data.count_rows(filter=(ds.field(DEFAULT["window"]) == window.key) & (ds.field("attempt") == attempt)))
 
 
 @contextmanager
-def _explained(uri: str, window: Window, data: ds.FileSystemDataset) -> Iterator[None]:
+def explained(uri: str, window: Window, data: ds.FileSystemDataset) -> Iterator[None]:
     """What can't be read: lost, if it is a file's own fault; else out of reach."""
     try:
         yield
-    except (duckdb.Error, DeltaError, OSError, pa.ArrowException) as error:
+    except (duckdb.Error, DeltaError, OSError, pa.ArrowException, LookupError, ValueError) as error:  # a flipped bit may lead to any
         lost = _lost(data)
         if lost:
             what = f"the table {uri} names data files of window {window.key} that are {'; '.join(lost)}"

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ingest.model.plan import Split
 from ingest.schema.primary_key import PrimaryKey
+from ingest.sinks import parquet_files
 from ingest.sinks.delta.names import staged_path
 from ingest.sinks.delta.stats import statistics
 from ingest.sinks.place import Place
@@ -79,7 +80,7 @@ class DeltaForm:
 
     def end(self) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
-        self._writer.close()
+        parquet_files.end(self._writer)
 
     def word(self, path: str, size: int, rows: int) -> StagedFile:
         """See `ingest.sinks.staged_file.FileForm`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
-from ingest.errors import DamagedError, RefusedError, WindrowError
+from ingest.errors import DamagedError, RefusedError
 from ingest.model.receipt import Committed
 from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld, Unreadable
@@ -52,26 +52,11 @@ class FilesAudit:
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
         """See `ports.sink.Audit.rows_held`."""
-        from ingest.sinks.counting import rows_held  # noqa: PLC0415  # brings DuckDB
+        from ingest.sinks.counting import rows_held_in  # noqa: PLC0415  # brings DuckDB
 
         names = [self.metadata[name] for name in ("topic", "partition", "offset", "window")]
-        kinds = pa.schema([pa.field(name, kind) for name, kind in zip(names, _COORDINATES, strict=True)])
-        failed: list[WindrowError] = []
-
-        def picked() -> Iterator[pa.RecordBatch]:
-            try:
-                for batch in self.contents(window):
-                    yield batch.select(names).cast(kinds)
-            except WindrowError as error:  # behind DuckDB it would be one of its own
-                failed.append(error)
-                raise
-
-        try:
-            return rows_held(pa.RecordBatchReader.from_batches(kinds, picked()), self.metadata, window)
-        except Exception:
-            if failed:
-                raise failed[0] from None
-            raise
+        columns = pa.schema([pa.field(name, kind) for name, kind in zip(names, _COORDINATES, strict=True)])
+        return rows_held_in(lambda: self.contents(window), columns, self.metadata, window)
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         """See `ports.sink.Audit.contents`."""

@@ -21,7 +21,7 @@ from ingest.sinks.files.columns import Format, whole_schema
 from ingest.sinks.files.entry import RowFile
 from ingest.sinks.files.text import ValueTexts
 from ingest.sinks.iso_times import WHAT, without_text
-from ingest.sinks.parquet_files import batches_of, explained
+from ingest.sinks.parquet_files import batches_of, end, explained
 from ingest.sinks.place import Place
 from ingest.sinks.staged_file import FileStager, GrowingFile
 from ingest.sinks.staging import RowLayout
@@ -72,7 +72,7 @@ class _ParquetRows:
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> None:
-        self._writer.close()
+        end(self._writer)
 
 
 class _JsonRows:

@@ -10,7 +10,7 @@ from ingest.model.receipt import Committed
 from ingest.model.window import Window
 from ingest.ports.sink import RowsHeld, Unreadable
 from ingest.schema.metadata import ALWAYS, TYPES
-from ingest.sinks.counting import rows_held
+from ingest.sinks.counting import rows_held_in
 from ingest.sinks.iceberg.contents import rows_of
 from ingest.sinks.iceberg.table import LakeTable
 
@@ -51,9 +51,9 @@ class IcebergAudit:
         if state is None:
             return []
         columns = pa.schema([pa.field(self.metadata[name], TYPES[name]) for name in ALWAYS])
-        found = rows_of(state, state.tasks(self._lake.column, window.key), columns.names)
-        same = (pa.RecordBatch.from_arrays([batch[f.name].cast(f.type) for f in columns], schema=columns) for batch in found)
-        return rows_held(pa.RecordBatchReader.from_batches(columns, same), self.metadata, window)
+        return rows_held_in(
+            lambda: rows_of(state, state.tasks(self._lake.column, window.key), columns.names), columns, self.metadata, window
+        )
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         """See `ports.sink.Audit.contents`."""

@@ -49,6 +49,8 @@ def _of_file(state: LakeState, location: str, columns: Sequence[str] | None) -> 
     with explained(location), place.filesystem().open_input_file(name) as source:
         own = pq.read_schema(source)
     names = {field.name: _name(state, field) for field in own}
+    if len(set(names.values())) < len(own) or not set(columns or ()) <= set(names.values()):
+        raise RefusedError(f"the file {location} has other columns than windrow wrote", "commit", "Restore the file from a backup.")
     lost = [] if columns is not None else [name for name, number in _ids(own) if not state.table.schema().find_column_name(number)]
     if lost:
         what = f"the table has no column any more for values in its file {location}: {', '.join(lost)} (fields are known by their ids)"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.model.plan import Split
+from ingest.sinks import parquet_files
 from ingest.sinks.iceberg.metrics import Metrics, metrics
 from ingest.sinks.iceberg.names import staged_path
 from ingest.sinks.iceberg.place import LakePlace
@@ -64,7 +65,7 @@ class LakeForm:
 
     def end(self) -> None:
         """See `ingest.sinks.staged_file.FileForm`."""
-        self._writer.close()
+        parquet_files.end(self._writer)
 
     def word(self, path: str, size: int, rows: int) -> LakeFile:
         """See `ingest.sinks.staged_file.FileForm`."""

@@ -1,0 +1,99 @@
+"""Files that are gone, cut or flipped, and a disk that is full: each is told in a sentence, and none of it is a bug of windrow's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.errors import RefusedError, UnreachableError, WindrowError
+from ingest.operate.deep import summed
+from ingest.schema.metadata import DEFAULT
+from tests.full_disk import files_end_at
+from tests.sinks.beside import DeltaBoth
+from tests.sinks.files.world import sink_at as files_at
+from tests.sinks.iceberg.world import sink_at as iceberg_at
+from tests.sinks.things import ROWS, plan, stage_split, staged_receipt, window
+
+pytestmark = pytest.mark.slow
+
+KINDS: dict[str, Callable[[str], Any]] = {
+    "delta": lambda place: DeltaBoth(place, ROWS),
+    "files": files_at,
+    "files-jsonl": files_at,
+    "files-csv": files_at,
+    "iceberg": iceberg_at,
+}
+
+
+def held(sink: Any) -> None:
+    sink.audit().rows_held(window(0))
+
+
+def deep(sink: Any) -> None:
+    summed(sink.look(window(0)).receipt.splits, sink.audit().contents(window(0)), sink.metadata)
+
+
+def counted(sink: Any) -> None:
+    sink.dead_letters.count(window(0), "a1")
+
+
+def read(sink: Any) -> None:
+    sink.dead_letters.read(window(0), "a1")
+
+
+def dead(sink: Any) -> None:
+    summed(sink.look(window(0)).receipt.splits, sink.dead_letters.contents(window(0)), DEFAULT, "a1")
+
+
+ASKS: dict[bool, list[Callable[[Any], None]]] = {False: [held, deep], True: [counted, read, dead]}
+
+
+def made(tmp_path: Path, kind: str) -> Any:
+    sink = KINDS[kind](str(tmp_path / f"table-{kind.rpartition('-')[2]}"))
+    sink.prepare()
+    receipt, staged = staged_receipt(sink, 0)
+    sink.commit_dead(receipt.plan, "a1", staged)
+    sink.commit(receipt, staged)
+    return sink
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -> None:
+    """Whatever verification and the dead letters' readers ask, the answer is a sentence; of a file that is gone or cut a finding."""
+    sink = made(tmp_path, kind)
+    every = [path for path in tmp_path.rglob("*-*.*") if "data" in path.parts and path.is_file()]
+    assert len(every) == 4
+    for path in {("_dead/" in str(path)): path for path in every}.values():
+        content = path.read_bytes()
+        for harmed in (None, b"", content[: len(content) // 2]) if path.suffix == ".parquet" else (None,):  # of texts, counts tell the rest
+            path.unlink() if harmed is None else path.write_bytes(harmed)
+            for ask in ASKS["_dead/" in str(path)]:
+                with pytest.raises(RefusedError, match=r"gone|damaged"):
+                    ask(sink)
+        for at in range(4, len(content), max(len(content) // 24, 1)):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :])
+            for ask in ASKS["_dead/" in str(path)]:
+                with suppress(WindrowError):
+                    ask(sink)
+        path.write_bytes(content)
+        for ask in ASKS["_dead/" in str(path)]:
+            ask(sink)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("room", [0, 2, 40, 700])
+def test_a_disk_that_is_full_while_rows_are_staged(tmp_path: Path, kind: str, room: int) -> None:
+    """Wherever in the file its room ends: it is said, and what cleans up behind it says nothing else."""
+    sink = made(tmp_path, kind)
+    planned = plan(sink, 1)
+    split = planned.splits[0]
+    stager, letters = sink.stager(planned, 0, "a1")(split), sink.dead_letters.stager(planned, 0, "a1")(split)
+    with files_end_at(room):
+        with pytest.raises(UnreachableError, match=r"can't be (read or )?written|room"):
+            stage_split(stager, letters, split, dead=True)
+        stager.discard()
+        letters.discard()
