@@ -14,20 +14,23 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from ingest.assemble import assemble
-from ingest.errors import BugError, RefusedError, UnreachableError, WindrowError
+from ingest.errors import BugError, NotClosedError, RefusedError, UnreachableError, WindrowError
 from ingest.kafka.embedded.server import java_problem
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.boundary import TopicPartition
-from ingest.operate.retention_margin import retention_margin
+from ingest.operate.retention_margin import next_window, retention_margin
 from ingest.plan.topics import discover
 from ingest.ports.broker import Logs, TopicInfo
 from ingest.ports.dead_topic import DeadTopic
 from ingest.ports.sink import Delivered, Warns
 from ingest.registry.client import Registry
-from ingest.run.binding import lost_in_words, lost_windows, refuse_other_table, refuse_restored
+from ingest.run.binding import lost_in_words, lost_windows, refuse_other_table, refuse_restored, refuse_unready
 from ingest.run.context import Pipeline
 from ingest.run.frontier import frontier
+from ingest.run.micro_batches import preview_next
+from ingest.run.pipeline import preview, refuse_open
 from ingest.spec.load import load_spec
+from ingest.spec.window import MicroBatches
 
 if TYPE_CHECKING:
     from ingest.engine.spark import SparkEngine
@@ -146,6 +149,7 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
     rights = list(_rights(pipeline, ledger=state.level == "ok"))
     yield from rights
     if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
+        yield attempt("next", lambda: _next_window(pipeline))
         yield attempt("retention", lambda: _retention(pipeline))
 
 
@@ -241,8 +245,23 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     found = weaker(found, pipeline.sink.promises.delivery)
     if isinstance(pipeline.sink, Warns):
         found = warned(found, pipeline.sink.warnings())
-    new = pipeline.sink.columns_to_come()
+    new = refuse_unready(pipeline)
     return msgspec.structs.replace(found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}") if new else found
+
+
+def _next_window(pipeline: Pipeline) -> Check:
+    """What a run would do next, as `windrow plan` tells it."""
+    grid = pipeline.spec.window
+    if isinstance(grid, MicroBatches):
+        plan = preview_next(pipeline)
+        return Check("next", "ok", "no micro-batch is waiting" if plan is None else f"{plan.window.key} can be read")
+    window = next_window(pipeline, grid)
+    try:
+        refuse_open(pipeline, window)
+    except NotClosedError:
+        return Check("next", "ok", f"window {window.key} isn't closed yet, all before it are committed")
+    preview(pipeline, window)
+    return Check("next", "ok", f"window {window.key} can be read")
 
 
 def _windows(pipeline: Pipeline) -> Check:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from rich.text import Text
 
-from ingest.assemble import assemble, assemble_to_look
+from ingest.assemble import assemble
 from ingest.cli import render
 from ingest.cli.output import Output
 from ingest.cli.windows import named
@@ -25,6 +25,7 @@ from ingest.operate.rebase import propose, rebase
 from ingest.operate.rebind import propose as propose_rebind
 from ingest.operate.rebind import rebind
 from ingest.ports.engine import Engine
+from ingest.run.binding import refuse_unready
 from ingest.run.context import PassedOver, Pipeline, Progress, Request, Result
 from ingest.run.micro_batches import preview_next, run_batch, run_batches
 from ingest.run.pipeline import all_refused, preview, refuse_open, run_past_refused
@@ -48,7 +49,8 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     """What a run would read: of the windows that are named, or of the next micro-batch. Freezes nothing."""
     spec = load_spec(path)
     windows = named(spec, text)
-    pipeline = assemble_to_look(spec)
+    pipeline = assemble(spec)
+    refuse_unready(pipeline)
     plans = PlanDocument(spec.id, [])
     output.show(plans)
     for plan in _next_plan(pipeline) if windows is None else _plans(pipeline, windows):

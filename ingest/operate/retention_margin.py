@@ -53,10 +53,15 @@ def retention_margin(pipeline: Pipeline) -> RetentionMargin:
     return _of_windows(pipeline, grid) if isinstance(grid, TimeWindows) else _of_batches(pipeline)
 
 
+def next_window(pipeline: Pipeline, grid: TimeWindows) -> Window:
+    """The first window in time that isn't committed; it may not be over yet."""
+    committed = {c.receipt.window.span[0] for c in pipeline.sink.receipts() if c.receipt.window.span is not None}
+    return msgspec.structs.replace(oldest_open(grid.start, grid.grid, committed), pipeline=pipeline.spec.id)
+
+
 def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
     spec, now = pipeline.spec, pipeline.now()
-    committed = {c.receipt.window.span[0] for c in pipeline.sink.receipts() if c.receipt.window.span is not None}
-    oldest = oldest_open(grid.start, grid.grid, committed)
+    oldest = next_window(pipeline, grid)
     if not is_closed(oldest, timedelta(0), now):
         return RetentionMargin("ok", "every window that is over is committed")
     start = pipeline.ledger.start(spec.id, oldest.start)

@@ -38,6 +38,23 @@ def refuse_other_table(pipeline: Pipeline) -> None:
     refuse_empty_table(pipeline)
 
 
+def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
+    """What would refuse any window before its messages are read: the schema and what decodes can be used, the table takes such rows.
+
+    `windrow plan` and `windrow doctor` ask it as a run does. Writes nothing.
+
+    Returns:
+        The columns that the next rows would bring, or change, in words.
+
+    Raises:
+        SpecError: the schema, a rule of it or a format can't be used, for something that isn't installed, too; or the table is another's.
+        SchemaChangedError: the table has columns that the rows don't fit.
+    """
+    pipeline.decoder().open()
+    pipeline.transform().open()
+    return pipeline.sink.columns_to_come()
+
+
 def refuse_wrong_place(pipeline: Pipeline) -> None:
     """The same but for an empty table: loads the table once."""
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink

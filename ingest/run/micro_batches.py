@@ -31,7 +31,7 @@ from ingest.run.binding import refuse_other_table, refuse_restored, refuse_wrong
 from ingest.run.context import Pipeline, Progress, Request, Result, ignore
 from ingest.run.freezing import refuse_changed_grid
 from ingest.run.frontier import frontier
-from ingest.run.pipeline import preview, run
+from ingest.run.pipeline import preview, refuse_unreadable, run
 from ingest.spec.window import MicroBatches
 from ingest.windows.grid import batch_at
 from ingest.windows.tiling import clamped
@@ -106,7 +106,8 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     cut = _waiting(pipeline, lower, number + 1)
     if cut is None:
         return None
-    return make_plan(batch_at(spec.id, number), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
+    plan = make_plan(batch_at(spec.id, number), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
+    return refuse_unreadable(pipeline, plan)
 
 
 def _batches(pipeline: Pipeline) -> MicroBatches:

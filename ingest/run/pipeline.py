@@ -42,7 +42,7 @@ from ingest.run.accounting import (
 )
 from ingest.run.attempts import TOGETHER, Attempt, Read, jobs
 from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
-from ingest.run.binding import bind_table, refuse_empty_table, refuse_lost_receipt, refuse_other_table, refuse_wrong_place
+from ingest.run.binding import bind_table, refuse_empty_table, refuse_lost_receipt, refuse_other_table, refuse_unready, refuse_wrong_place
 from ingest.run.context import PassedOver, Pipeline, Progress, Request, Result, ignore, written_by
 from ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
 from ingest.run.frontier import start_of
@@ -185,6 +185,7 @@ def _begin(
         return committed, []
     for window in (w for w in wanted if found[w] is None and not request.again):
         refuse_lost_receipt(pipeline, window)
+    refuse_unready(pipeline)
     if pipeline.dead_topic is not None:
         pipeline.dead_topic.refuse_unwritable()
     pipeline.sink.prepare(pipeline.binding())
@@ -336,16 +337,28 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
 
     Raises:
         SpecError: a micro-batch that was not begun.
+        RefusedError, UnreachableError: as a run, of what can be told before messages are read; but see `binding.refuse_unready`.
     """
     _refuse_off_grid(pipeline, window)
     spec = pipeline.spec
     refuse_other_table(pipeline)
     known = pipeline.ledger.plan(window)
     if known is not None:
-        return _as_specified(pipeline, known)
+        return refuse_unreadable(pipeline, known)
     start = pipeline.ledger.start(spec.id, window.start) or foreseen(pipeline, window.start, None)
     stop = pipeline.ledger.boundary(spec.id, window.end) or foreseen(pipeline, window.end, start)
-    return _as_specified(pipeline, make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records))
+    return refuse_unreadable(pipeline, make_plan(window, start, stop, pipeline.sink.identity, spec.source.split_records))
+
+
+def refuse_unreadable(pipeline: Pipeline, plan: Plan) -> Plan:
+    """The plan, if a run of it could read its messages now, or has already.
+
+    Raises:
+        IdentityError, DataLossError, UnreachableError: as `availability.readable_splits`, or the spec selects something else.
+    """
+    if pipeline.sink.look(plan.window) is None:
+        readable_splits(pipeline, _as_specified(pipeline, plan), pipeline.spec.source.on_loss, None)
+    return plan
 
 
 def _receipt(read: Read, request: Request) -> Receipt:

@@ -125,7 +125,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made.produce(3, b'{"id": 9}', b'{"id": 9}')
     for module in (doctor, mending, running):
         monkeypatch.setattr(module, "assemble", made.assemble)
-    for module in (looking, publishing, running, showing):
+    for module in (looking, publishing, showing):
         monkeypatch.setattr(module, "assemble_to_look", made.assemble_to_look)
     monkeypatch.setattr(looking, "connect", made.connect)
     return made

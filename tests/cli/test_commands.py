@@ -34,7 +34,7 @@ from tests.cli.conftest import Stage
 broker = MemoryBroker()
 broker.create_topic("shop.things", partitions=2)
 stage = Stage(Path(sys.argv[1]), broker)
-running.assemble_to_look = stage.assemble_to_look
+running.assemble = stage.assemble
 result = stage.call("plan", stage.spec, "--window", "2026-01-05T00:00:00Z")
 assert result.exit_code == 0, result.output
 assert "dagster" not in sys.modules

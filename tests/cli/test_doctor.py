@@ -30,7 +30,7 @@ def levels(document: Any) -> dict[str, str]:
 
 def test_all_well(stage: Stage) -> None:
     """On a good machine and a good pipeline every line is ok, before the first run and after it."""
-    names = ["java", "packages", "names", "spec", "state", "sink", "windows", "broker", "rights", "retention"]
+    names = ["java", "packages", "names", "spec", "state", "sink", "windows", "broker", "rights", "next", "retention"]
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
     stage.json("run", stage.spec, "--window", hour(0))
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
@@ -44,7 +44,7 @@ def test_without_spec(stage: Stage) -> None:
 def test_for_people(stage: Stage) -> None:
     """One line per check."""
     lines = stage.call("doctor", stage.spec).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["ok"] * 10
+    assert [line.split()[0] for line in lines] == ["ok"] * 11
 
 
 def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +232,35 @@ def test_frozen_start_that_expired(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     stage.broker.delete_records(TopicPartition("shop.things", 0), 4)
     assert levels(stage.json("doctor", stage.spec, code=1))["retention"] == "fail"
+
+
+def _expired(stage: Stage) -> None:
+    stage.broker.delete_records(TopicPartition("shop.things", 0), 4)
+
+
+def _expired_behind_the_plan(stage: Stage) -> None:
+    (stage.folder / "schema.py").write_text((stage.folder / "schema.py").read_text().replace("pl.Int64", "pl.String"))
+    stage.json("run", stage.spec, "--window", hour(0), code=1)
+    (stage.folder / "schema.py").write_text((stage.folder / "schema.py").read_text().replace("pl.String", "pl.Int64"))
+    _expired(stage)
+
+
+def _no_such_rule(stage: Stage) -> None:
+    text = (stage.folder / "schema.py").read_text().replace("id: pl.Int64", "id: pl.Int64 = pa.Field(no_such_check=1)")
+    (stage.folder / "schema.py").write_text(text)
+
+
+@pytest.mark.parametrize("trouble", [_expired, _expired_behind_the_plan, _no_such_rule])
+def test_plan_and_doctor_refuse_what_run_refuses(stage: Stage, trouble: Any) -> None:
+    """Offsets that are gone, before a window was planned and after it, and mistakes in the schema are told in the run's own words."""
+    trouble(stage)
+    code, said = 2 if trouble is _no_such_rule else 1, set()
+    for command in ("plan", "run"):
+        said.add(stage.json(command, stage.spec, "--window", hour(0), code=code)["error"]["message"])
+    (message,) = said
+    failed = [c for c in stage.json("doctor", stage.spec, code=code)["checks"] if c["level"] == "fail"]
+    assert failed[0]["fix"] in message
+    assert failed[0]["what"] in message
 
 
 def test_exit_code_is_the_first_failure() -> None:

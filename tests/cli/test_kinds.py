@@ -91,7 +91,7 @@ def test_a_batch_that_was_begun_goes_on(batches: Stage) -> None:
     """After a refusal the same batch is run, by its number or as the next one, and no later one before it."""
     batches.write(window=f"{BATCH}, max_records: 6")
     broken = Path(batches.spec).read_text()
-    Path(batches.spec).write_text(broken.replace("0.6", "0.1"))
+    Path(batches.spec).write_text(broken.replace("ratio: 0.6", "ratio: 0"))
     assert batches.json("run", batches.spec, code=1)["error"]["kind"] == "DeadLetterLimitError"
     (plan,) = batches.json("plan", batches.spec)["plans"]
     assert (plan["window"], plan["frozen"]) == ("batch-000000000", ["start", "end", "plan"])

@@ -127,12 +127,11 @@ def topic_id(stage: Stage) -> str:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (["plan", "--window", hour(3)], "shop.things[0]"),
         (["lag"], "shop.things[1]"),
         (["show"], hour(0)),
         (["dead", "show", "--window", hour(0), "--json"], "not_json"),
     ],
-    ids=["plan", "lag", "show", "dead"],
+    ids=["lag", "show", "dead"],
 )
 def test_a_look_loads_no_frames_of_data(seen: Stage, command: list[str], told: str) -> None:
     """Who looks at a pipeline loads neither its schema nor what decoding, tasks and stack traces stand on."""

@@ -171,9 +171,7 @@ class KafkaSink:
 
     def prepare(self, binding: Binding) -> None:
         """See `ports.sink.Sink.prepare`: makes the control topic, never another one."""
-        self.form  # noqa: B018 - columns that aren't there are told before anything is made
-        if self.options.function is not None:
-            function_now(self.options.function)
+        self._refuse_unfit()
         bound = self.binding()
         if bound is None:
             self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
@@ -182,8 +180,14 @@ class KafkaSink:
             bound = self.binding() or binding
         refuse_other_binding(self.identity, bound, binding)
 
+    def _refuse_unfit(self) -> None:
+        self.form  # noqa: B018 - columns that aren't there are told before anything is made
+        if self.options.function is not None:
+            function_now(self.options.function)
+
     def columns_to_come(self) -> Sequence[str]:
         """See `ports.sink.Sink.columns_to_come`: messages have no table's columns."""
+        self._refuse_unfit()
         return ()
 
     def look(self, window: Window) -> Committed | None:

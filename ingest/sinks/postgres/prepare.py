@@ -72,14 +72,30 @@ def ensure(place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
         SpecError: somebody else's rows are in it; or the user may not do this there.
     """
     with reading(place.url) as connection:
-        found = catalog.table_at(connection, place)
-        refuse_unfit(connection, place, [wanted.window], () if wanted.merged is None else wanted.merged.key.columns)
+        found = seen(connection, place, wanted)
         bound = None if found is None or found.stale else found.target
         if found is not None and bound is not None and not _to_add(place, bound, found.columns, wanted, mine):
             return
     done = transact(place.url, lambda connection: _ensure(connection, place, wanted, mine), "setup")
     if isinstance(done, Unanswered):
         raise OutcomeUnknownError(f"the table {place} may have been set up, or not: {done.why}", "setup", "Run this again.")
+
+
+def seen(connection: Connection, place: TablePlace, wanted: WantedTable) -> TableThere | None:
+    """The table as it is, if it is there and can become, or stay, the wanted one.
+
+    Raises:
+        SchemaChangedError: as `ensure`, of columns.
+        SpecError: it can hold no windows, or somebody else's rows are in it.
+    """
+    found = catalog.table_at(connection, place)
+    refuse_unfit(connection, place, [wanted.window], () if wanted.merged is None else wanted.merged.key.columns)
+    if found is not None and found.target is None:
+        refuse_others_rows(connection, place)
+        _refuse_strange(place, found.columns, wanted.schema)
+    elif found is not None and found.target is not None:
+        refuse_other_columns(place, found.target, found.columns, wanted)
+    return found
 
 
 def _ensure(connection: Connection, place: TablePlace, wanted: WantedTable, mine: Binding) -> None:

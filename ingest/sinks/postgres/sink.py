@@ -38,8 +38,8 @@ from ingest.sinks.postgres.prepare import (
     become_of,
     change_columns,
     ensure,
-    refuse_other_columns,
     refuse_others_rows,
+    seen,
 )
 from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
 from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
@@ -124,10 +124,9 @@ class PostgresSink:
     def columns_to_come(self) -> Sequence[str]:
         """See `ports.sink.Sink.columns_to_come`."""
         with reading(self.place.url) as connection:
-            found = catalog.table_at(connection, self.place)
+            found = seen(connection, self.place, self._wanted)
         if found is None or found.target is None:
             return ()
-        refuse_other_columns(self.place, found.target, found.columns, self._wanted)
         return evolution(found.target.columns, self._wanted.schema, self._evolve).changes
 
     def look(self, window: Window) -> Committed | None:

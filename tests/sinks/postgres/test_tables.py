@@ -89,17 +89,18 @@ def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> No
     ],
 )
 def test_a_table_with_other_columns_is_refused(sink: Any, owner: Any, columns: str, says: str) -> None:
-    """Column by column, before anything is staged."""
+    """Column by column, before anything is staged, and by who only looks."""
     owner(f"CREATE TABLE orders ({columns})")
-    with pytest.raises(SchemaChangedError, match=says):
-        sink.prepare()
+    for ask in (sink.columns_to_come, sink.prepare):
+        with pytest.raises(SchemaChangedError, match=says):
+            ask()
 
 
 def test_a_table_with_rows_of_others_is_refused(sink: Any, owner: Any) -> None:
     """It is nobody's to write into; nor is a view a table."""
     owner(f"CREATE TABLE orders ({COLUMNS})")
     owner("INSERT INTO orders VALUES ('x', 1, 't', 0, 0, now(), 'w')")
-    for ask in (sink.prepare, sink.binding):
+    for ask in (sink.prepare, sink.binding, sink.columns_to_come):
         with pytest.raises(SpecError, match="not made by windrow"):
             ask()
     owner("ALTER TABLE orders RENAME TO others")
@@ -153,8 +154,9 @@ def test_an_unlogged_table_is_refused(sink: Any, owner: Any, partitioned: bool) 
     else:
         sink.prepare()
         owner("ALTER TABLE orders SET UNLOGGED")
-    with pytest.raises(SpecError, match=r"orders(_0)?, where rows of .* or their receipts would lie, is unlogged"):
-        sink.prepare()
+    for ask in (sink.columns_to_come, sink.prepare):
+        with pytest.raises(SpecError, match=r"orders(_0)?, where rows of .* or their receipts would lie, is unlogged"):
+            ask()
 
 
 def test_receipts_in_an_unlogged_table_are_refused(sink: Any, owner: Any) -> None:
