@@ -67,6 +67,7 @@ MEANINGS: Mapping[str, str] = {
     "messages_written": "those of them that became rows, where a message may become several or none",
     "dropped": "messages without a value that were only counted",
     "filtered": "messages that were fine and became no row",
+    "truncated": "messages with a timestamp finer than a microsecond, which was cut to the microsecond before",
     "invisible": "offsets without a visible message: transaction markers, aborted or compacted messages",
     "aborted": "those of them that were seen to be aborted messages",
     "skipped": "offsets that were not in the log any more",
@@ -169,7 +170,8 @@ def _sometimes(result: Result) -> dict[str, Value]:
         reasons.update(dict(split.reasons))
     usually_zero = {
         "messages_written": counts.valid if (counts.rows, counts.filtered) != (counts.valid, 0) else 0,
-        "dropped": counts.dropped, "filtered": counts.filtered, "invisible": counts.invisible, "aborted": counts.aborted,
+        "dropped": counts.dropped, "filtered": counts.filtered, "truncated": counts.truncated,
+        "invisible": counts.invisible, "aborted": counts.aborted,
         "skipped": counts.skipped, "generation": receipt.generation,
         "mended": 0 if receipt.mending is None else receipt.mending.messages,
         "edited": 0 if receipt.mending is None else receipt.mending.edited,

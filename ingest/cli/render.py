@@ -145,7 +145,7 @@ def window_table(committed: Sequence[Committed]) -> Table:
     return table
 
 
-_ALWAYS, _SOMETIMES = ("read", "written", "dead"), ("invisible", "dropped", "filtered", "skipped", "late", "early")
+_ALWAYS, _SOMETIMES = ("read", "written", "dead"), ("invisible", "dropped", "filtered", "truncated", "skipped", "late", "early")
 
 
 def _counted(receipts: Sequence[Receipt]) -> tuple[str, ...]:

@@ -46,7 +46,8 @@ class KeySection(Section):
     @property
     def part(self) -> Part:
         """The columns of the schema that come from the key."""
-        return Part(only=self.fields, prefix=self.fields_prefix or "", place="decode.key.fields")
+        prefix = self.fields_prefix or ""
+        return Part(only=self.fields, prefix=prefix, place="decode.key.fields", finer=getattr(self, "finer", "truncate"))
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

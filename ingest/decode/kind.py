@@ -52,7 +52,7 @@ class FormatSection(Section):
     def part(self) -> Part:
         """The columns of the schema that come from the value."""
         of_key = self.key.fields if self.key is not None and self.fields_include == "except_key" else ()
-        return Part(without=tuple(dict.fromkeys((*of_key, *self.headers))))
+        return Part(without=tuple(dict.fromkeys((*of_key, *self.headers))), finer=getattr(self, "finer", "truncate"))
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

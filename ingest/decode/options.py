@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from ingest.config.values import Section
+from ingest.config.document import Place
+from ingest.config.values import LeftOut, Section, Text, Values
 from ingest.decode.timestamps import DateForm, DecimalForm, TimestampForm
+from ingest.model.instants import is_zone
+
+if TYPE_CHECKING:
+    from ingest.decode.json.values import Reading
 
 
-class TimestampOptions(Section):
+def _zone(name: str | None) -> str | None:
+    if name is not None and not is_zone(name):
+        raise ValueError("must be the name of a time zone, like Europe/Berlin")
+    return name
+
+
+Zone = Annotated[Text | None, AfterValidator(_zone), Values("the name of a time zone, as in `Europe/Berlin`"), LeftOut("none")]
+
+
+class FinerOptions(Section):
+    """Of formats whose timestamps may be finer than a column's."""
+
+    finer: Literal["truncate", "dead"] = Field(
+        default="truncate",
+        description="What becomes of timestamps finer than a microsecond: they are cut to the microsecond before, and the receipt counts "
+        "their messages as `truncated`; or such a message is a dead letter.",
+    )
+
+
+class TimestampOptions(FinerOptions):
     """Of formats whose timestamps are written as text or numbers."""
 
     timestamps: TimestampForm = Field(
         default="iso-8601",
-        description="How timestamps are written, where the schema's field doesn't say `epoch` itself: RFC 3339 with an offset; "
-        "`2026-01-05 09:00:00.5`, in UTC unless an offset stands behind it; or whole seconds, milliseconds or microseconds since 1970.",
+        description="How timestamps are written, where the schema's field doesn't say `epoch` or `zone` itself: as in ISO 8601 or RFC 3339 "
+        "with an offset; the same, and in UTC where there is no offset (`sql`); or as seconds, milliseconds, microseconds or nanoseconds "
+        "since 1970.",
     )
+    zone: Zone = Field(
+        default=None,
+        description="The time zone of timestamps that have no offset. One that the zone's clocks showed twice, or never, is a dead letter.",
+    )
+
+    @property
+    def reading(self) -> Reading:
+        """How values are read."""
+        from ingest.decode.json.values import Reading  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+
+        return Reading(self.timestamps, zone=self.zone)
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Numbers have no zone."""
+        yield from super().conflicts(written)
+        if written.get("zone") is not None and str(written.get("timestamps")).startswith("epoch_"):
+            yield ("zone",), "goes with timestamps that are text: numbers since 1970 have no zone"
 
 
 class ReadingOptions(TimestampOptions):
@@ -28,6 +72,13 @@ class ReadingOptions(TimestampOptions):
         description="Whether a value of another kind will do where it says the very same: a number in a string, a whole number with a "
         "fraction of zeros, a number or a boolean for a String, `true` and `false` in strings for a Boolean.",
     )
+
+    @property
+    def reading(self) -> Reading:
+        """How values are read."""
+        from ingest.decode.json.values import Reading  # noqa: PLC0415  # as above
+
+        return Reading(self.timestamps, lenient=self.coerce == "lenient", zone=self.zone)
 
 
 class ConnectOptions(Section):

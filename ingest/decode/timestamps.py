@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-TimestampForm = Literal["iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us"]
-"""RFC 3339 with an offset; with a blank in between, and in UTC where there is no offset; as whole numbers since 1970."""
+TimestampForm = Literal["iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]
+"""ISO 8601 with an offset; the same, in UTC where there is no offset; as numbers since 1970."""
 
 DateForm = Literal["iso-8601", "epoch_days"]
 """As in ISO 8601; as whole days since 1970."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -33,6 +34,14 @@ def parse_instant(text: str) -> datetime:
         meant = f"{written}T00:00:00Z" if _DATE.fullmatch(written) else f"{written}Z"
         raise InstantError("has no time zone", f"write {meant} if UTC is meant")
     return to_utc(moment)
+
+
+def is_zone(name: object) -> bool:
+    """Whether it is the name of a time zone."""
+    try:
+        return isinstance(name, str) and ZoneInfo(name) is not None
+    except (KeyError, ValueError, OSError):  # one that no zone has; a path; a folder of zones
+        return False
 
 
 def to_utc(moment: datetime) -> datetime:

@@ -67,6 +67,7 @@ class _OfAnyForm:
     rows_: int | msgspec.UnsetType
     filtered_: int | msgspec.UnsetType
     deletes_: int | msgspec.UnsetType
+    truncated_: int | msgspec.UnsetType
 
     @property
     def rows(self) -> int:
@@ -83,6 +84,11 @@ class _OfAnyForm:
         """Rows that the valid messages took out of the table by their keys, or would have if they had been there."""
         return self.deletes_ if isinstance(self.deletes_, int) else 0
 
+    @property
+    def truncated(self) -> int:
+        """Messages with a timestamp finer than a microsecond, which lost that."""
+        return self.truncated_ if isinstance(self.truncated_, int) else 0
+
 
 class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     """What one task counted, by independent hands: the reader messages and bytes, the task verdicts and rows, the stager what it staged.
@@ -90,7 +96,8 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     Each message that was `read` is counted once: `valid` messages became `rows` and `deletes`, at least one each; `dead` ones were refused;
     `dropped` ones had no value and were to be passed over; `filtered` ones were fine and became no row. Of the rows and deletes that the
     stager was given it counted `rows_staged` by itself, and of the dead letters `dead_staged`. Receipts of the first two forms leave `rows`
-    and `filtered` unset: they are of windows in which each valid message became one row. `deletes` are unset where there can be none.
+    and `filtered` unset: they are of windows in which each valid message became one row. `deletes` are unset where there can be none, and
+    `truncated`, messages that lost what their timestamps had below a microsecond, where there are none.
 
     `next_offset` is where the reader stood at the end; `missing` offsets of the range held no visible message, `aborted` of them were
     seen to be messages of aborted transactions, the rest are transaction markers or were compacted away. `skipped` offsets were not in the
@@ -128,6 +135,7 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
     deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
+    truncated_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="truncated")
     schemas: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -155,6 +163,7 @@ class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
     rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
     filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
     deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
+    truncated_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="truncated")
 
     @classmethod
     def total(cls, splits: Iterable[SplitCounts]) -> Counts:
@@ -174,6 +183,7 @@ class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
             rows_=sum(s.rows for s in parts),
             filtered_=sum(s.filtered for s in parts),
             deletes_=sum(s.deletes for s in parts) if any(isinstance(s.deletes_, int) for s in parts) else msgspec.UNSET,
+            truncated_=sum(s.truncated for s in parts) or msgspec.UNSET,
         )
 
 

@@ -264,7 +264,13 @@ class _SplitWork:
     def count(self, decoded: Decoded) -> None:
         """What was staged."""
         deletes = 0 if decoded.deletes is None else len(decoded.deletes.index)
-        counted = {"valid": decoded.valid, "rows": decoded.rows.num_rows, "dropped": decoded.dropped, "filtered": decoded.filtered}
+        counted = {
+            "valid": decoded.valid,
+            "rows": decoded.rows.num_rows,
+            "dropped": decoded.dropped,
+            "filtered": decoded.filtered,
+            "truncated": decoded.truncated,
+        }
         self._verdicts.update(counted, deletes=deletes)
 
     def finish(self) -> Staged:
@@ -274,6 +280,7 @@ class _SplitWork:
         counts = msgspec.structs.replace(
             before, valid=before.valid + more["valid"], rows_=before.rows + more["rows"], dead=more["dead"],
             dropped=before.dropped + more["dropped"], filtered_=before.filtered + more["filtered"],
+            truncated_=before.truncated + more["truncated"] or msgspec.UNSET,
             deletes_=before.deletes + more["deletes"] if isinstance(before.deletes_, int) else before.deletes_,
             rows_staged=before.rows_staged + rows.rows, dead_staged=dead.rows,
             reasons=tuple(sorted(self._reasons.items())), first_dead=tuple(sorted(self._first)[:SHOWN]),

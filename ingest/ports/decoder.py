@@ -68,6 +68,8 @@ class Decoded:
     - it has no value, and the spec says that such messages are only counted: in `dropped`;
     - it is fine and stands for no row: in `filtered`.
 
+    `truncated`: how many messages that weren't refused by then had a timestamp finer than a microsecond, which lost that.
+
     `rows` has the Arrow schema of the columns that whoever made this promises. `deletes` is None where nobody asked for any
     (`TellsDeletes`): the table has no primary key. `unavailable` says of each row the columns that its message left alone, and which are
     null for that: the row of its key keeps what it has there. None where there are none, or nobody asked.
@@ -83,6 +85,7 @@ class Decoded:
     filtered: int = 0
     deletes: Deletes | None = None
     unavailable: pa.ListArray | None = None
+    truncated: int = 0
 
     @property
     def valid(self) -> int:
@@ -129,8 +132,10 @@ class Decoded:
         rows, row_index = self.rows.filter(pa.array(kept)), pa.array(index[kept], pa.int64())
         deletes = None if self.deletes is None else self.deletes.kept(~np.isin(self.deletes.index.to_numpy(), dead))
         unavailable = None if self.unavailable is None else self.unavailable.filter(pa.array(kept))
-        counts = self.dropped, self.filtered
-        return Decoded(rows, row_index, dead_index, dead_stage, dead_reason, dead_detail, *counts, deletes, unavailable)
+        return replace(
+            self, rows=rows, row_index=row_index, dead_index=dead_index, dead_stage=dead_stage, dead_reason=dead_reason,
+            dead_detail=dead_detail, deletes=deletes, unavailable=unavailable,
+        )  # fmt: skip
 
 
 Decode = Callable[[pa.RecordBatch], Decoded]

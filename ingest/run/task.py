@@ -166,6 +166,7 @@ class _Tally:
     dead: int = 0
     dropped: int = 0
     filtered: int = 0
+    truncated: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     refusals: Refusals = field(default_factory=Refusals)
     first_dead: list[tuple[int, str]] = field(default_factory=list)
@@ -188,6 +189,7 @@ class _Tally:
         self.dead += len(decoded.dead_index)
         self.dropped += decoded.dropped
         self.filtered += decoded.filtered
+        self.truncated += decoded.truncated
         reasons = decoded.dead_reason.to_pylist()
         if reasons:
             offsets = messages.column("offset").take(decoded.dead_index).to_pylist()
@@ -230,5 +232,5 @@ class _Tally:
             reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
             late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
             checksums=Checksums(rows.checksum, dead.checksum), rows_=self.rows, filtered_=self.filtered,
-            deletes_=self.deletes if self.keyed else msgspec.UNSET,
+            truncated_=self.truncated or msgspec.UNSET, deletes_=self.deletes if self.keyed else msgspec.UNSET,
         )  # fmt: skip

@@ -4,7 +4,8 @@ It is the only source for decoding, Arrow, the table and Dagster's view of it.
 
 What the model may say: supported types, `nullable`, `alias`, checks, descriptions, and in a field's metadata
 
-    {"epoch": "s" | "ms" | "us"}   a Datetime column arrives as an integer, in that unit, and not as RFC 3339 text
+    {"epoch": "s" | "ms" | "us" | "ns"}   a Datetime column arrives as a number, in that unit, and not as text
+    {"zone": "Europe/Berlin"}      a Datetime column arrives as text, and is in that zone where no offset stands behind it
     {"map": True}                  a List(Struct({"key": String, "value": T})) column arrives as a JSON object and becomes an Arrow map
 
 (pandera can't hold polars' own Map type.) Whatever else would be accepted and then change data silently, or hold per batch
@@ -16,20 +17,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 import pyarrow as pa
 
 from ingest.errors import SpecError
+from ingest.model.instants import is_zone
 from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
 
-_EPOCH = b"epoch"
+_EPOCH, _ZONE = b"epoch", b"zone"
+
+Finer = Literal["truncate", "dead"]
+"""What becomes of timestamps finer than a microsecond: they are cut to the one before, and counted, or their messages are dead letters."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `epoch`: the unit of an integer timestamp, None: RFC 3339 text. `constraints`: its checks, for people."""
+    """One column. `epoch`: the unit of a timestamp that is a number; `zone`: of one that is text, where no offset stands behind it.
+
+    `constraints`: its checks, for people.
+    """
 
     name: str
     type: pa.DataType
@@ -37,25 +45,37 @@ class Column:
     epoch: str | None = None
     description: str | None = None
     constraints: tuple[str, ...] = ()
+    zone: str | None = None
 
 
 def epoch_of(field: pa.Field) -> str | None:
-    """The unit of an integer timestamp that is a struct's field, as `Column.epoch`. No model says one; what is made of its columns can."""
-    stated = (field.metadata or {}).get(_EPOCH)
+    """`Column.epoch` of a struct's field. No model says one; what is made of its columns can."""
+    return _stated(field, _EPOCH)
+
+
+def zone_of(field: pa.Field) -> str | None:
+    """`Column.zone` of a struct's field, as `epoch_of`."""
+    return _stated(field, _ZONE)
+
+
+def _stated(field: pa.Field, name: bytes) -> str | None:
+    stated = (field.metadata or {}).get(name)
     return None if stated is None else str(stated.decode())
 
 
 def field_of(column: Column) -> pa.Field:
-    """The column as a field of a struct, nullable, which keeps its epoch."""
-    return pa.field(column.name, column.type, metadata=None if column.epoch is None else {_EPOCH: column.epoch.encode()})
+    """The column as a field of a struct, nullable, which keeps its epoch and its zone."""
+    said = {name: text.encode() for name, text in ((_EPOCH, column.epoch), (_ZONE, column.zone)) if text is not None}
+    return pa.field(column.name, column.type, metadata=said or None)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns in their order. Immutable and picklable."""
+    """The columns in their order. Immutable and picklable. `finer`: as their decoder is told."""
 
     columns: tuple[Column, ...]
     constraints: tuple[str, ...] = ()  # of whole rows
+    finer: Finer = "truncate"
 
     @classmethod
     def of(cls, model: type[Any]) -> Columns:
@@ -69,14 +89,14 @@ class Columns:
             schema = model.to_schema()
         except Exception as error:  # whatever pandera, polars or the model's own code raises, it is the model that must be mended
             raise _refusal(model, [f"pandera can't read it: {type(error).__name__}: {error}"]) from error
-        wrong = [*_schema_problems(schema), *_names_problems(list(schema.columns))]
+        wrong = [*_left_out(model), *_schema_problems(schema), *_names_problems(list(schema.columns))]
         columns = []
         for name, column in schema.columns.items():
             kind, problems = _typed(column, written.get(name))
             wrong += [f"{name}: {problem}" for problem in (*_column_problems(column), *problems)]
             if kind is not None:
-                epoch = (column.metadata or {}).get("epoch")
-                columns.append(Column(name, kind, column.nullable, epoch, column.description, tuple(_text(c) for c in column.checks)))
+                said, checks = column.metadata or {}, tuple(_text(c) for c in column.checks)
+                columns.append(Column(name, kind, column.nullable, said.get("epoch"), column.description, checks, said.get("zone")))
         if wrong:
             raise _refusal(model, wrong)
         return cls(tuple(columns), tuple(_text(c) for c in schema.checks))
@@ -102,6 +122,22 @@ def _written(model: type[Any]) -> dict[str, object]:
     return {str(field.name): annotation.raw_annotation for annotation, field in model._collect_fields().values()}  # noqa: SLF001  # no public way
 
 
+def _left_out(model: type[Any]) -> Iterator[str]:
+    """The fields that pandera passes over: it takes names with an underscore in front, and one that its own class has, for none."""
+    from pandera.api.dataframe.model_components import FieldInfo  # noqa: PLC0415  # loaded by now, by the model
+
+    for base in model.__mro__:
+        if base.__module__.partition(".")[0] in {"pandera", "builtins"}:
+            continue
+        mangled = f"_{base.__name__.lstrip('_')}__"
+        fields = {name for name, value in vars(base).items() if isinstance(value, FieldInfo)}
+        fields |= {name for name, kind in vars(base).get("__annotations__", {}).items() if "ClassVar" not in str(kind)}
+        for name in sorted(fields):
+            if name.startswith("_") or name == "Config":
+                written = name[len(mangled) - 2 :] if name.startswith(mangled) else name  # as it stands in the class
+                yield f'{written}: pandera leaves out a field that is called so: call it otherwise, with pa.Field(alias="{written}")'
+
+
 def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
     """The Arrow type of a pandera column, or what is wrong with its type and metadata."""
     if column.dtype is None:
@@ -117,6 +153,11 @@ def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]
             wrong.append("metadata epoch is for Datetime('us', 'UTC') columns")
         if metadata["epoch"] not in EPOCH_UNITS:
             wrong.append(f"metadata epoch must be one of {', '.join(EPOCH_UNITS)}")
+    if "zone" in metadata:
+        if kind != TIMESTAMP or "epoch" in metadata:
+            wrong.append("metadata zone is for Datetime('us', 'UTC') columns without metadata epoch")
+        if not is_zone(metadata["zone"]):
+            wrong.append("metadata zone must be the name of a time zone, like Europe/Berlin")
     if metadata.get("map", False):
         entries = map_type(kind)
         if entries is None:

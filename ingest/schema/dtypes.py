@@ -8,8 +8,15 @@ import polars as pl
 import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-EPOCH_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
-"""Microseconds of the units in which a schema may state an epoch: `Field(metadata={"epoch": "ms"})`."""
+EPOCH_UNITS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
+"""The units in which a schema may state an epoch, `Field(metadata={"epoch": "ms"})`: each as the power of ten of its microseconds."""
+
+
+def epoch_ratio(unit: str) -> tuple[int, int]:
+    """What a whole number of a unit is multiplied with, and divided by, to be microseconds."""
+    power = EPOCH_UNITS[unit]
+    return 10 ** max(power, 0), 10 ** max(-power, 0)
+
 
 _SCALARS = {
     pl.Int8: pa.int8(), pl.Int16: pa.int16(), pl.Int32: pa.int32(), pl.Int64: pa.int64(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ingest.errors import SpecError
 
 if TYPE_CHECKING:
-    from ingest.schema.columns import Columns
+    from ingest.schema.columns import Columns, Finer
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,14 @@ class Part:
     """Some columns of a schema.
 
     `only`: these, in this order; None: all of the schema's but `without`. `prefix`: what the schema puts before the names that they have in
-    the messages. `place`: the setting that chose them, for people.
+    the messages. `place`: the setting that chose them, for people. `finer`: what becomes of their timestamps finer than a microsecond.
     """
 
     only: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
     prefix: str = ""
     place: str = "decode.schema"
+    finer: Finer = "truncate"
 
     def of(self, whole: Columns) -> Columns:
         """These columns by the names that they have in the messages.
@@ -30,8 +31,8 @@ class Part:
         Raises:
             SpecError: the schema doesn't have them, or none is left.
         """
-        if self == WHOLE:
-            return whole
+        if (self.only, self.without, self.prefix) == (None, (), ""):
+            return replace(whole, finer=self.finer)
         by_name = {column.name: column for column in whole.columns}
         missing = [name for name in (*(self.only or ()), *self.without) if name not in by_name]
         if missing:
@@ -41,7 +42,8 @@ class Part:
         if not names:
             what = f"{self.place}: no column of the schema is left for it: all of them come from somewhere else"
             raise SpecError(what, "spec", "Add a column to the schema; nothing was read.")
-        return replace(whole, columns=tuple(replace(by_name[n], name=n.removeprefix(self.prefix)) for n in names), constraints=())
+        columns = tuple(replace(by_name[n], name=n.removeprefix(self.prefix)) for n in names)
+        return replace(whole, columns=columns, constraints=(), finer=self.finer)
 
 
 WHOLE = Part()

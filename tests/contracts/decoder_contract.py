@@ -61,7 +61,8 @@ class DecoderContract:
         together, decode = self.decoded(decoder, values), decoder.open()
         alone = [decode(self.messages([value])) for value in values]
         assert verdicts(together) == {i: verdicts(one)[0] for i, one in enumerate(alone) if 0 in verdicts(one)}
-        assert (together.dropped, together.filtered) == (sum(one.dropped for one in alone), sum(one.filtered for one in alone))
+        for name in ("dropped", "filtered", "truncated"):
+            assert getattr(together, name) == sum(getattr(one, name) for one in alone)
         part = decode(self.messages(values).slice(1, len(self.GOOD)))
         assert verdicts(part) == {i - 1: what for i, what in verdicts(together).items() if 1 <= i <= len(self.GOOD)}
 

@@ -26,6 +26,7 @@ from ingest.operate.dead_letters import read_dead
 from ingest.operate.verify import verify
 from ingest.run.context import Pipeline, Request
 from ingest.run.pipeline import run
+from ingest.schema.columns import Columns
 from ingest.spec.load import parse_spec
 from ingest.testing.broker import MemoryBroker
 from ingest.testing.checker import check
@@ -184,3 +185,13 @@ def test_every_line_of_the_table_is_a_kind(name: str) -> None:
     section = kind_at(FORMATS[name]).section
     assert issubclass(section, FormatSection)
     assert section.model_fields["format"].default == name
+
+
+@pytest.mark.parametrize("name", FORMATS.keys() - {"string", "raw"})
+def test_every_format_with_timestamps_is_told_what_becomes_of_finer_ones(name: str) -> None:
+    """What the spec says reaches the columns of the section's part of the schema, by which each format decodes."""
+    needed = {"schema": "a.py:A", "descriptor": "a.proto", "message": "A", "writer_schema": "a.avsc"}
+    section = kind_at(FORMATS[name]).section
+    known = {field.alias or key for key, field in section.model_fields.items()}
+    made = section.model_validate({"finer": "dead"} | {key: value for key, value in needed.items() if key in known})
+    assert made.part.of(Columns(())).finer == "dead"

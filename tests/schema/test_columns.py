@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from decimal import Decimal
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import pandera as pandas_pandera
 import pandera.polars as pp
@@ -128,9 +128,42 @@ def test_a_config_that_would_change_or_lose_data_is_refused(config: dict[str, An
     assert said in refused(made(pl.Int64, **config))
 
 
+def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
+    """It names the way out, by the name as it was written; an inherited one is found, a private constant is none, and the way out works."""
+
+    class Above(pp.DataFrameModel):
+        _id: pl.Int64
+        _limit: ClassVar[int] = 3
+
+    class Event(Above):
+        id: pl.Int64
+        __deleted: pl.String = pp.Field(nullable=True)
+        _op = pp.Field()
+
+    text = refused(Event)
+    for name in ("_id", "__deleted", "_op"):
+        assert f'{name}: pandera leaves out a field that is called so: call it otherwise, with pa.Field(alias="{name}")' in text
+    assert "_limit" not in text
+    assert [column.name for column in Columns.of(made(pl.Int64, pp.Field(alias="__deleted"))).columns] == ["__deleted"]
+
+
 def test_an_unknown_epoch_unit_is_refused() -> None:
-    """Only units that a microsecond timestamp holds exactly."""
-    assert "one of s, ms, us" in refused(made(pl.Datetime("us", "UTC"), pp.Field(metadata={"epoch": "ns"})))
+    """The refusal says which there are."""
+    assert "one of s, ms, us, ns" in refused(made(pl.Datetime("us", "UTC"), pp.Field(metadata={"epoch": "ps"})))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"zone": "Berlin"}, "must be the name of a time zone"), ({"zone": "../UTC"}, "must be the name of a time zone"),
+        ({"zone": 1}, "must be the name of a time zone"), ({"zone": "UTC", "epoch": "s"}, "without metadata epoch"),
+    ],
+)  # fmt: skip
+def test_a_zone_that_there_is_not(metadata: dict[str, Any], said: str) -> None:
+    """Nor one of a number; a good one is the column's."""
+    assert said in refused(made(pl.Datetime("us", "UTC"), pp.Field(metadata=metadata)))
+    good = Columns.of(made(pl.Datetime("us", "UTC"), pp.Field(metadata={"zone": "Europe/Berlin"})))
+    assert [column.zone for column in good.columns] == ["Europe/Berlin"]
 
 
 def test_an_optional_column_is_refused() -> None:

@@ -36,11 +36,12 @@ from ingest.decode.avro.schema import (
 )
 from ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from ingest.errors import SpecError
-from ingest.schema.columns import Columns, epoch_of
-from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
+from ingest.schema.columns import Columns, epoch_of, zone_of
+from ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
 INT_BYTES, LONG_BYTES = 5, 10
 """The longest varint of an int and of a long."""
+_NO_TEXT = "metadata zone is for timestamps that are text"
 _UNITS = {"timestamp-millis": (1_000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1_000)}
 """What a timestamp is multiplied with and divided by, to be microseconds."""
 _PLACE_BYTES = 9
@@ -114,6 +115,8 @@ def check(schema: AvroSchema, columns: Columns) -> None:
         kind = fields.get(column.name)
         if kind is None or (isinstance(kind, AbsentType) and not column.nullable):
             wrong.append(f"{column.name}: the Avro schema has no such field")
+        elif column.zone is not None:
+            wrong.append(f"{column.name}: {_NO_TEXT}")
         else:
             wrong += fitting.misfits(kind, column.type, column.epoch, column.name)
     if wrong:
@@ -156,7 +159,9 @@ class _Fitting:
         elif isinstance(kind, NamedReference) and pa.types.is_struct(column):
             fields = dict(self._schema.records[kind.name].fields)
             for field in column:
-                if field.name in fields:
+                if zone_of(field) is not None:
+                    yield f"{path}.{field.name}: {_NO_TEXT}"
+                elif field.name in fields:
                     yield from self.misfits(fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}")
                 else:
                     yield f"{path}.{field.name}: the record {kind.name} has no such field"
@@ -247,7 +252,7 @@ def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) ->
         return IntegerRule(MIN_DAYS, MAX_DAYS) if logical == "date" else None
     if not pa.types.is_timestamp(column):
         return None
-    stated = (EPOCH_UNITS[epoch], 1) if epoch is not None and logical is None else None
+    stated = epoch_ratio(epoch) if epoch is not None and logical is None else None
     unit = _UNITS.get(str(logical), stated)  # what the schema says counts
     if unit is None:
         return None

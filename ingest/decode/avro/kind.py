@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ingest.config.values import Section, Values
+from ingest.config.values import Values
 from ingest.decode.avro.given import GivenSchema
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.decode.options import FinerOptions
 from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ WriterSchema = Annotated[
 ]
 
 
-class AvroOptions(Section):
+class AvroOptions(FinerOptions):
     """What keys and values say alike."""
 
     writer_schema: WriterSchema = Field(

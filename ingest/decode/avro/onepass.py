@@ -52,7 +52,7 @@ class AvroPass:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:
             self._keys = np.zeros(0, np.int64)
-        return Taken(mask.view(np.bool_), [gathered.array(node) for node in program.nodes[0].children])
+        return Taken(mask.view(np.bool_), [gathered.array(node) for node in program.nodes[0].children], gathered.truncated)
 
     def _reserve(self, longest: int, size: int) -> None:
         """Room for what so many bytes may hold: a value has one of them at least. Memory that nothing is written to costs nothing."""

@@ -27,7 +27,7 @@ from ingest.decode.avro.schema import (
     UnionType,
 )
 from ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, INSTANT, WIDE, Node, nodes_of
-from ingest.schema.columns import Columns
+from ingest.schema.columns import Columns, Finer
 
 (
     VARINT, VARINT_FLOAT, OCTETS_TEXT, OCTETS_ANY, DOUBLE, BOOLEAN, FLOAT, FIXED_ANY, UNION, ENUM, LOOP, ARRAY, CALL, PRESENT,
@@ -36,9 +36,9 @@ from ingest.schema.columns import Columns
 """Instructions; the pass goes by their order.
 
 `OCTETS_TEXT`: a length, and so many bytes of UTF-8; `OCTETS_ANY`: of anything; `FIXED_ANY`: `COUNT` bytes; `DECIMAL_OCTETS`: `COUNT` bytes,
-or after a length if that is 0; `INSTANT_OCTETS`: a length, and a timestamp's text; `PRESENT`: a struct is there; `ARRAY`: an array or a map
-begins; `LOOP`: its next item, block, or end; `MISSING`: what the pass leaves to the strict way, as null where the column isn't nullable, a
-type of a union that can't become the column, a decimal that may lose digits.
+or after a length if that is 0; `INSTANT_OCTETS`: a length, and a timestamp's text, of which `LOW` says whether it is truncated;
+`PRESENT`: a struct is there; `ARRAY`: an array or a map begins; `LOOP`: its next item, block, or end; `MISSING`: what the pass leaves to
+the strict way, as null where the column isn't nullable, a type of a union that can't become the column, a decimal that may lose digits.
 """
 
 WIDTH = 12
@@ -82,7 +82,7 @@ def program_of(schema: AvroSchema, columns: Columns) -> Program:
     """
     check(schema, columns)
     nodes = nodes_of(columns)
-    writer = _ProgramWriter(schema, nodes)
+    writer = _ProgramWriter(schema, nodes, columns.finer)
     begin = writer.record(schema.root, {child.name: child for child in nodes[0].children}, writer.add(OP=END))
     writer.write_called()
     return Program(
@@ -99,8 +99,9 @@ def _nested(kind: pa.DataType) -> int:
 class _ProgramWriter:
     """Instructions are written from the last one to the first: each knows what comes behind it."""
 
-    def __init__(self, schema: AvroSchema, nodes: list[Node]) -> None:
+    def __init__(self, schema: AvroSchema, nodes: list[Node], finer: Finer) -> None:
         self._schema = schema
+        self._finer = finer
         self._nodes = nodes
         self._rows: list[list[int]] = []
         self._tables: list[int] = []
@@ -181,14 +182,15 @@ class _ProgramWriter:
                 return self._varint(VARINT_FLOAT, kind, replace(rule, factor=53 if node.kind == FLOAT64 else 24), node.number, after)
             return self._varint(VARINT, kind, rule, node.number, after)
         if node.kind == INSTANT:
-            return self.add(OP=INSTANT_OCTETS, NODE=node.number, NEXT=after)
+            return self.add(OP=INSTANT_OCTETS, NODE=node.number, NEXT=after, LOW=int(self._finer == "truncate"))
         text = kind.name == "string" or node.type == pa.string()
         ops = {"boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE}
         return self.add(OP=ops.get(kind.name, OCTETS_TEXT if text else OCTETS_ANY), NODE=node.number, NEXT=after)
 
     def _varint(self, op: int, kind: PrimitiveType, rule: IntegerRule, node: int, after: int) -> int:
         longest = INT_BYTES if kind.name == "int" else LONG_BYTES
-        return self.add(OP=op, NODE=node, NEXT=after, COUNT=longest, LOW=rule.low, HIGH=rule.high, FACTOR=rule.factor, DIVISOR=rule.divisor)
+        divisor = -rule.divisor if rule.divisor > 1 and self._finer == "truncate" else rule.divisor
+        return self.add(OP=op, NODE=node, NEXT=after, COUNT=longest, LOW=rule.low, HIGH=rule.high, FACTOR=rule.factor, DIVISOR=divisor)
 
     def _skip(self, kind: AvroType, after: int) -> int:
         if self._schema.is_empty(kind):

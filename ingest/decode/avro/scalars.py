@@ -7,6 +7,7 @@ import numpy as np
 from ingest.compiled.making import inlined, part, word_at
 from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
 from ingest.decode.avro.program import BOOLEAN, COUNT, DIVISOR, DOUBLE, FACTOR, FIRST, FLOAT, HIGH, KEYED, LOW, VARINT_FLOAT
+from ingest.decode.avro.state import ITEMS
 from ingest.decode.shared.instants import instant
 from ingest.decode.shared.octets import byte, single
 from ingest.decode.shared.spread import put
@@ -59,8 +60,8 @@ def within(value, bits):
 
 
 @inlined
-def integer(data, at, end, row, op, node, index, numbers, tape, entry):
-    """Of a number: behind it, or -1; and where the next entry goes."""
+def integer(data, at, end, row, op, node, index, numbers, state, tape, entry):
+    """Of a number: behind it, or -1; and where the next entry goes. A divisor below zero truncates, and the record's node says so."""
     at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
     if at < 0:
         return -1, entry
@@ -75,8 +76,10 @@ def integer(data, at, end, row, op, node, index, numbers, tape, entry):
     divisor = numbers[np.uintp(row + DIVISOR)]
     if divisor != 1:
         if value % divisor:
-            return -1, entry
-        value //= divisor
+            if divisor > 0:
+                return -1, entry
+            entry = put(tape, entry, 0, state[ITEMS], 1)
+        value //= abs(divisor)
     return at, put(tape, entry, node, index, value * numbers[np.uintp(row + FACTOR)])
 
 
@@ -141,13 +144,16 @@ def wide(data, at, end, row, node, index, numbers, tape, entry):
 
 
 @part
-def zoned(data, at, end, node, index, tape, entry):
+def zoned(data, at, end, row, node, index, numbers, state, tape, entry):
     """The same of a text that is a timestamp with an offset."""
     at, n = octets(data, at, end)
     if at < 0:
         return -1, entry
-    behind, micros = instant(data, at, at + n, False)
-    return (-1, entry) if behind != at + n else (behind, put(tape, entry, node, index, micros))
+    behind, micros, cut = instant(data, at, at + n, False, numbers[np.uintp(row + LOW)] == 1)
+    if behind != at + n:
+        return -1, entry
+    entry = put(tape, entry, node, index, micros)
+    return behind, put(tape, entry, 0, state[ITEMS], 1) if cut else entry
 
 
 @inlined

@@ -128,7 +128,7 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
         op, node = numbers[np.uintp(row + OP)], numbers[np.uintp(row + NODE)]
         pc = numbers[np.uintp(row + NEXT)]
         if op <= VARINT_FLOAT:
-            at, entry = integer(data, at, end, row, op, node, index, numbers, tape, entry)
+            at, entry = integer(data, at, end, row, op, node, index, numbers, state, tape, entry)
         elif op <= OCTETS_ANY:
             at, n = octets(data, at, end)
             if at < 0 or (op == OCTETS_TEXT and not is_utf8(data, at, at + n)):
@@ -164,7 +164,7 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
         elif op == DECIMAL_OCTETS:
             at, entry = wide(data, at, end, row, node, index, numbers, tape, entry)
         elif op == INSTANT_OCTETS:
-            at, entry = zoned(data, at, end, node, index, tape, entry)
+            at, entry = zoned(data, at, end, row, node, index, numbers, state, tape, entry)
         elif op == RETURN:
             pc = state[frame + INSTRUCTION]
             frame -= FRAME

@@ -41,12 +41,12 @@ from ingest.decode.avro.schema import (
 )
 from ingest.decode.json.values import EXACT, converter
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 from ingest.schema.columns import Column, Columns, epoch_of
 from ingest.schema.dtypes import TIMESTAMP
 
 _MOST_SCALE = 1000
 """What a decimal's scale may differ from its column's: beyond it no digit is left."""
-_to_instant = converter(TIMESTAMP, None, EXACT)
 
 MAX_DEPTH = 100
 """Arrays, maps and records that no column is for, in one another."""
@@ -77,10 +77,11 @@ def _told(path: Path) -> str:
 class _Cursor:
     """A place in a message, how deep in it, and what its items may still cost. `keep`: whether what is read is wanted, or only judged."""
 
-    __slots__ = ("at", "data", "depth", "keep", "left")
+    __slots__ = ("at", "data", "depth", "keep", "left", "truncation")
 
-    def __init__(self, data: bytes, *, keep: bool) -> None:
+    def __init__(self, data: bytes, truncation: Truncation, *, keep: bool) -> None:
         self.data = data
+        self.truncation = truncation
         self.keep = keep
         self.at = 0
         self.depth = 0
@@ -130,6 +131,7 @@ class StrictAvro:
 
     def __init__(self, schema: AvroSchema, columns: Columns) -> None:
         check(schema, columns)
+        self.truncation = Truncation(columns.finer)
         self._schema = schema
         self._skipped: dict[str, list[tuple[str, Read]]] = {}
         self._unread: list[str] = []
@@ -149,8 +151,8 @@ class StrictAvro:
         Raises:
             RefusedValueError: with the reason.
         """
-        self._read(_Cursor(message, keep=False))
-        return self._read(_Cursor(message, keep=True))
+        self._read(_Cursor(message, self.truncation, keep=False))
+        return self._read(_Cursor(message, self.truncation, keep=True))
 
     def _read(self, cursor: _Cursor) -> list[Any]:
         row = {name: read(cursor, (_ROOT, step)) for name, step, read in self._fields}
@@ -409,7 +411,9 @@ def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
             value: float = struct.unpack(floating, struct.pack(floating, number))[0]
             if value == number:
                 return value
-        elif rule.low <= number <= rule.high and number % rule.divisor == 0:
+        elif rule.low <= number <= rule.high:
+            if number % rule.divisor:
+                cursor.truncation.needed(_told(path))
             return number * rule.factor // rule.divisor
         raise _refused("out_of_range", f"Expected a number that a column of {column} can hold", path)
 
@@ -417,7 +421,7 @@ def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
 
 
 def _zoned(cursor: _Cursor, path: Path) -> Any:
-    return _to_instant(_text(cursor, path), _told(path))
+    return converter(TIMESTAMP, None, EXACT, cursor.truncation)(_text(cursor, path), _told(path))
 
 
 def _decimal(bytes_of: Read, scale: int, column: pa.DataType) -> Read:

@@ -27,7 +27,8 @@ _FORMS: dict[str, dict[str, Any]] = {
     f"{_DEBEZIUM}Date": {"dates": "epoch_days"},
     f"{_DEBEZIUM}Timestamp": {"timestamps": "epoch_ms"},
     f"{_DEBEZIUM}MicroTimestamp": {"timestamps": "epoch_us"},
-    **{f"{_DEBEZIUM}{name}": {} for name in ("NanoTimestamp", "Time", "MicroTime", "NanoTime", "ZonedTime")},
+    f"{_DEBEZIUM}NanoTimestamp": {"timestamps": "epoch_ns"},
+    **{f"{_DEBEZIUM}{name}": {} for name in ("Time", "MicroTime", "NanoTime", "ZonedTime")},
     **{f"{_DEBEZIUM}{name}": {} for name in ("ZonedTimestamp", "IsoTimestamp", "IsoDate", "IsoTime")},
 }
 """What the name of a schema says of a date or a timestamp that isn't a text. Numbers of the others fit neither."""

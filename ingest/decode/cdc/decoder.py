@@ -89,7 +89,7 @@ class ChangeDecoder:
         """Where the row of a deletion is, of which its key is enough where it is taken out; None if the message's key says all of it."""
         if self.primary_key is not None:
             by_name = {column.name: column for column in columns.columns}
-            columns = Columns(tuple(by_name[name] for name in self.primary_key))
+            columns = replace(columns, columns=tuple(by_name[name] for name in self.primary_key))
         if not columns.columns:
             return None
         path, unavailable = (*self.root, self.envelope.removed), self._unavailable

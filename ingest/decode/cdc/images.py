@@ -56,7 +56,7 @@ class RowImage:
             if names:
                 row = pa.struct([field_of(written[name]) for name in names])
                 leaves.append((path, Column("", pa.list_(row) if self.many else row, nullable=True)))
-        return nested(leaves)
+        return replace(nested(leaves), finer=self.columns.finer)
 
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
         """The rows that messages hold; those that hold none where one should be, or one that doesn't fit, are refused."""

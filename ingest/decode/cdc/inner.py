@@ -19,7 +19,7 @@ from ingest.decode.cdc.envelope import FieldPath
 from ingest.decode.json.values import Reading
 from ingest.errors import SpecError
 from ingest.ports.decoder import Decode, Decoded
-from ingest.schema.columns import Column, Columns, epoch_of, field_of
+from ingest.schema.columns import Column, Columns, epoch_of, field_of, zone_of
 from ingest.schema.dtypes import holds_bytes
 
 OnNull = Literal["dead", "drop"]
@@ -144,7 +144,7 @@ class AvroInner:
 def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
     """The columns of an envelope, each at its path; no path is another one's beginning."""
     fields = _fields([(path, field_of(column)) for path, column in leaves])
-    return Columns(tuple(Column(f.name, f.type, nullable=True, epoch=epoch_of(f)) for f in fields))
+    return Columns(tuple(Column(f.name, f.type, nullable=True, epoch=epoch_of(f), zone=zone_of(f)) for f in fields))
 
 
 def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:

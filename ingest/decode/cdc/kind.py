@@ -15,7 +15,7 @@ from ingest.config.document import Place
 from ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
 from ingest.decode.avro.kind import WriterSchema
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import ConnectOptions, ReadingOptions, TimestampOptions
+from ingest.decode.options import ConnectOptions, FinerOptions, ReadingOptions, TimestampOptions
 from ingest.decode.timestamps import DateForm, TimestampForm
 from ingest.schema.load import ModelReference
 
@@ -124,7 +124,7 @@ class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
     dates: DateForm = Field(default="epoch_days", description=str(ConnectOptions.model_fields["dates"].description))
 
 
-class DebeziumAvroSection(DebeziumOptions):
+class DebeziumAvroSection(FinerOptions, DebeziumOptions):
     """Debezium's change events in Avro's binary encoding, one a message, without a file's header."""
 
     format: Literal["debezium-avro"] = Field(
@@ -159,9 +159,8 @@ class _DebeziumJson:
 
     def decoder(self, section: DebeziumJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import DEBEZIUM
-        from ingest.decode.json.values import Reading
 
-        reading = Reading(section.timestamps, dates=section.dates, decimals=section.decimal_format)
+        reading = replace(section.reading, dates=section.dates, decimals=section.decimal_format)
         return _of_json(section, folder, DEBEZIUM, reading, with_schema=section.schema_include)
 
 
@@ -188,7 +187,7 @@ class _CanalJson:
     def decoder(self, section: CanalJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import CANAL
 
-        return _of_json(section, folder, CANAL, _reading(section))
+        return _of_json(section, folder, CANAL, section.reading)
 
 
 class _MaxwellJson:
@@ -197,13 +196,7 @@ class _MaxwellJson:
     def decoder(self, section: MaxwellJsonSection, folder: Path) -> ChangeDecoder:
         from ingest.decode.cdc.envelope import MAXWELL
 
-        return _of_json(section, folder, MAXWELL, _reading(section))
-
-
-def _reading(section: CanalJsonSection | MaxwellJsonSection) -> Reading:
-    from ingest.decode.json.values import Reading
-
-    return Reading(section.timestamps, section.coerce == "lenient")
+        return _of_json(section, folder, MAXWELL, section.reading)
 
 
 def _of_json(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Field
 
 from ingest.config.document import Place
-from ingest.config.values import Section, Text, Values
+from ingest.config.values import Text, Values
 from ingest.decode.json.kind import JsonOptions, reading_of
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.decode.options import FinerOptions
 from ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _VALUES = "What the messages are; the other settings of `decode` are the format'
 _KEYS = "What the keys are; the other settings of `decode.key` are the format's."
 
 
-class RegistryOptions(Section):
+class RegistryOptions(FinerOptions):
     """What keys and values may say alike whose schemas are a registry's."""
 
     unknown_id: Literal["dead", "fail"] = Field(
@@ -152,10 +153,11 @@ class _JsonSchemaConfluent:
 
     def decoder(self, section: JsonSchemaConfluentSection, folder: Path) -> ConfluentDecoder:
         from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import JsonPayloads
         from ingest.registry.subjects import Subjects
 
-        payloads = _json(section)
-        return ConfluentDecoder(ModelReference(section.schema_, folder), payloads, Subjects(), section.on_null, part=section.part)
+        model, payloads = ModelReference(section.schema_, folder), JsonPayloads(section.unknown, reading_of(section))
+        return ConfluentDecoder(model, payloads, Subjects(), section.on_null, part=section.part)
 
 
 class _JsonSchemaConfluentKey:
@@ -163,10 +165,10 @@ class _JsonSchemaConfluentKey:
 
     def decoder(self, key: JsonSchemaConfluentKeySection, model: ModelReference) -> ConfluentDecoder:
         from ingest.decode.confluent.decoder import ConfluentDecoder
+        from ingest.decode.confluent.payloads import JsonPayloads
         from ingest.registry.subjects import Subjects
 
-        payloads = _json(key)
-        return ConfluentDecoder(model, payloads, Subjects(part="key"), part=key.part)
+        return ConfluentDecoder(model, JsonPayloads(key.unknown, reading_of(key)), Subjects(part="key"), part=key.part)
 
 
 def _avro() -> Payloads:
@@ -179,12 +181,6 @@ def _protobuf() -> Payloads:
     from ingest.decode.confluent.payloads import ProtobufPayloads
 
     return ProtobufPayloads()
-
-
-def _json(options: JsonOptions) -> Payloads:
-    from ingest.decode.confluent.payloads import JsonPayloads
-
-    return JsonPayloads(options.unknown, reading_of(options))
 
 
 AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _Asking(AvroConfluentSection, _avro)

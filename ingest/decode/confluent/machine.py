@@ -16,6 +16,7 @@ from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
 from ingest.decode.confluent.frame import NAMELESS, NULL, Frame, branches_of, frames_of
 from ingest.decode.confluent.records import OneOfSeveral, OtherRecord
 from ingest.decode.shared.machine import Machine, Taken
+from ingest.decode.shared.truncation import Truncation
 from ingest.errors import RefusedError, SpecError
 from ingest.model.writer_schema import WriterSchema
 from ingest.ports.decoder import SCHEMA, VALUE, Decoded
@@ -48,6 +49,12 @@ class StrictBehind:
 
     strict: Any
     skip: int
+
+    @property
+    def truncation(self) -> Truncation:
+        """See `StrictWay.truncation`."""
+        truncation: Truncation = self.strict.truncation
+        return truncation
 
     def decode(self, message: bytes) -> list[Any]:
         """The values of the columns, in order, as pyarrow takes them.
@@ -229,5 +236,5 @@ def _together(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]], schema: pa
     ) if parts else (empty, empty, empty)  # fmt: skip
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     index, dead = pa.array(rows_from[rows_order]), pa.array(dead_from[dead_order])
-    dropped, filtered = sum(decoded.dropped for _, decoded in parts), sum(decoded.filtered for _, decoded in parts)
-    return Decoded(rows, index, dead, stage, reason, detail, dropped, filtered)
+    dropped, filtered, truncated = (sum(getattr(decoded, name) for _, decoded in parts) for name in ("dropped", "filtered", "truncated"))
+    return Decoded(rows, index, dead, stage, reason, detail, dropped, filtered, truncated=truncated)

@@ -87,10 +87,9 @@ class _Csv:
     def decoder(self, section: CsvSection, folder: Path) -> CsvDecoder:
         from ingest.decode.csv.decoder import CsvDecoder
         from ingest.decode.csv.lines import Dialect
-        from ingest.decode.json.values import Reading
 
         dialect = Dialect(section.delimiter, section.quote, section.escape, section.null_literal)
-        return CsvDecoder(ModelReference(section.schema_, folder), section.on_null, section.part, dialect, Reading(section.timestamps))
+        return CsvDecoder(ModelReference(section.schema_, folder), section.on_null, section.part, dialect, section.reading)
 
 
 class _CsvKey:
@@ -99,10 +98,9 @@ class _CsvKey:
     def decoder(self, key: CsvKeySection, model: ModelReference) -> CsvDecoder:
         from ingest.decode.csv.decoder import CsvDecoder
         from ingest.decode.csv.lines import Dialect
-        from ingest.decode.json.values import Reading
 
         dialect = Dialect(key.delimiter, key.quote, key.escape, key.null_literal)
-        return CsvDecoder(model, part=key.part, dialect=dialect, reading=Reading(key.timestamps))
+        return CsvDecoder(model, part=key.part, dialect=dialect, reading=key.reading)
 
 
 CSV: FormatKind[CsvSection] = _Csv()

@@ -14,7 +14,7 @@ from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.buffers import octets_of
 from ingest.decode.shared.gather import Gathered
 from ingest.decode.shared.machine import Taken
-from ingest.decode.shared.nodes import WIDE, nodes_of
+from ingest.decode.shared.nodes import EPOCH, INSTANT, WIDE, nodes_of
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.schema.columns import Columns
 
@@ -29,9 +29,9 @@ class CsvPass:
     """The pass for some columns and a dialect. Not for several threads at once. It takes nothing by characters that aren't ASCII."""
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
-        self._nodes = nodes_of(columns, reading.unit(None))
-        self._fields = fields_of(self._nodes[1:], sql=reading.timestamps == "sql")
-        self._width = sum(2 if node.kind == WIDE else 1 for node in self._nodes[1:])
+        self._nodes = nodes_of(columns, reading.unit(None), reading.clock())
+        self._fields = fields_of(self._nodes[1:], columns.finer)
+        self._width = sum(2 if node.kind in {WIDE, EPOCH, INSTANT} else 1 for node in self._nodes[1:])
         special = [_NOTHING if c is None else ord(c) for c in (dialect.delimiter, dialect.quote, dialect.escape)]
         self._special = special if max(special) < _ASCII else None
         self._quote = special[1]
@@ -50,7 +50,7 @@ class CsvPass:
             PASS.scan(data, begins, ends, *told, self._state, tape, mask)
         entries, rows = map(int, self._state)
         gathered = Gathered.of(self._nodes, np.array([rows]), tape, entries, partial(TEXTS.copy_texts, data, self._quote))
-        return Taken(mask.view(np.bool_), [gathered.array(node) for node in self._nodes[0].children])
+        return Taken(mask.view(np.bool_), [gathered.array(node) for node in self._nodes[0].children], gathered.truncated)
 
 
 def _bare_null(dialect: Dialect) -> bytes | None:

@@ -10,9 +10,9 @@ import numpy as np
 from numba import boolean, int64, uint8
 
 from ingest.compiled.making import OCTETS, compiled, inlined, memory, part
-from ingest.decode.csv.fields import ENTRIES, FACTOR, HIGH, KIND, LOW, REQUIRED, ROWS, WIDTH
-from ingest.decode.shared.instants import day, instant
-from ingest.decode.shared.nodes import BOOL, FLOAT32, INSTANT, TEXT, WIDE
+from ingest.decode.csv.fields import ENTRIES, HIGH, KIND, LOW, REQUIRED, ROWS, WIDTH
+from ingest.decode.shared.instants import day, epoch, instant
+from ingest.decode.shared.nodes import BOOL, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
 from ingest.decode.shared.numbers import decimal, numeric
 from ingest.decode.shared.octets import EDGES, byte, is_utf8
 from ingest.decode.shared.spread import put
@@ -83,7 +83,7 @@ def value(data, at, end, doubled, node, index, fields, tape, entry):
         return False, entry
     low, high = fields[np.uintp(row + LOW)], fields[np.uintp(row + HIGH)]
     if kind <= FLOAT32:
-        behind, found = numeric(data, at, end, kind, low, high, fields[np.uintp(row + FACTOR)])
+        behind, found = numeric(data, at, end, kind, low, high)
         return behind == end, put(tape, entry, node, index, found)
     return rare_value(data, at, end, node, index, kind, low, high, tape, entry)
 
@@ -99,8 +99,15 @@ def rare_value(data, at, end, node, index, kind, low, high, tape, entry):
         right = begins_with(data, at, end, _TRUE)
         sure = end - at == len(_TRUE) if right else end - at == len(_FALSE) and begins_with(data, at, end, _FALSE)
         return sure, put(tape, entry, node, index, np.int64(right))
-    at, found = instant(data, at, end, low == 1) if kind == INSTANT else day(data, at, end)
-    return at == end, put(tape, entry, node, index, found)
+    cut = False
+    if kind == EPOCH:
+        at, found, cut = epoch(data, at, end, low, high == 1)
+    elif kind == INSTANT:
+        at, found, cut = instant(data, at, end, low == 1, high == 1)
+    else:
+        at, found = day(data, at, end)
+    entry = put(tape, entry, node, index, found)
+    return at == end, put(tape, entry, 0, index, 1) if cut else entry  # the document's node says that it was truncated
 
 
 @inlined

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ingest.decode.csv.lines import Dialect, Lines, Piece, counted
 from ingest.decode.json.values import EXACT, Reading, converter, number_in
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 from ingest.schema.columns import Column, Columns
 
 _BOM = "\ufeff"
@@ -23,7 +24,8 @@ class StrictLine:
     """Decodes one line at a time."""
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
-        self._columns: list[tuple[Column, Read]] = [(column, read_as(column.type, column.epoch, reading)) for column in columns.columns]
+        self.truncation = Truncation(columns.finer)
+        self._columns: list[tuple[Column, Read]] = [(column, read_as(column, reading, self.truncation)) for column in columns.columns]
         self._lines = Lines(dialect)
         self._null = dialect.null_literal
 
@@ -53,11 +55,11 @@ class StrictLine:
         return None
 
 
-def read_as(kind: pa.DataType, epoch: str | None, reading: Reading) -> Read:
+def read_as(column: Column, reading: Reading, truncation: Truncation) -> Read:
     """How a field's text becomes a value of a column: a number's by JSON's grammar of numbers, then as JSON's number, or string, would."""
-    convert = converter(kind, epoch, reading)
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or (pa.types.is_timestamp(kind) and reading.unit(epoch) is not None)
-    if numbers:
+    kind, epoch = column.type, reading.unit(column.epoch, column.zone)
+    convert = converter(kind, epoch, reading, truncation, column.zone)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or (pa.types.is_timestamp(kind) and epoch is not None):
         return lambda text, path: convert(number_in(text, path), path)
     return _boolean if pa.types.is_boolean(kind) else convert
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -65,9 +66,7 @@ class _JsonKey:
 
 def reading_of(options: JsonOptions) -> Reading:
     """How values are read."""
-    from ingest.decode.json.values import Reading
-
-    return Reading(options.timestamps, options.coerce == "lenient", options.dates, options.decimal_format)
+    return replace(options.reading, dates=options.dates, decimals=options.decimal_format)
 
 
 JSON: FormatKind[JsonSection] = _Json()

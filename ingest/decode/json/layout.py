@@ -11,6 +11,7 @@ import pyarrow as pa
 from ingest.compiled.calling import Compiled
 from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
+from ingest.schema.columns import Finer
 from ingest.schema.dtypes import map_type
 
 PASS = Compiled("ingest.decode.json.scan")
@@ -23,9 +24,8 @@ WIDTH = 16
 """What stands at which place of a node's row in `Tables.numbers`.
 
 - `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first child, which the others follow.
-- `LOW`, `HIGH`: an integer's bounds, or a decimal's precision and scale; `FACTOR`: what an integer is multiplied with, or a decimal that
-  is bytes: see `Node.power`. `LOW` is 1 of an instant that is written as in SQL, of a text that an object or a list will do for, and of a
-  list that may be an object.
+- `LOW`, `HIGH`: see `shared.nodes.bounds_of`; `FACTOR`: what a decimal that is bytes is multiplied with, see `Node.power`. `LOW` is 1 of a
+  text that an object or a list will do for, and of a list that may be an object.
 - `REQUIRED`: 1 where neither null nor nothing will do.
 - `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if these bytes may stand in JSON as they are.
 - `LOOKUP`, `MASK`: where a struct's lookup begins in `Tables.numbers`, and how it is indexed: pairs of a child, or -1, and its name's hash.
@@ -48,8 +48,11 @@ class Tables:
     names: bytes
 
 
-def tables_of(nodes: list[Node], reading: Reading = EXACT) -> Tables:
-    """What the compiled pass goes by. `reading`: how values are read, which the nodes are told, too."""
+def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "truncate") -> Tables:
+    """What the compiled pass goes by.
+
+    `reading`: how values are read, which the nodes are told, too; `finer`: what becomes of timestamps finer than a microsecond.
+    """
     readings = _as_read(nodes, reading)
     rows = np.zeros((len(nodes), WIDTH), np.int64)
     names = b"".join(node.name.encode() for node in nodes)
@@ -57,7 +60,7 @@ def tables_of(nodes: list[Node], reading: Reading = EXACT) -> Tables:
     for node, row in zip(nodes, rows, strict=True):
         length = len(node.name.encode())
         row[[KIND, SPACE, INNER, REQUIRED, NAME, LENGTH]] = node.kind, node.space, node.inner, node.required, at, length
-        row[[LOW, HIGH, FACTOR]] = bounds_of(node, sql=readings[node.number].timestamps == "sql")
+        row[[LOW, HIGH]], row[FACTOR] = bounds_of(node, finer), node.power
         if node.kind == TEXT:
             row[LOW] = readings[node.number].lenient
         elif node.kind == LIST:
@@ -84,7 +87,7 @@ def _as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
             own = readings[node.number].field(child.name) if node.kind == STRUCT else readings[node.number].item()
             own = own.field("value") if node.kind == MAP else own
             readings[child.number] = own
-            child.epoch = own.unit(child.epoch)
+            child.epoch, child.zone = own.unit(child.epoch, child.zone), own.clock(child.zone)
             child.days = own.dates == "epoch_days" and pa.types.is_date(child.type)
             if own.decimals == "base64" and pa.types.is_decimal(child.type):
                 more = 0 if own.scale is None else child.type.scale - own.scale

@@ -16,7 +16,7 @@ from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.buffers import octets_of
 from ingest.decode.shared.gather import Gathered
 from ingest.decode.shared.machine import Taken
-from ingest.decode.shared.nodes import WIDE, nodes_of
+from ingest.decode.shared.nodes import EPOCH, WIDE, nodes_of
 from ingest.schema.columns import Columns
 
 TEXTS = Compiled("ingest.decode.json.texts")
@@ -31,11 +31,11 @@ class OnePass:
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self._nodes = nodes_of(columns)
-        self._tables = tables_of(self._nodes, reading)
+        self._tables = tables_of(self._nodes, reading, columns.finer)
         self._spaces = 1 + max(node.inner for node in self._nodes)
         self._others = unknown == "ignore"
         self._required = sum(node.required for node in self._nodes)
-        self._widest = 2 if any(node.kind == WIDE for node in self._nodes) else 1
+        self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in self._nodes) else 1
         self._state = fresh_state(self._spaces)
         self._tape = self._keys = np.zeros(0, np.int64)
 
@@ -59,7 +59,7 @@ class OnePass:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:
             self._keys = np.zeros(0, np.int64)
-        return Taken(mask.view(np.bool_), [gathered.array(node) for node in self._nodes[0].children])
+        return Taken(mask.view(np.bool_), [gathered.array(node) for node in self._nodes[0].children], gathered.truncated)
 
     def _reserve(self, longest: int, size: int) -> None:
         """Room for what so many bytes may hold: a value takes two of them at least. Memory that nothing is written to costs nothing."""

@@ -6,10 +6,10 @@ import numpy as np
 
 from ingest.compiled.making import inlined, part
 from ingest.decode.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
-from ingest.decode.json.state import ENTRIES
+from ingest.decode.json.state import ENTRIES, ITEMS
 from ingest.decode.json.text import QUOTE, text_end, word
-from ingest.decode.shared.instants import day, instant
-from ingest.decode.shared.nodes import BOOL, DAY, FLOAT32, INSTANT, TEXT, WIDE
+from ingest.decode.shared.instants import day, epoch, instant
+from ingest.decode.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
 from ingest.decode.shared.numbers import decimal, number, numeric, unscaled
 from ingest.decode.shared.octets import byte
 
@@ -60,16 +60,31 @@ def scalar(data, at, end, tables, tape, state, node, index):
         at = word(data, at, end, _TRUE if c == _LETTER_T else _FALSE)
         put(tape, state, node, index, np.int64(c == _LETTER_T))
         return at
-    if kind > DAY or c != QUOTE:
+    if kind > DAY:
         return -1
-    if kind == INSTANT:
-        at, value = instant(data, at + 1, end, tables[np.uintp(row + LOW)] == 1)
+    return _moment(data, at, end, tables, tape, state, node, index, kind)
+
+
+@part
+def _moment(data, at, end, tables, tape, state, node, index, kind):
+    """A date or a timestamp. Where it is truncated, the document's node says so."""
+    form, truncates = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)] == 1
+    quoted = byte(data, at) == QUOTE
+    if quoted == (kind == EPOCH):
+        return -1
+    cut = False
+    if kind == EPOCH:
+        at, value, cut = epoch(data, at, end, form, truncates)
+    elif kind == INSTANT:
+        at, value, cut = instant(data, at + 1, end, form == 1, truncates)
     else:
         at, value = day(data, at + 1, end)
-    if at < 0 or at >= end or byte(data, at) != QUOTE:
+    if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
         return -1
     put(tape, state, node, index, value)
-    return at + 1
+    if cut:
+        put(tape, state, 0, state[ITEMS], 1)
+    return at + quoted
 
 
 @inlined
@@ -86,8 +101,7 @@ def _text(data, at, end, tape, state, node, index):
 @inlined
 def _number(data, at, end, tables, tape, state, node, index, kind):
     row = node * WIDTH
-    low, high, factor = tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)], tables[np.uintp(row + FACTOR)]
-    at, value = numeric(data, at, end, kind, low, high, factor)
+    at, value = numeric(data, at, end, kind, tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)])
     if at >= 0:
         put(tape, state, node, index, value)
     return at

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ingest.decode.json.values import EXACT, Convert, Reading, converter, integer, wrong_type
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 from ingest.schema.columns import Column, Columns
 from ingest.schema.dtypes import map_type
 
@@ -37,7 +38,10 @@ class Strict:
     """Decodes one message at a time."""
 
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
-        self._fields: list[tuple[Column, Convert]] = [(c, converter(c.type, c.epoch, reading.field(c.name))) for c in columns.columns]
+        self.truncation = Truncation(columns.finer)
+        self._fields: list[tuple[Column, Convert]] = [
+            (c, converter(c.type, c.epoch, reading.field(c.name), self.truncation, c.zone)) for c in columns.columns
+        ]
         self._kind = pa.struct([pa.field(c.name, c.type) for c in columns.columns])
         self._unknown = unknown
         self._names = _names(self._kind)

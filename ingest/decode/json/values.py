@@ -2,7 +2,8 @@
 
 Where a spec says so, timestamps are of another form (`Reading.timestamps`), and a value of another kind is taken where it says the very
 same (`Reading.lenient`): a number in a string, a whole number that is written with a fraction, a number or a boolean for a string. What
-would lose something, or need a guess, is refused all the same.
+would lose something, or need a guess, is refused all the same; only of a timestamp a column may lose what is finer than a microsecond
+(`Truncation`).
 
 An integer comes as an int if its literal is short, else as a `LongInteger`; a number with a fraction or an exponent comes as its literal in
 bytes, which JSON has none of. A message may hold millions of numbers, so they are of the smallest types that say it.
@@ -19,13 +20,15 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from ingest.decode.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 from ingest.decode.timestamps import DateForm, DecimalForm, TimestampForm
-from ingest.schema.columns import epoch_of
+from ingest.schema.columns import epoch_of, zone_of
 from ingest.schema.dtypes import EPOCH_UNITS, map_type
 
 
@@ -44,9 +47,9 @@ def integer(literal: str) -> int | LongInteger:
 class Reading:
     """How values are read, at any depth.
 
-    `timestamps`: of columns whose model doesn't say it itself; `lenient`: whether other kinds will do; `dates` and `decimals`: how these
-    are written; `scale`: of decimals that are bytes, None: the column's. Where a message has a schema of its own, `stated` says that it
-    tells the form, whatever the model says, and `fields` and `items` how values inside are read; elsewhere these are read alike.
+    `timestamps`, `zone`: of columns whose model doesn't say it itself; `lenient`: whether other kinds will do; `dates` and `decimals`: how
+    these are written; `scale`: of decimals that are bytes, None: the column's. Where a message has a schema of its own, `stated` says that
+    it tells the form, whatever the model says, and `fields` and `items` how values inside are read; elsewhere these are read alike.
     """
 
     timestamps: TimestampForm = "iso-8601"
@@ -57,11 +60,16 @@ class Reading:
     stated: bool = False
     fields: tuple[tuple[str, Reading], ...] = ()
     items: Reading | None = None
+    zone: str | None = None
 
-    def unit(self, epoch: str | None) -> str | None:
-        """The unit of a column's timestamps, where they are whole numbers. `epoch`: what the model says of the column."""
+    def clock(self, zone: str | None = None) -> str | None:
+        """The zone of a column's texts that have no offset; None: each must have one. `zone`: what the model says of the column."""
+        return zone or self.zone or ("UTC" if self.timestamps == "sql" else None)
+
+    def unit(self, epoch: str | None, zone: str | None = None) -> str | None:
+        """The unit of a column's timestamps, where they are numbers. `epoch`, `zone`: what the model says of the column."""
         own = self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
-        return own if self.stated else epoch or own
+        return own if self.stated else None if zone is not None else epoch or own
 
     def field(self, name: str) -> Reading:
         """How a field of an object is read; of a map's entries, `value`."""
@@ -89,8 +97,9 @@ _KINDS: dict[type, str] = {
 }
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
-_INSTANT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
-_SQL = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?")
+_INSTANT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?([Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
+)
 _DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})Z?")
 _MICROSECOND = timedelta(microseconds=1)
 _WHOLE_DIGITS = 19  # of any integer of 64 bits
@@ -105,18 +114,22 @@ def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
     return RefusedValueError("wrong_type", f"Expected {expected}, got {_KINDS[type(value)]}", path)
 
 
-def converter(kind: pa.DataType, epoch: str | None = None, reading: Reading = EXACT) -> Convert:
-    """The conversion to a column's type."""
+def converter(
+    kind: pa.DataType, epoch: str | None = None, reading: Reading = EXACT, truncation: Truncation | None = None, zone: str | None = None
+) -> Convert:
+    """The conversion to a column's type. `epoch`, `zone`: what the model says of the column."""
+    truncation = truncation or Truncation()
     if pa.types.is_struct(kind):
-        return _to_struct(kind, reading)
+        return _to_struct(kind, reading, truncation)
     if pa.types.is_map(kind):
-        return _to_map(kind, reading)
+        return _to_map(kind, reading, truncation)
     if pa.types.is_list(kind):
-        return _to_list(kind, reading)
+        return _to_list(kind, reading, truncation)
     if pa.types.is_timestamp(kind):
-        unit = reading.unit(epoch)
-        convert = _to_instant(reading.timestamps) if unit is None else _to_epoch(EPOCH_UNITS[unit])
-        return _whole_first(convert) if reading.lenient and unit is not None else convert
+        unit = reading.unit(epoch, zone)
+        if unit is None:
+            return _to_instant(reading.clock(zone), truncation)
+        return _number_first(_to_epoch(unit, truncation)) if reading.lenient else _to_epoch(unit, truncation)
     if pa.types.is_integer(kind):
         return _whole_first(_to_int(kind.bit_width)) if reading.lenient else _to_int(kind.bit_width)
     if pa.types.is_floating(kind):
@@ -307,30 +320,41 @@ def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Dec
     return Decimal((int(mantissa.startswith("-")), tuple(map(int, significant)), power))
 
 
-def _to_instant(form: TimestampForm) -> Convert:
-    """A text with a date and a time of day -> microseconds since 1970."""
-    pattern, what = (
-        (_SQL, "Expected a timestamp as in SQL") if form == "sql" else (_INSTANT, "Expected an RFC 3339 timestamp with an offset")
-    )
+def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
+    """A text with a date and a time of day -> microseconds since 1970. `zone`: where it is without an offset; None: it needs one."""
+    clock = None if zone is None else ZoneInfo(zone)
+    what = "Expected an RFC 3339 timestamp with an offset" if zone is None else "Expected an ISO 8601 timestamp"
 
     def convert(value: Any, path: str) -> int:
         if type(value) is not str:
             raise wrong_type("str", value, path)
-        match = pattern.fullmatch(value)
-        if match is None:
-            raise RefusedValueError("wrong_format", what, path)
-        day, clock, fraction, sign, hours, minutes = match.groups(default="")
-        if fraction[_MICROS_DIGITS:].strip("0"):
-            raise RefusedValueError("out_of_range", "Expected a timestamp of at most 6 digits after the second", path)
+        match = _INSTANT.fullmatch(value)
+        if match is None or (match[5] is None and clock is None):
+            hint = "" if match is None else ": one that has none needs decode.zone"
+            raise RefusedValueError("wrong_format", what + hint, path)
+        day, clock_time, seconds, fraction, offset, sign, hours, minutes = match.groups(default="")
         try:
-            local = datetime.fromisoformat(f"{day}T{clock}.{fraction[:_MICROS_DIGITS]:0<6}")
-            shift = timedelta() if not sign else _offset(int(hours), int(minutes))
+            local = datetime.fromisoformat(f"{day}T{clock_time}:{seconds or '00'}.{fraction[:_MICROS_DIGITS]:0<6}")
+            shift = timedelta() if not sign else _offset(int(hours), int(minutes or "0"))
         except ValueError:
             raise RefusedValueError("out_of_range", "Expected a timestamp that the calendar has", path) from None
+        if not offset and clock is not None:
+            sign, shift = "+", _local_offset(local, clock, path)
+        if fraction[_MICROS_DIGITS:].strip("0"):
+            truncation.needed(path)
         micros = (local - EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
         return _in_calendar(micros, path)
 
     return convert
+
+
+def _local_offset(local: datetime, zone: ZoneInfo, path: str) -> timedelta:
+    """How far a zone's clocks were ahead of UTC when they showed this."""
+    first, last = (local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    if first != last:
+        what = f"Expected a timestamp with an offset, where the clocks of {zone.key} showed it twice or never"
+        raise RefusedValueError("out_of_range", what, path)
+    return first
 
 
 def _offset(hours: int, minutes: int) -> timedelta:
@@ -345,11 +369,33 @@ def _in_calendar(micros: int, path: str) -> int:
     return micros
 
 
-def _to_epoch(factor: int) -> Convert:
+def _to_epoch(unit: str, truncation: Truncation) -> Convert:
+    """A number of units since 1970 -> microseconds: the last whole one that is over by then."""
+
     def convert(value: Any, path: str) -> int:
-        return _in_calendar(_integer(value, path) * factor, path)
+        if type(value) is int:
+            digits, power = value, EPOCH_UNITS[unit]
+        elif type(value) is bytes:
+            digits, power = _scaled(value.decode(), EPOCH_UNITS[unit], path)
+        else:
+            digits, power = _integer(value, path), 0
+        if power >= 0:
+            return _in_calendar(digits * 10**power, path)
+        micros, finer = divmod(digits, 10**-power)
+        if finer:
+            truncation.needed(path)
+        return _in_calendar(micros, path)
 
     return convert
+
+
+def _scaled(text: str, power: int, path: str) -> tuple[int, int]:
+    """A number as an integer and a power of ten, times another one; neither is large."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    if len(text) > _LONGEST_DECIMAL or abs(int(exponent or 0)) > _LONGEST_DECIMAL:
+        raise RefusedValueError("out_of_range", f"Expected a number of at most {_LONGEST_DECIMAL:,} digits", path)
+    return int(whole + fraction), power + int(exponent or 0) - len(fraction)
 
 
 def _to_day(value: Any, path: str) -> date:
@@ -371,8 +417,8 @@ def _to_days(value: Any, path: str) -> date:
     return (EPOCH + timedelta(days)).date()
 
 
-def _to_struct(kind: pa.DataType, reading: Reading) -> Convert:
-    fields = [(f.name, nested(converter(f.type, epoch_of(f), reading.field(f.name)))) for f in kind]
+def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
+    fields = [(f.name, nested(converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f)))) for f in kind]
 
     def convert(value: Any, path: str) -> dict[str, Any]:
         if type(value) is not dict:
@@ -382,11 +428,11 @@ def _to_struct(kind: pa.DataType, reading: Reading) -> Convert:
     return convert
 
 
-def _to_list(kind: pa.DataType, reading: Reading) -> Convert:
+def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
     """An array; or an object, where the items are entries with a key and a value."""
-    to = nested(converter(kind.value_type, None, reading.item()))
+    to = nested(converter(kind.value_type, None, reading.item(), truncation))
     entries = map_type(kind)
-    of_map = None if entries is None else _to_map(entries, reading)
+    of_map = None if entries is None else _to_map(entries, reading, truncation)
 
     def convert(value: Any, path: str) -> list[Any]:
         if of_map is not None and type(value) is dict:
@@ -398,8 +444,8 @@ def _to_list(kind: pa.DataType, reading: Reading) -> Convert:
     return convert
 
 
-def _to_map(kind: pa.DataType, reading: Reading) -> Convert:
-    to = nested(converter(kind.item_type, None, reading.item().field("value")))
+def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
+    to = nested(converter(kind.item_type, None, reading.item().field("value"), truncation))
 
     def convert(value: Any, path: str) -> list[tuple[str, Any]]:
         if type(value) is not dict:

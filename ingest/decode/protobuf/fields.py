@@ -6,8 +6,8 @@ A column takes from a field what it can hold of it exactly; the few values that 
   hold it exactly), or a Datetime whose column says its `epoch`; a float a Float32 or a Float64, a double a Float64; a bool a Boolean;
 - a string and bytes become a String (`invalid_utf8`) or a Binary; an enum a String, its name (`out_of_range`: it names no such number), or
   an integer, its number;
-- a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: finer than microseconds, or not in the years 1 to 9999), a wrapper what
-  its value becomes; any other message, and a group, a Struct of some of its fields;
+- a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: not in the years 1 to 9999), a wrapper what its
+  value becomes; any other message, and a group, a Struct of some of its fields;
 - a repeated field becomes a List, a map with text keys a List of key and value with `map`.
 
 A field that isn't there is null where Protobuf can tell (`optional`, members of a oneof, messages, all of proto2), which a column that
@@ -24,9 +24,10 @@ import pyarrow as pa
 
 from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 from ingest.errors import SpecError
 from ingest.schema.columns import Columns
-from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
+from ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
 Read = Callable[[Any, str], Any]
 """(a field's value, its path) -> the value as pyarrow takes it; raises RefusedValueError."""
@@ -39,6 +40,10 @@ TYPES = {
     11: "message", 12: "bytes", 13: "uint32", 14: "enum", 15: "sfixed32", 16: "sfixed64", 17: "sint32", 18: "sint64",
 }  # fmt: skip
 """Protobuf's numbers of types."""
+_SIZED = 2
+"""The wire type of messages."""
+_OF_ENTRY = (1, 2)
+"""The fields of a map's entry: its key, its value."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPERS: dict[str, list[tuple[int, str, str]]] = {
     f"google.protobuf.{kind.capitalize().replace('Ui', 'UI')}Value": [(1, "value", kind)]
@@ -51,7 +56,7 @@ Absent = Literal["refused", "null"]
 """What a column, or a field of one, is that the type has no field for: a mistake; or null, where it may be, as of another version."""
 
 
-def readers(kind: Any, columns: Columns, absent: Absent = "refused") -> list[Get]:
+def readers(kind: Any, columns: Columns, absent: Absent = "refused", truncation: Truncation | None = None) -> list[Get]:
     """What reads each column from a message of a type.
 
     Raises:
@@ -60,10 +65,12 @@ def readers(kind: Any, columns: Columns, absent: Absent = "refused") -> list[Get
     wrong = [
         problem for c in columns.columns for problem in _misfits(kind, c.name, c.type, c.epoch, c.name, absent if c.nullable else "refused")
     ]
+    wrong += [f"{c.name}: metadata zone is for timestamps that are text" for c in columns.columns if c.zone is not None]
     if wrong:
         what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(wrong)
         raise SpecError(what, "spec", "Mend the schema or the message type; nothing was read.")
-    return [_column(_field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable) for c in columns.columns]
+    fields = _Fields(truncation or Truncation(columns.finer))
+    return [_column(fields.field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable) for c in columns.columns]
 
 
 def _column(get: Get, name: str, *, nullable: bool) -> Get:
@@ -157,21 +164,73 @@ def _words(field: Any) -> str:
     return f"repeated {named}" if field.is_repeated else str(named)
 
 
-def _field(kind: Any, name: str, column: pa.DataType, epoch: str | None) -> Get:
-    if name not in kind.fields_by_name:
-        return lambda _message, _path: None
-    field, step = kind.fields_by_name[name], f".{name}"
-    if is_map(field):
-        if pa.types.is_map(column):
-            return _entries(name, _value(field.message_type.fields_by_name["value"], column.item_type, None))
-        return _pairs(name, _value(field, column.value_type, None))
-    if field.is_repeated:
-        read = _value(field, column.value_type, None)
-        return lambda message, path: [read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))]
-    read = _value(field, column, epoch)
-    if not field.has_presence or (field.has_default_value and field.message_type is None):
-        return lambda message, path: read(_of(message, name, path), path + step)
-    return lambda message, path: read(_of(message, name, path), path + step) if message.HasField(name) else None
+class _Fields:
+    """What makes the readers of a type's fields. `truncation`: what becomes of their timestamps that are finer than a microsecond."""
+
+    def __init__(self, truncation: Truncation) -> None:
+        self._truncation = truncation
+
+    def field(self, kind: Any, name: str, column: pa.DataType, epoch: str | None) -> Get:
+        """What reads a field for a column."""
+        if name not in kind.fields_by_name:
+            return lambda _message, _path: None
+        field, step = kind.fields_by_name[name], f".{name}"
+        if is_map(field):
+            if pa.types.is_map(column):
+                return _entries(field, self._value(field.message_type.fields_by_name["value"], column.item_type, None))
+            return _pairs(field, self._value(field, column.value_type, None))
+        if field.is_repeated:
+            read = self._value(field, column.value_type, None)
+            return lambda message, path: [read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))]
+        read = self._value(field, column, epoch)
+        if not field.has_presence or (field.has_default_value and field.message_type is None):
+            return lambda message, path: read(_of(message, name, path), path + step)
+        return lambda message, path: read(_of(message, name, path), path + step) if message.HasField(name) else None
+
+    def _value(self, field: Any, column: pa.DataType, epoch: str | None) -> Read:
+        """What reads one value of a field."""
+        inner, kind = field.message_type, TYPES[field.type]
+        if inner is not None and pa.types.is_struct(column):
+            fields = [(part.name, self.field(inner, part.name, part.type, None)) for part in column]
+            return lambda value, path: {name: get(value, path) for name, get in fields}
+        if inner is not None and column == TIMESTAMP and not is_wrapper(inner):
+            return self._timestamp
+        if inner is not None:
+            read = self._value(inner.fields_by_name["value"], column, epoch)
+            return lambda value, path: read(value.value, path)
+        if kind == "enum" and column == pa.string():
+            return _enum({number: value.name for number, value in field.enum_type.values_by_number.items()})
+        if kind in INTEGERS or kind == "enum":
+            return self._integer(column, epoch)
+        if kind in {"string", "bytes"}:
+            return _text if column == pa.string() else lambda value, _path: value.encode() if isinstance(value, str) else value
+        return lambda value, _path: value
+
+    def _integer(self, column: pa.DataType, epoch: str | None) -> Read:
+        low, high, factor, divisor = bounds(column, epoch)
+        form = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
+
+        def read(number: int, path: str) -> Any:
+            held = low <= number <= high if form is None else struct.unpack(form, struct.pack(form, number))[0] == number
+            if not held:
+                raise RefusedValueError("out_of_range", f"Expected a number that a column of {column} can hold", path)
+            if form is not None:
+                return float(number)
+            whole, finer = divmod(number * factor, divisor)
+            if finer:
+                self._truncation.needed(path)
+            return whole
+
+        return read
+
+    def _timestamp(self, value: Any, path: str) -> int:
+        micros, finer = divmod(value.nanos, 1_000)
+        whole = value.seconds * 1_000_000 + micros
+        if not 0 <= value.nanos < 1_000_000_000 or not MIN_MICROS <= whole <= MAX_MICROS:
+            raise RefusedValueError("out_of_range", "Expected a timestamp in the years 1 to 9999", path)
+        if finer:
+            self._truncation.needed(path)
+        return int(whole)
 
 
 def _of(message: Any, name: str, path: str) -> Any:
@@ -182,46 +241,50 @@ def _of(message: Any, name: str, path: str) -> Any:
         raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}") from None
 
 
-def _entries(name: str, read: Read) -> Get:
+def _entries(field: Any, read: Read) -> Get:
     def get(message: Any, path: str) -> list[tuple[str, Any]]:
-        place = f"{path}.{name}[...]"  # a map's keys are data
-        return [(key, read(value, place)) for key, value in sorted(getattr(message, name).items())]
+        place = f"{path}.{field.name}[...]"  # a map's keys are data
+        return [(key, read(value, place)) for key, value in _sorted_map(message, field, place)]
 
     return get
 
 
-def _pairs(name: str, read: Read) -> Get:
+def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
+    """A map's entries, in the order of their keys.
+
+    One that has a field beside key and value is taken, as by Protobuf in Java and C++; the library keeps it as unknown, without its place
+    among the others.
+    """
+    from google.protobuf.message import DecodeError  # noqa: PLC0415  # an extra, loaded where it is used
+    from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415  # as above
+
+    known = getattr(message, field.name)
+    found = dict(known.items())
+    for one in UnknownFieldSet(message):
+        if (one.field_number, one.wire_type) != (field.number, _SIZED):
+            continue
+        try:
+            entry = known.GetEntryClass().FromString(one.data)
+        except DecodeError:
+            raise RefusedValueError("not_protobuf", "Protobuf is malformed, as an entry of a map", path) from None
+        if any(inner.field_number in _OF_ENTRY for inner in UnknownFieldSet(entry)):
+            continue  # a value that its enum doesn't name: such an entry is unknown everywhere
+        if not entry.IsInitialized():
+            raise RefusedValueError("missing", "Message misses required fields", path)
+        if entry.key in known:
+            raise RefusedValueError("duplicate_key", "Map holds a key more than once, in entries with unknown fields and without", path)
+        found[entry.key] = entry.value
+    return sorted(found.items(), key=lambda item: item[0])
+
+
+def _pairs(field: Any, read: Read) -> Get:
     """A map as a list of structs of key and value, as it stands on the wire."""
 
     def get(message: Any, path: str) -> list[Any]:
-        of = getattr(message, name)
-        entry = of.GetEntryClass()
-        whole = (entry(key=key, value=value) for key, value in sorted(of.items()))
-        return [read(pair, f"{path}.{name}[...]") for pair in whole]
+        entry, place = getattr(message, field.name).GetEntryClass(), f"{path}.{field.name}[...]"
+        return [read(entry(key=key, value=value), place) for key, value in _sorted_map(message, field, place)]
 
     return get
-
-
-def _value(field: Any, column: pa.DataType, epoch: str | None) -> Read:
-    """What reads one value of a field."""
-    inner, kind = field.message_type, TYPES[field.type]
-    if inner is not None and pa.types.is_struct(column):
-        fields = [(part.name, _field(inner, part.name, part.type, None)) for part in column]
-        return lambda value, path: {name: get(value, path) for name, get in fields}
-    if inner is not None:
-        return _timestamp if column == TIMESTAMP and not is_wrapper(inner) else _wrapper(inner, column, epoch)
-    if kind == "enum" and column == pa.string():
-        return _enum({number: value.name for number, value in field.enum_type.values_by_number.items()})
-    if kind in INTEGERS or kind == "enum":
-        return _integer(column, epoch)
-    if kind in {"string", "bytes"}:
-        return _text if column == pa.string() else lambda value, _path: value.encode() if isinstance(value, str) else value
-    return lambda value, _path: value
-
-
-def _wrapper(inner: Any, column: pa.DataType, epoch: str | None) -> Read:
-    read = _value(inner.fields_by_name["value"], column, epoch)
-    return lambda value, path: read(value.value, path)
 
 
 def _text(value: Any, path: str) -> str:
@@ -240,38 +303,17 @@ def _enum(names: dict[int, str]) -> Read:
     return read
 
 
-def bounds(column: pa.DataType, epoch: str | None) -> tuple[int, int, int]:
-    """Which integers a column holds exactly, from the lowest to the highest, and what a field's is multiplied with to be one of them.
+def bounds(column: pa.DataType, epoch: str | None) -> tuple[int, int, int, int]:
+    """Which numbers of a field a column holds, from the lowest to the highest; what they are multiplied with, and then divided by.
 
     A float holds some beyond them.
     """
-    factor = 1 if epoch is None else EPOCH_UNITS[epoch]
-    if column == TIMESTAMP:
-        return MIN_MICROS, MAX_MICROS, factor
+    if column == TIMESTAMP and epoch is not None:
+        factor, divisor = epoch_ratio(epoch)
+        return -(-MIN_MICROS * divisor // factor), MAX_MICROS * divisor // factor, factor, divisor
     if pa.types.is_integer(column):
-        return -(1 << column.bit_width - 1), (1 << column.bit_width - 1) - 1, factor
+        return -(1 << column.bit_width - 1), (1 << column.bit_width - 1) - 1, 1, 1
     if pa.types.is_decimal(column):
-        return 1 - 10**column.precision, 10**column.precision - 1, factor
+        return 1 - 10**column.precision, 10**column.precision - 1, 1, 1
     most = 1 << (53 if column.bit_width == 64 else 24)
-    return -most, most, factor
-
-
-def _integer(column: pa.DataType, epoch: str | None) -> Read:
-    low, high, factor = bounds(column, epoch)
-    form = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
-
-    def read(number: int, path: str) -> Any:
-        value = number * factor if form is None else struct.unpack(form, struct.pack(form, number))[0]
-        if (form is None and not low <= value <= high) or (form is not None and value != number):
-            raise RefusedValueError("out_of_range", f"Expected a number that a column of {column} can hold", path)
-        return value
-
-    return read
-
-
-def _timestamp(value: Any, path: str) -> int:
-    micros, finer = divmod(value.nanos, 1_000)
-    whole = value.seconds * 1_000_000 + micros
-    if finer or not 0 <= value.nanos < 1_000_000_000 or not MIN_MICROS <= whole <= MAX_MICROS:
-        raise RefusedValueError("out_of_range", "Expected a timestamp of whole microseconds in the years 1 to 9999", path)
-    return int(whole)
+    return -most, most, 1, 1

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ingest.config.values import Section, Text, Values
+from ingest.config.values import Text, Values
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from ingest.decode.options import FinerOptions
 from ingest.decode.protobuf.descriptors import TypesFile
 from ingest.schema.load import ModelReference
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ingest.ports.decoder import Decoder
 
 
-class ProtobufOptions(Section):
+class ProtobufOptions(FinerOptions):
     """What keys and values say alike."""
 
     descriptor: Annotated[Text, Values("the name of a `.proto` file, or of a descriptor set")] = Field(

@@ -10,6 +10,7 @@ from ingest.decode.protobuf.onepass import ProtobufPass
 from ingest.decode.protobuf.weight import SMALL, is_too_heavy
 from ingest.decode.shared.machine import Machine
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 from ingest.errors import SpecError
 from ingest.schema.columns import Columns
 
@@ -25,7 +26,8 @@ class StrictProtobuf:
         from google.protobuf.message import DecodeError  # noqa: PLC0415  # as above
 
         self._kind = kind
-        self._readers = readers(kind, columns, absent)
+        self.truncation = Truncation(columns.finer)
+        self._readers = readers(kind, columns, absent, self.truncation)
         try:
             self._parse = message_factory.GetMessageClass(kind).FromString
         except RecursionError:  # it makes the classes of all types that a type leads to, each from within the one before

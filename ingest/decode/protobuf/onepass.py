@@ -56,7 +56,7 @@ class ProtobufPass:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:
             self._keys = np.zeros(0, np.int64)
-        return Taken(mask.view(np.bool_), [gathered.array(node) for node in tables.nodes[0].children])
+        return Taken(mask.view(np.bool_), [gathered.array(node) for node in tables.nodes[0].children], gathered.truncated)
 
     def _reserve(self, longest: int, size: int) -> None:
         """Room for what so many bytes may hold: an item has one at least, any other value two, as has a list that grows."""

@@ -92,21 +92,22 @@ def raw(data, at, end, kind):
 
 
 @part
-def instant(data, at, end):
-    """Whether a google.protobuf.Timestamp is certain, and its microseconds."""
+def instant(data, at, end, truncates):
+    """Whether a google.protobuf.Timestamp is certain, its microseconds, and whether it was truncated to be these."""
     seconds = nanos = 0
     while at < end:
         head = byte(data, at)
         if head not in (8, 16):
-            return False, 0
+            return False, 0, False
         at, number = varint(data, at + 1, end)
         if at < 0:
-            return False, 0
+            return False, 0, False
         if head == 8:
             seconds = number
         else:
             nanos = int(np.int32(number))
-    if nanos < 0 or nanos >= 1_000_000_000 or nanos % 1_000 or seconds < MIN_MICROS // 1_000_000 or seconds > MAX_MICROS // 1_000_000:
-        return False, 0
+    cut = nanos % 1_000 != 0
+    if nanos < 0 or nanos >= 1_000_000_000 or seconds < MIN_MICROS // 1_000_000 or seconds > MAX_MICROS // 1_000_000:
+        return False, 0, False
     micros = seconds * 1_000_000 + nanos // 1_000
-    return micros >= MIN_MICROS and micros <= MAX_MICROS, micros
+    return micros >= MIN_MICROS and micros <= MAX_MICROS and (truncates or not cut), micros, cut

@@ -34,6 +34,7 @@ from ingest.decode.protobuf.tables import (
     COST,
     DENSE,
     DENSE_AT,
+    DIVIDED,
     FACTOR,
     FIXED64,
     HIGH,
@@ -140,8 +141,9 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
         if at < 0:
             return -1, entry
         if op == INSTANT:
-            sure, number = instant(data, at, at + n)
-            return at + n if sure else -1, put(tape, entry, node, index, number)
+            sure, number, cut = instant(data, at, at + n, numbers[np.uintp(row + LOW)] == 1)
+            entry = put(tape, entry, node, index, number)
+            return at + n if sure else -1, put(tape, entry, 0, state[ITEMS], 1) if cut else entry
         if op != OCTETS_ANY and not is_utf8(data, at, at + n):
             return -1, entry
         if op == KEY:
@@ -169,7 +171,15 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
             return -1, entry
         if number < numbers[np.uintp(row + LOW)] or number > numbers[np.uintp(row + HIGH)]:
             return -1, entry
-        number = np.float64(number).view(np.int64) if op == NUMBER_FLOAT else number * numbers[np.uintp(row + FACTOR)]
+        factor = numbers[np.uintp(row + FACTOR)]
+        if op == DIVIDED:
+            if number % factor:
+                if factor > 0:
+                    return -1, entry
+                entry = put(tape, entry, 0, state[ITEMS], 1)  # the message's node says that it was truncated
+            number //= abs(factor)
+        else:
+            number = np.float64(number).view(np.int64) if op == NUMBER_FLOAT else number * factor
     return at, put(tape, entry, node, index, number) if node >= 0 else entry
 
 

@@ -18,14 +18,15 @@ import pyarrow as pa
 from ingest.decode.protobuf.fields import INTEGERS, TYPES, bounds, is_map, is_wrapper
 from ingest.decode.protobuf.weight import weight_of
 from ingest.decode.shared.nodes import FLOAT32, FLOAT64, MAP, STRUCT, WIDE, Node, nodes_of
-from ingest.schema.columns import Columns
+from ingest.schema.columns import Columns, Finer
 
-NUMBER, NUMBER_FLOAT, NUMBER_WIDE, BITS, TABLE, TEXT, KEY, OCTETS_ANY, MESSAGE, INSTANT, STRICT = range(11)
+NUMBER, NUMBER_FLOAT, NUMBER_WIDE, BITS, TABLE, TEXT, KEY, OCTETS_ANY, MESSAGE, INSTANT, STRICT, DIVIDED = range(12)
 """What is done with a field.
 
 `NUMBER`: held to the column's bounds; `NUMBER_FLOAT`: likewise, and becomes a double; `NUMBER_WIDE`: becomes a decimal of 128 bits;
 `BITS`: stays what it is; `TABLE`: an enum, whose numbers have their values in a table; `TEXT`: bytes of UTF-8; `KEY`: the same, of a map;
-`OCTETS_ANY`: bytes; `MESSAGE`: a message inside; `INSTANT`: a google.protobuf.Timestamp; `STRICT`: the message is left to the strict way.
+`OCTETS_ANY`: bytes; `MESSAGE`: a message inside; `INSTANT`: a google.protobuf.Timestamp; `STRICT`: the message is left to the strict way;
+`DIVIDED`: as `NUMBER`, for a timestamp in a unit that is finer than a column's.
 """
 
 INT64, UINT64, INT32, UINT32, SINT32, SINT64, BOOL, FIXED64, SFIXED64, DOUBLE, SIZED, FIXED32, SFIXED32, FLOAT = range(14)
@@ -36,8 +37,9 @@ FIELD = 16
 """What stands at which place of a field.
 
 - `NODE`: whose value it is, -1: nobody's; `WIRE`: its wire type; `KIND`: how it is written.
-- `LOW`, `HIGH`, `FACTOR`: the rule of a number; of a wide one `LOW` says whether it may have 20 digits; of a table, its first number, its
-  last one, and where it stands in the numbers; `FACTOR` of a message inside, how many entries say that it is there.
+- `LOW`, `HIGH`, `FACTOR`: the rule of a number, whose factor divides a `DIVIDED` one, and is below zero where what is left is cut off; of
+  a wide one `LOW` says whether it may have 20 digits; of an `INSTANT`, `LOW` is 1 where what is finer is cut off; of a table, its first
+  number, its last one, and where it stands in the numbers; `FACTOR` of a message inside, how many entries say that it is there.
 - `ONCE`: bits of which none may be set when it comes, for else the order of fields would matter; `SETS`: bits that it sets.
 - `REPEATED`: whether it may come again and again, or packed; `LENGTHS`: the node of its list or map, -1: nobody's; `SPACE`: where its items
   lie; `KIDS`: where the spaces stand that open anew with each item, their number first; `COST`: what an item costs of the budget.
@@ -91,7 +93,7 @@ class FieldTables:
 def field_tables(kind: Any, columns: Columns) -> FieldTables:
     """The tables for a type (a descriptor of Protobuf's library) and columns that can come from it (`fields.readers`)."""
     nodes = nodes_of(columns)
-    writer = _TableWriter(nodes)
+    writer = _TableWriter(nodes, columns.finer)
     root, kids = writer.type_of(kind, nodes[0]), writer.kids(0)
     writer.fill()
     return FieldTables(
@@ -123,8 +125,9 @@ class _Type:
 class _TableWriter:
     """Tables are written behind each other; whoever names one that isn't filled yet has its place already."""
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Node], finer: Finer) -> None:
         self._nodes = nodes
+        self._finer = finer
         self._places: dict[tuple[str, int], int] = {}
         self._empty: list[tuple[int, Any, Node | None]] = []
         self._kids: dict[int, int] = {}
@@ -172,8 +175,7 @@ class _TableWriter:
 
     def _fill(self, place: int, kind: Any, of: _Type) -> None:
         below = max((f.number for f in kind.fields if f.number < _DENSE), default=0) + 1
-        # An extension may be known to Protobuf's library; an entry of a map that has anything unknown is unknown to it as a whole.
-        unknown = DOUBTFUL if kind.is_extendable or _is_entry(kind) else UNKNOWN
+        unknown = DOUBTFUL if kind.is_extendable else UNKNOWN  # an extension may be known to Protobuf's library
         dense = [DOUBTFUL] + [unknown] * (below - 1)  # there is no field 0
         sparse = []
         for each in kind.fields:
@@ -235,7 +237,7 @@ class _TableWriter:
         if inner is not None:
             yield WEIGHT, weight_of(inner)
             if node is not None and pa.types.is_timestamp(node.type) and not is_wrapper(inner):
-                yield from ((OP, INSTANT), (NODE, node.number))
+                yield from ((OP, INSTANT), (NODE, node.number), (LOW, int(self._finer == "truncate")))
                 return
             yield from ((OP, MESSAGE), (INNER, self.type_of(inner, node)))
             if node is not None and node.kind != MAP:
@@ -252,12 +254,14 @@ class _TableWriter:
         elif name == "bytes" and node.type == pa.string():
             yield OP, TEXT
         elif name in INTEGERS or (name == "enum" and node.type != pa.string() and not one.enum_type.is_closed):
-            low, high, factor = bounds(node.type, node.epoch)
+            low, high, factor, divisor = bounds(node.type, node.epoch)
             if node.kind == WIDE:  # all of 64 bits but the largest without a sign have 19 digits
                 yield from ((OP, NUMBER_WIDE), (LOW, int(high >> 64 > 0)))
                 return
             yield from ((OP, NUMBER_FLOAT if node.kind in {FLOAT32, FLOAT64} else NUMBER), (FACTOR, factor))
-            yield from ((LOW, -(-low // factor)), (HIGH, high // factor))
+            yield from ((LOW, max(low, -(1 << 63))), (HIGH, min(high, (1 << 63) - 1)))
+            if divisor > 1:
+                yield from ((OP, DIVIDED), (FACTOR, -divisor if self._finer == "truncate" else divisor))
         elif name == "enum":
             yield from self._enum(one.enum_type, node)
 
@@ -283,7 +287,7 @@ class _TableWriter:
         if node is None:
             return 0
         if node.type != pa.string():
-            low, high, _ = bounds(node.type, None)
+            low, high, _, _ = bounds(node.type, None)
             return number if low <= number <= high else NO_VALUE
         return self._symbol(kind.values_by_number[number].name.encode()) if number in kind.values_by_number else NO_VALUE
 
@@ -321,10 +325,10 @@ class _TableWriter:
         if name == "enum":
             return self._enum_value(one.enum_type, value, node)
         if name in INTEGERS:
-            low, high, factor = bounds(node.type, node.epoch)
-            if not low <= value * factor <= high or (node.kind == WIDE and value):
+            low, high, factor, divisor = bounds(node.type, node.epoch)
+            if not low <= value <= high or value * factor % divisor or (node.kind == WIDE and value):
                 return NO_VALUE
-            return _bits(float(value)) if node.kind in {FLOAT32, FLOAT64} else value * factor
+            return _bits(float(value)) if node.kind in {FLOAT32, FLOAT64} else value * factor // divisor
         return _bits(value) if isinstance(value, float) else int(value)
 
 

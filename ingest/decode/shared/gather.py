@@ -48,6 +48,11 @@ class Gathered:
     present: npt.NDArray[np.uint8]
     by_key: bool = False
 
+    @property
+    def truncated(self) -> int:
+        """How many rows have a timestamp that was truncated: a pass says so by the value of the document's own node."""
+        return int(np.count_nonzero(self.values[self.bases[0] : self.bases[0] + self.counts[0]]))
+
     @classmethod
     def of(
         cls,

@@ -6,12 +6,18 @@ import numpy as np
 
 from ingest.compiled.making import part
 from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
-from ingest.decode.shared.numbers import is_digit
+from ingest.decode.shared.numbers import LONG, MOST_DIGITS, is_digit, number
 from ingest.decode.shared.octets import byte
 
 _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _NONE = -1_000_000
 _QUOTE, _ZULU = b'"Z'
+
+_U = np.uint64
+_MOST_TENS = MOST_DIGITS
+"""The largest power of ten that 64 bits hold."""
+_FURTHEST = _U(MAX_MICROS)
+"""No timestamp is further from 1970."""
 
 
 @part
@@ -45,55 +51,85 @@ def day(data, at, end):
 
 
 @part
-def instant(data, at, end, sql):
-    """Of a timestamp at `at`: behind it, and its microseconds since 1970. Nothing but its end, or a closing quote, may follow.
+def instant(data, at, end, utc, truncates):
+    """Of a timestamp at `at`: behind it, its microseconds since 1970, and whether it was truncated to be that.
 
-    It is of RFC 3339, or as in SQL: with a blank between date and time, and in UTC where there is no offset.
+    It is of ISO 8601, with a T or a blank between date and time. Nothing but its end, or a closing quote, may follow. `utc`: whether it may
+    lack an offset.
     """
-    between = byte(data, at + 10) if at + 19 <= end else 0
-    if (between != 32 if sql else between | 32 != ord("t")) or byte(data, at + 13) != 58 or byte(data, at + 16) != 58:
-        return -1, 0
-    days, hours, minutes, seconds = civil(data, at), two(data, at + 11), two(data, at + 14), two(data, at + 17)
-    if days <= 10 * _NONE or not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 59):
-        return -1, 0
-    at += 19
-    micros = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000
-    if at < end and byte(data, at) == 46:
-        at, fraction = fraction_end(data, at + 1, end)
-        micros += fraction
-    shift = 0
-    if not sql or at < 0 or (at < end and byte(data, at) != _QUOTE):
+    between = byte(data, at + 10) if at + 16 <= end else 0
+    if (between | 32 != ord("t") and between != 32) or byte(data, at + 13) != 58:
+        return -1, 0, False
+    days, hours, minutes, seconds = civil(data, at), two(data, at + 11), two(data, at + 14), 0
+    at += 16
+    fraction, cut = 0, False
+    if at + 3 <= end and byte(data, at) == 58:
+        seconds = two(data, at + 1)
+        at += 3
+        if at < end and byte(data, at) == 46:
+            at, fraction, cut = fraction_end(data, at + 1, end)
+    if days <= 10 * _NONE or not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 59) or (cut and not truncates):
+        return -1, 0, False
+    micros = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction
+    if not utc or at < 0 or (at < end and byte(data, at) != _QUOTE):
         at, shift = offset_end(data, at, end)
-    micros -= shift * 60_000_000
-    return (-1, 0) if at < 0 or micros < MIN_MICROS or micros > MAX_MICROS else (at, micros)
+        micros -= shift * 60_000_000
+    return (-1, 0, False) if at < 0 or micros < MIN_MICROS or micros > MAX_MICROS else (at, micros, cut)
+
+
+@part
+def epoch(data, at, end, power, truncates):
+    """The same of a number at `at` of units since 1970, each 10**power microseconds."""
+    at, what, negative, digits, shift = number(data, at, end)
+    shift += power
+    if at < 0 or what == LONG or abs(shift) > _MOST_TENS:
+        return -1, 0, False
+    tens = _U(1)
+    for _ in range(abs(shift)):
+        tens *= _U(10)
+    if shift < 0:
+        whole, cut = digits // tens, digits % tens != _U(0)
+    else:
+        if digits > _FURTHEST // tens:
+            return -1, 0, False
+        whole, cut = digits * tens, False
+    if whole > _FURTHEST or (cut and not truncates):
+        return -1, 0, False
+    micros = -np.int64(whole) - cut if negative else np.int64(whole)
+    return (-1, 0, False) if micros < MIN_MICROS or micros > MAX_MICROS else (at, micros, cut)
 
 
 @part
 def fraction_end(data, at, end):
-    """Behind the digits of a second, or -1 if there are none or finer ones than microseconds; the microseconds."""
-    begin, micros, unit = at, 0, 100_000
+    """Behind the digits of a second, or -1 if there are none; the microseconds; whether they are finer."""
+    begin, micros, unit, cut = at, 0, 100_000, False
     while is_digit(data, at, end):
         digit = byte(data, at) - 48
-        if digit and not unit:
-            return -1, 0
+        cut |= digit > 0 and unit == 0
         micros += digit * unit
         unit //= 10
         at += 1
-    return (at, micros) if at > begin else (-1, 0)
+    return at if at > begin else -1, micros, cut
 
 
 @part
 def offset_end(data, at, end):
-    """Behind Z or +HH:MM, or -1; its minutes."""
+    """Behind Z, +HH:MM, +HHMM or +HH, or -1; its minutes."""
     if at < 0 or at >= end:
         return -1, 0
     sign = byte(data, at)
     if sign | 32 == ord("z"):
         return at + 1, 0
-    if sign not in (43, 45) or at + 6 > end or byte(data, at + 3) != 58:
+    if sign not in (43, 45) or at + 3 > end:
         return -1, 0
-    hours, minutes = two(data, at + 1), two(data, at + 4)
+    hours, minutes = two(data, at + 1), 0
+    at += 3
+    colon = at < end and byte(data, at) == 58
+    if colon or is_digit(data, at, end):
+        at += colon
+        minutes = two(data, at) if at + 2 <= end else _NONE
+        at += 2
     if not (0 <= hours <= 23 and 0 <= minutes <= 59):
         return -1, 0
     shift = hours * 60 + minutes
-    return at + 6, shift if sign == 43 else -shift
+    return at, shift if sign == 43 else -shift

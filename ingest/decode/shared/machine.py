@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 from ingest.ports.decoder import Decoded
 
 _LOG = logging.getLogger("windrow.decode")
@@ -21,10 +22,11 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Taken:
-    """Which messages were taken, and their rows' columns, in the order of the messages."""
+    """Which messages were taken, and their rows' columns, in the order of the messages; how many rows have a timestamp truncated."""
 
     mask: npt.NDArray[np.bool_]
     columns: list[pa.Array]
+    truncated: int = 0
 
 
 class FastWay(Protocol):
@@ -36,6 +38,10 @@ class FastWay(Protocol):
 
 class StrictWay(Protocol):
     """The truth about one message."""
+
+    @property
+    def truncation(self) -> Truncation:
+        """What becomes of its timestamps that are finer than a microsecond."""
 
     def decode(self, message: bytes) -> list[Any]:
         """The values of the columns, in order, as pyarrow takes them.
@@ -57,18 +63,20 @@ class Machine:
         """The verdict on each message."""
         dead = _Dead()
         taken = self._taken(values)
-        slow, dropped = _Slow(self._schema, dead), 0
+        slow, dropped, truncated = _Slow(self._schema, dead), 0, taken.truncated
         for i in np.flatnonzero(~taken.mask).tolist():
             message = values[i].as_py()
             if message is None and on_null == "drop":
                 dropped += 1
                 continue
             try:
-                slow.add(i, self._decoded(message), len(message or b""))
+                row = self._decoded(message)
+                truncated += self._strict.truncation.done
+                slow.add(i, row, len(message or b""))
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
         rows, index = self._merged(taken, *slow.arrays())
-        return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped)
+        return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped, truncated=truncated)
 
     def _taken(self, values: pa.BinaryArray) -> Taken:
         """What the pass takes; nothing if it fails, most likely because memory ran out: the strict way needs little, and judges alone."""
@@ -81,6 +89,7 @@ class Machine:
     def _decoded(self, message: bytes | None) -> list[object]:
         if message is None:
             raise RefusedValueError("tombstone", "Expected a value, got none", "")
+        self._strict.truncation.done = False
         try:
             return self._strict.decode(message)
         except RefusedValueError:

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
-from ingest.schema.columns import Columns, epoch_of
+from ingest.decode.shared.calendar import MAX_DAYS, MIN_DAYS
+from ingest.schema.columns import Columns, Finer, epoch_of, zone_of
 from ingest.schema.dtypes import EPOCH_UNITS
 
-INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(12)
+INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, EPOCH, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(13)
 """Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""
+
+UTC = "UTC"
+"""The zone of timestamps without an offset that a pass reads; those of others are left to the strict way."""
 
 _NARROW_DIGITS = 18
 _SCALARS = {pa.string(): TEXT, pa.binary(): TEXT, pa.bool_(): BOOL, pa.date32(): DAY, pa.float64(): FLOAT64, pa.float32(): FLOAT32}
@@ -25,8 +28,9 @@ _SCALARS = {pa.string(): TEXT, pa.binary(): TEXT, pa.bool_(): BOOL, pa.date32():
 class Node:
     """One node.
 
-    `inner`: the space that it opens, 0 if none; `epoch`: the unit of a timestamp that is a number; `days`: whether a date is a number;
-    `power`: of a decimal as bytes, 10 to the digits that its column has more after the point; -1 where these are too many or too few.
+    `inner`: the space that it opens, 0 if none; `epoch`: the unit of a timestamp that is a number; `zone`: of one that is text and has no
+    offset; `days`: whether a date is a number; `power`: of a decimal as bytes, 10 to the digits that its column has more after the point;
+    -1 where these are too many or too few.
     """
 
     number: int
@@ -35,6 +39,7 @@ class Node:
     space: int = 0
     inner: int = 0
     epoch: str | None = None
+    zone: str | None = None
     days: bool = False
     power: int = 0
     required: bool = False
@@ -51,20 +56,22 @@ class Node:
             return DECIMAL if self.type.precision <= _NARROW_DIGITS else WIDE
         if pa.types.is_nested(self.type):
             return MAP if pa.types.is_map(self.type) else LIST if pa.types.is_list(self.type) else STRUCT
-        return INSTANT if pa.types.is_timestamp(self.type) and self.epoch is None else INTEGER
+        if pa.types.is_timestamp(self.type):
+            return INSTANT if self.epoch is None else EPOCH
+        return INTEGER
 
 
-def nodes_of(columns: Columns, epoch: str | None = None) -> list[Node]:
+def nodes_of(columns: Columns, epoch: str | None = None, zone: str | None = None) -> list[Node]:
     """All nodes, first the document itself, whose children the columns are; the children of each stand beside each other.
 
-    `epoch`: the unit of timestamps whose column doesn't say it; None: these are text.
+    `epoch`, `zone`: the unit of timestamps, or the zone of those without an offset, whose column says neither; no unit: these are text.
     """
     nodes, spaces = [Node(0, "", pa.struct(list(columns.arrow_schema)))], 1
     for node in nodes:  # it grows
         if node.number == 0:
-            node.children = [Node(0, c.name, c.type, epoch=c.epoch, required=not c.nullable) for c in columns.columns]
+            node.children = [Node(0, c.name, c.type, epoch=c.epoch, zone=c.zone, required=not c.nullable) for c in columns.columns]
         elif node.kind == STRUCT:
-            node.children = [Node(0, f.name, f.type, epoch=epoch_of(f)) for f in node.type]
+            node.children = [Node(0, f.name, f.type, epoch=epoch_of(f), zone=zone_of(f)) for f in node.type]
         elif node.kind == LIST:
             node.children = [Node(0, "", node.type.value_type)]
         elif node.kind == MAP:
@@ -72,24 +79,23 @@ def nodes_of(columns: Columns, epoch: str | None = None) -> list[Node]:
         if node.kind in {LIST, MAP}:
             node.inner, spaces = spaces, spaces + 1
         for child in node.children:
-            child.number, child.space, child.epoch = len(nodes), node.inner or node.space, child.epoch or epoch
+            child.number, child.space = len(nodes), node.inner or node.space
+            if child.zone is None:
+                child.epoch, child.zone = child.epoch or epoch, zone
             nodes.append(child)
     return nodes
 
 
-def bounds_of(node: Node, *, sql: bool) -> tuple[int, int, int]:
-    """An integer's bounds, and what it is multiplied with; a decimal's precision, scale and power.
+def bounds_of(node: Node, finer: Finer) -> tuple[int, int]:
+    """An integer's bounds; a decimal's precision and scale; of a timestamp, its form, and 1 if one that is finer is truncated.
 
-    Of an instant, 1 if it is written as in SQL.
+    The form: of a number, the power of ten that its unit has of microseconds; of a text, 1 if it is in UTC where it has no offset.
     """
-    if node.kind == INTEGER and pa.types.is_timestamp(node.type):
-        factor = EPOCH_UNITS[str(node.epoch)]
-        return -(-MIN_MICROS // factor), MAX_MICROS // factor, factor
     if node.days:
-        return MIN_DAYS, MAX_DAYS, 1
+        return MIN_DAYS, MAX_DAYS
     if node.kind == INTEGER:
         half = 1 << node.type.bit_width - 1
-        return -half, half - 1, 1
-    if node.kind == INSTANT:
-        return int(sql), 0, 0
-    return (node.type.precision, node.type.scale, node.power) if node.kind in {DECIMAL, WIDE} else (0, 0, 0)
+        return -half, half - 1
+    if node.kind in {EPOCH, INSTANT}:
+        return EPOCH_UNITS[node.epoch] if node.epoch is not None else int(node.zone == UTC), int(finer == "truncate")
+    return (node.type.precision, node.type.scale) if node.kind in {DECIMAL, WIDE} else (0, 0)

@@ -113,8 +113,8 @@ def double(digits, power):
 
 
 @inlined
-def numeric(data, at, end, kind, low, high, factor):
-    """Behind the number at `at`, or -1, and what a column has of it: an integer from `low` to `high`, times `factor`, or a double."""
+def numeric(data, at, end, kind, low, high):
+    """Behind the number at `at`, or -1, and what a column has of it: an integer from `low` to `high`, or a double."""
     at, what, negative, digits, power = number(data, at, end)
     if at < 0 or what == LONG:
         return -1, 0
@@ -122,7 +122,7 @@ def numeric(data, at, end, kind, low, high, factor):
         if what != WHOLE or digits > _U(1 << 63) - _U(not negative):
             return -1, 0
         value = -np.int64(digits) if negative else np.int64(digits)
-        return (-1, 0) if value < low or value > high else (at, value * factor)
+        return (-1, 0) if value < low or value > high else (at, value)
     if what == WHOLE and digits > _U(1 << (53 if kind == FLOAT64 else 24)):
         return -1, 0
     sure, size = double(digits, power)

@@ -35,7 +35,7 @@ _PLAIN = {
 }  # fmt: skip
 _LOGICAL = {
     "date": Guess(pa.date32()), "timestamp-millis": Guess(TIMESTAMP), "timestamp-micros": Guess(TIMESTAMP),
-    "timestamp-nanos": Guess(TIMESTAMP, "nanoseconds: a message with finer ones than microseconds is refused"),
+    "timestamp-nanos": Guess(TIMESTAMP, "nanoseconds: what is finer than a microsecond is cut off, see `decode.finer`"),
     ZONED: Guess(TIMESTAMP), "duration": Guess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
     "time-millis": Guess(pa.int32(), "time-millis: milliseconds since midnight"),
     "time-micros": Guess(pa.int64(), "time-micros: microseconds since midnight"),

@@ -11,14 +11,16 @@ from ingest.decode.csv.lines import Dialect, Lines, Piece
 from ingest.decode.csv.strict import Read, read_as
 from ingest.decode.json.values import EXACT
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 from ingest.errors import SpecError
 from ingest.operate.infer.documents import TYPES, enough, takes
 from ingest.operate.infer.offer import Guess, Offer, unusable
 from ingest.operate.infer.proposal import KeyAndValue, Proposal, Setting, counted
+from ingest.schema.columns import Column
 
 DELIMITERS = (",", ";", "\t", "|")
 
-_READS: Sequence[tuple[pa.DataType, Read]] = [(kind, read_as(kind, None, EXACT)) for kind in TYPES]
+_READS: Sequence[tuple[pa.DataType, Read]] = [(kind, read_as(Column("", kind, nullable=True), EXACT, Truncation())) for kind in TYPES]
 
 
 def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:

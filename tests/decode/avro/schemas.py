@@ -16,7 +16,7 @@ import fastavro
 import pyarrow as pa
 
 from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
+from ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 from tests.decode.avro.wire import items, sized, text, varint
 
 TEXTS = ("", "a", "customer-12345", "seven77", "eight888", "größer", "日本語の文字列", "😀😀", "x" * 70, "\x00", "null", "é" * 8)
@@ -308,7 +308,7 @@ def _as_column(value: Any, kind: pa.DataType, epoch: str | None) -> Any:
     if kind == pa.float32():
         return struct.unpack("<f", struct.pack("<f", value))[0]
     if kind == TIMESTAMP and type(value) is int:
-        return EPOCH + timedelta(microseconds=value * EPOCH_UNITS[str(epoch)])
+        return EPOCH + timedelta(microseconds=value * epoch_ratio(str(epoch))[0])
     if isinstance(value, time):
         micros = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
         return micros // 1_000 if kind == pa.int32() else micros  # only a time-millis has such a column here

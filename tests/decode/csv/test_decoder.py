@@ -52,7 +52,19 @@ def test_timestamps_in_other_forms() -> None:
         assert [row["at"].isoformat() for row in decoded.rows.to_pylist()] == ["2026-01-05T09:00:00+00:00"]
 
 
+def test_timestamps_without_an_offset_or_finer_than_a_microsecond() -> None:
+    """By the zone and the word of the spec, and counted, by both ways."""
+    lines = [",".join([*[""] * 7, text, "", "", ""]).encode() for text in ("2026-01-05 09:00", "2026-01-05T08:00:00.0000009Z")]
+    for finer, row_index, truncated in (("truncate", [0, 1], 1), ("dead", [0], 0)):
+        options = {"schema": "models.py:Every", "null_literal": "", "zone": "Europe/Berlin", "finer": finer}
+        decoded = CSV.decoder(CsvSection.model_validate(options), HERE).open()(valued(lines))
+        assert {row["at"].isoformat() for row in decoded.rows.to_pylist()} == {"2026-01-05T08:00:00+00:00"}
+        assert (decoded.row_index.to_pylist(), decoded.truncated) == (row_index, truncated)
+
+
 @pytest.mark.parametrize(("options", "said"), [
+    ({"zone": "Berlin"}, "must be the name of a time zone"),
+    ({"zone": "UTC", "timestamps": "epoch_s"}, "goes with timestamps that are text"),
     ({"delimiter": ",,"}, "must be one character"),
     ({"delimiter": "a"}, "must be one character"),
     ({"delimiter": "\n"}, "must be one character"),

@@ -23,7 +23,7 @@ from tests.decode.csv.models import Every, Order
 from tests.profiles import examples
 
 DIALECTS = [Dialect(null_literal=""), Dialect(), Dialect("\t", None, null_literal="null"), Dialect(";", "'", "\\", "\\N")]
-READINGS = [Reading(form) for form in ("iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us")]
+READINGS = [Reading(form) for form in ("iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns")]
 COLUMNS = Columns.of(Every)
 
 NUMBERS = [
@@ -36,8 +36,18 @@ DAYS = [
     "2026-13-01",
 ]  # fmt: skip
 CLOCKS = ["09:00:00", "23:59:59.999999", "24:00:00", "09:00:60", "09:00:00.1234567", "09:00:00.100000000", "09:00", "9:00:00", "00:00:00.5"]
-OFFSETS = ["Z", "z", "", "+01:00", "-23:59", "+24:00", "+0100", " Z", "+01:60"]
-EPOCHS = ["0", "1767603600", "-62135596800", "-7", "01", "1.0", *(str(10**n - 1) for n in (11, 12, 14, 15, 17, 18, 19))]
+OFFSETS = ["Z", "z", "", "+01:00", "-23:59", "+24:00", "+0100", "-05", " Z", "+01:60"]
+EPOCHS = [
+    "0",
+    "1767603600",
+    "-62135596800",
+    "-7",
+    "01",
+    "1.0",
+    "-1.0000005",
+    "1e3",
+    *("9" * n for n in (11, 12, 14, 15, 17, 18, 19)),
+]
 ODD = ["", "null", "\\N", '"', "'", "a", "\ufeff", "ü", '"x"', "'x'", "\n", "\r\n", "True", "\\", "x,y", "\x00"]
 SWITCHES = ["true", "false", "True", "1"]
 TEXTS = {"fine": SWITCHES, "text": ["a", "ü€", "x y", "1"], "day": DAYS}

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import TIMESTAMP
+from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
 from tests.decode.json.documents import INSERTED, LITERALS
 
 NAMES = (
@@ -38,7 +38,7 @@ def columns_of(r: random.Random, most: int = 8) -> Columns:
 
 def _column(r: random.Random, name: str) -> Column:
     kind = _type(r, 0)
-    epoch = r.choice((None, "s", "ms", "us")) if kind == TIMESTAMP else None
+    epoch = r.choice((None, "s", "ms", "us", "ns")) if kind == TIMESTAMP else None
     return Column(name, kind, nullable=r.random() < 0.8, epoch=epoch)
 
 
@@ -164,7 +164,8 @@ class _Style:
         if pa.types.is_decimal(kind):
             return self._decimal(kind.precision, kind.scale)
         if kind == TIMESTAMP and epoch is not None:
-            return str(r.randrange(-62_135_596_800, 253_402_300_800) * {"s": 1, "ms": 1_000, "us": 1_000_000}[epoch])
+            power = EPOCH_UNITS["s"] - EPOCH_UNITS[epoch]
+            return str(r.randrange(*(-(9**10), 9**10) if epoch == "ns" else (-62_135_596_800, 253_402_300_800)) * 10**power)
         day = f"{r.choice((1, 4, 1583, 1900, 1970, 1999, 2000, 2024, 9999)):04}-{r.randint(1, 12):02}-{r.randint(1, 28):02}"
         texts: dict[pa.DataType, Callable[[], str]] = {
             pa.bool_(): lambda: r.choice(("true", "false")),
@@ -176,8 +177,8 @@ class _Style:
 
     def _clock(self) -> str:
         r = self._r
-        fraction = r.choice(("", "", ".5", ".123", ".123456", ".1234560", ".000001"))
-        zone = r.choice(("Z", "z", "+00:00", "-23:59", f"+{r.randrange(24):02}:{r.randrange(60):02}"))
+        fraction = r.choice(("", "", ".5", ".123", ".123456", ".1234560", ".000001", ".123456789"))
+        zone = r.choice(("Z", "z", "+00:00", "+0130", "-05", "-23:59", f"+{r.randrange(24):02}:{r.randrange(60):02}"))
         return f"{r.randrange(24):02}:{r.randrange(60):02}:{r.randrange(60):02}{fraction}{zone}"
 
     def _float(self, bits: int) -> str:

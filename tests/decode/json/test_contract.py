@@ -17,7 +17,10 @@ HERE = Path(__file__).parent
 class TestScalars(DecoderContract):
     """What is no list and no map."""
 
-    GOOD: ClassVar = [b'{"id":1}', b'{"id":2,"name":"x","more":[{}]}', b' {"id": 3, "amount": 1.5}', b'{"id":4,"name":"\\u00fc"}']
+    GOOD: ClassVar = [
+        b'{"id":1}', b'{"id":2,"name":"x","more":[{}]}', b' {"id": 3, "amount": 1.5}', b'{"id":4,"name":"\\u00fc"}',
+        b'{"id":5,"at":"2026-01-05T09:00:00.1234567Z"}',
+    ]  # fmt: skip
     BAD: ClassVar = [
         b'{"id":"hunter2"}', b'{"hunter2":1}', b"hunter2", b'{"id":1,"id":"hunter2"}', b'{"id":1,"hunter2":', b'\xff{"id":"hunter2"}',
     ]  # fmt: skip

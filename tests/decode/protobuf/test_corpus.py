@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import pytest
 from ingest.decode.protobuf.descriptors import descriptor_set, message_type
 from ingest.decode.protobuf.machine import protobuf_machine
 from ingest.decode.shared.machine import Machine
-from ingest.schema.columns import Columns
+from ingest.schema.columns import Column, Columns
+from ingest.schema.dtypes import TIMESTAMP
 from tests.decode.protobuf import models
-from tests.decode.protobuf.corpus import BAD, GOOD, OLDER, OLDER_ROW, ROW
+from tests.decode.protobuf.corpus import BAD, GOOD, OLDER, OLDER_ROW, ROW, at
+from tests.decode.protobuf.wire import number
 
 HERE = Path(__file__).parent
 
@@ -66,6 +69,21 @@ def test_all_of_them_together() -> None:
     assert found.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))
     assert found.dead_reason.to_pylist() == [reason for _, (_, reason) in pairs]
     assert [repr(row) for row in found.rows.to_pylist()] == [shown(dict(ROW) | dict(row), "Order") for (_, row), _ in pairs]
+
+
+def test_timestamps_finer_than_a_microsecond() -> None:
+    """They are cut to the microsecond before, and counted, by both ways; or refused, where the spec wants that."""
+    kind = message_type(descriptor_set(HERE / "things.proto"), "shop.Order", "things.proto")
+    columns = Columns((Column("at", TIMESTAMP, nullable=True), Column("id", TIMESTAMP, nullable=False, epoch="ns")))
+    payloads = [number(1, 1_001) + at(1, 2_003), number(1, -1), number(1, 5_000) + at(1, 2_000)]
+    of = protobuf_machine(kind, columns)
+    found = of.decode(pa.array(payloads, pa.binary()), "dead")
+    made = [[None if v is None else v.timestamp() for v in column.to_pylist()] for column in found.rows.columns]
+    assert (made, found.truncated) == ([[1.000002, None, 1.000002], [0.000001, -0.000001, 0.000005]], 2)
+    assert of._pass.decode(pa.array(payloads, pa.binary())).truncated == 2
+    assert [of._strict.decode(payload) for payload in payloads] == [[1_000_002, 1], [None, -1], [1_000_002, 5]]
+    refused = protobuf_machine(kind, replace(columns, finer="dead")).decode(pa.array(payloads, pa.binary()), "dead")
+    assert (refused.row_index.to_pylist(), refused.dead_reason.to_pylist(), refused.truncated) == ([2], ["out_of_range"] * 2, 0)
 
 
 def test_there_are_enough() -> None:
