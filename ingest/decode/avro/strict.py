@@ -404,6 +404,7 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
 
 def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
     floating = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
+    wanted = "a date that the calendar has" if pa.types.is_date(column) else f"a number that a column of {column} can hold"
 
     def read(cursor: _Cursor, path: Path) -> int | float:
         number = cursor.varint(path, most)
@@ -415,7 +416,7 @@ def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
             if number % rule.divisor:
                 cursor.truncation.needed(_told(path))
             return number * rule.factor // rule.divisor
-        raise _refused("out_of_range", f"Expected a number that a column of {column} can hold", path)
+        raise _refused("out_of_range", f"Expected {wanted}", path)
 
     return read
 

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from ingest.decode.cdc.arrays import numbered, path_text, together
 from ingest.decode.cdc.envelope import ChangeKind, Envelope, FieldPath
-from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.heads import EVERYTHING, Heads, Included
 from ingest.decode.cdc.images import RowImage
 from ingest.decode.cdc.inner import Inner, OnNull
@@ -29,8 +28,8 @@ class ChangeDecoder:
     """Messages in an envelope to the columns of a pandera model, a row for each change of a row.
 
     `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`: what a message without a value becomes; `part`:
-    which of the model's columns the messages hold; `beside`: those that the envelope has itself, each with its path there; `forms`: how
-    values are written; `included`: whose rows are asked for. `primary_key`: the columns by which rows are taken out of the table; None, if
+    which of the model's columns the messages hold; `beside`: those that the envelope has itself, each with its path there;
+    `included`: whose rows are asked for. `primary_key`: the columns by which rows are taken out of the table; None, if
     it only grows: then a deletion is a row, too, as it was. `unavailable`: what becomes of values that a change left alone; None: they are
     kept where the table can (`keeps`), or else their changes are refused.
     """
@@ -42,7 +41,6 @@ class ChangeDecoder:
     on_null: OnNull = "drop"
     part: Part = WHOLE
     beside: tuple[tuple[str, FieldPath], ...] = ()
-    forms: Forms = AS_THEY_ARE
     included: Included = EVERYTHING
     primary_key: tuple[str, ...] | None = None
     unavailable: Unavailable | None = None
@@ -83,7 +81,7 @@ class ChangeDecoder:
         """Where the row of an insert or an update is."""
         former = (*self.root, self.envelope.former)
         path, beside, key = (*self.root, self.envelope.written), self._beside(columns), self.primary_key or ()
-        return RowImage(path, columns, self.envelope.many, beside, self.forms, former, key, self._unavailable)
+        return RowImage(path, columns, self.envelope.many, beside, former, key, self._unavailable)
 
     def removed(self, columns: Columns) -> RowImage | None:
         """Where the row of a deletion is, of which its key is enough where it is taken out; None if the message's key says all of it."""
@@ -94,7 +92,7 @@ class ChangeDecoder:
             return None
         path, unavailable = (*self.root, self.envelope.removed), self._unavailable
         unavailable = "dead" if unavailable == "keep" else unavailable
-        return RowImage(path, columns, self.envelope.many, self._beside(columns), self.forms, unavailable=unavailable)
+        return RowImage(path, columns, self.envelope.many, self._beside(columns), unavailable=unavailable)
 
     @property
     def _unavailable(self) -> Unavailable | None:

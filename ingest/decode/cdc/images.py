@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from ingest.decode.cdc.arrays import beside_items, missing, path_text, picked
 from ingest.decode.cdc.envelope import FieldPath
-from ingest.decode.cdc.forms import AS_THEY_ARE, Forms
 from ingest.decode.cdc.inner import nested
 from ingest.decode.cdc.unavailable import UNTOLD, Unavailable, unavailable
 from ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
@@ -33,7 +32,7 @@ class RowImage:
     """What a field of the envelope holds of the table's rows.
 
     `path`: where the row is, or the list of them where there are `many`; `columns`: of the table; `beside`: those of them that the envelope
-    has itself, each with its path; `forms`: how values are written; `former`: where the row is as it was before, of which the columns in
+    has itself, each with its path; `former`: where the row is as it was before, of which the columns in
     `key` are looked at: where they differ, the former row is deleted; `unavailable`: what becomes of values that a change left alone, where
     the tool marks them.
     """
@@ -42,7 +41,6 @@ class RowImage:
     columns: Columns
     many: bool = False
     beside: tuple[tuple[str, FieldPath], ...] = ()
-    forms: Forms = AS_THEY_ARE
     former: FieldPath = ()
     key: tuple[str, ...] = ()
     unavailable: Unavailable | None = None
@@ -50,11 +48,11 @@ class RowImage:
     @property
     def asked(self) -> Columns:
         """What has to be decoded for it."""
-        beside, written = dict(self.beside), {column.name: self.forms.written(column) for column in self.columns.columns}
-        leaves = [(path, written[name]) for name, path in self.beside]
-        for path, names in ((self.path, [name for name in written if name not in beside]), (self.former, self._former_key)):
+        beside, by_name = dict(self.beside), {column.name: column for column in self.columns.columns}
+        leaves = [(path, by_name[name]) for name, path in self.beside]
+        for path, names in ((self.path, [name for name in by_name if name not in beside]), (self.former, self._former_key)):
             if names:
-                row = pa.struct([field_of(written[name]) for name in names])
+                row = pa.struct([field_of(by_name[name]) for name in names])
                 leaves.append((path, Column("", pa.list_(row) if self.many else row, nullable=True)))
         return replace(nested(leaves), finer=self.columns.finer)
 
@@ -76,9 +74,9 @@ class RowImage:
         found = replace(found, unavailable=_named(alone))
         if not self.key:
             return replace(found, rows=rows).refused(SCHEMA, refusals)
-        deletes, misfits = self._moved(rows, former)
+        deletes = self._moved(rows, former)
         moved = Deletes(deletes.keys, found.row_index.take(deletes.index))
-        return replace(found, rows=rows, deletes=moved).refused(SCHEMA, [*refusals, *misfits])
+        return replace(found, rows=rows, deletes=moved).refused(SCHEMA, refusals)
 
     @property
     def _former_key(self) -> list[str]:
@@ -126,32 +124,23 @@ class RowImage:
                         alone[column.name] = mask
                     elif self.unavailable != "null":
                         refusals.append(Refusal(np.flatnonzero(mask), "unavailable", f"{UNTOLD} - at {place}"))
-            read, wrong = self._read(raw, column, place)
-            refusals += wrong if column.nullable else [*wrong, missing(raw, place)]
-            values.append(read)
+            refusals += [] if column.nullable else [missing(raw, place)]
+            values.append(raw)
         return values, refusals, alone
 
-    def _read(self, raw: pa.Array, column: Column, place: str) -> tuple[pa.Array, list[Refusal]]:
-        read, misfits = self.forms.read(raw, column)
-        return read, [Refusal(m.positions, m.reason, f"{m.what} - at {place}") for m in misfits]
-
-    def _moved(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> tuple[Deletes, list[Refusal]]:
+    def _moved(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
         """The keys that rows had before, where they have others now, with the rows' numbers; a column that isn't there has not changed."""
-        keys, refusals, moved = [], [], np.zeros(rows.num_rows, np.bool_)
-        by_name = {column.name: column for column in self.columns.columns}
+        keys, moved = [], np.zeros(rows.num_rows, np.bool_)
         for name in self.key:
             now = rows.column(name)
             if former is None or name not in self._former_key:
                 keys.append(now)
                 continue
-            place = f"{path_text(self.former)}{'[...]' if self.many else ''}.{name}"
-            read, wrong = self._read(pc.struct_field(former, [name]), by_name[name], place)
-            refusals += wrong
-            before = pc.coalesce(read, now)
+            before = pc.coalesce(pc.struct_field(former, [name]), now)
             moved |= pc.fill_null(pc.not_equal(before, now), False).to_numpy(zero_copy_only=False)
             keys.append(before)
         at = pa.array(np.flatnonzero(moved), pa.int64())
-        return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at), refusals
+        return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at)
 
 
 def _named(alone: Mapping[str, Mask]) -> pa.ListArray | None:

@@ -171,13 +171,12 @@ class _DebeziumAvro:
         from ingest.decode.avro.given import GivenSchema
         from ingest.decode.cdc.decoder import ChangeDecoder
         from ingest.decode.cdc.envelope import DEBEZIUM
-        from ingest.decode.cdc.forms import Forms
         from ingest.decode.cdc.inner import AvroInner
 
         return ChangeDecoder(
             ModelReference(section.schema_, folder),
             AvroInner(GivenSchema(section.writer_schema, folder)), replace(DEBEZIUM, marks=()), (), section.on_null, section.part,
-            _beside(section), Forms(in_days=True), section.included, unavailable=section.unavailable,
+            _beside(section), section.included, unavailable=section.unavailable,
         )  # fmt: skip
 
 
