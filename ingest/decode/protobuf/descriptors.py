@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ingest.decode.protobuf.known import CONFLUENT
 from ingest.errors import SpecError, UnreachableError
 
 LIMIT_SECONDS = 60
@@ -123,9 +124,15 @@ def _by_protoc(folder: Path, name: str, place: str) -> bytes:
     That is a Python, which must not look for its modules among the files: they may be a stranger's, and named like modules.
     """
     known = importlib.resources.files("grpc_tools") / "_proto"
+    common = importlib.util.find_spec("google.type")
     with tempfile.TemporaryDirectory() as made:
-        out = Path(made) / "set"
-        places = ["-I", str(folder), "-I", str(known)]
+        out, confluent = Path(made) / "set", Path(made) / "confluent"
+        for file, text in CONFLUENT.items():
+            (confluent / file).parent.mkdir(parents=True, exist_ok=True)
+            (confluent / file).write_text(text, encoding="utf-8")
+        places = ["-I", str(folder), "-I", str(known), "-I", str(confluent)]  # what is told besides counts before what is known
+        if common is not None and common.submodule_search_locations:
+            places += ["-I", f"google/type={next(iter(common.submodule_search_locations))}"]
         command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *places, "--include_imports", "--include_source_info"]
         command += [f"--descriptor_set_out={out}", name]
         try:

@@ -110,6 +110,22 @@ def test_a_schema_that_will_not_do(message: bytes, said: str) -> None:
     assert not Path("/tmp/evil.proto").exists()
 
 
+@pytest.mark.parametrize(("imported", "field"), [
+    ("confluent/meta.proto", 'string name = 2 [(confluent.field_meta).doc = "x"];'),
+    ("confluent/type/decimal.proto", "confluent.type.Decimal name = 2;"),
+    ("confluent/types/decimal.proto", "confluent.type.Decimal name = 2;"),
+    ("confluent/type/variant.proto", "confluent.type.Variant name = 2;"), ("google/type/date.proto", "google.type.Date name = 2;"),
+])  # fmt: skip
+def test_files_that_serializers_do_not_register(imported: str, field: str) -> None:
+    """They are known, as they are to whoever wrote the message; of one that is registered that counts."""
+    schema = f'syntax = "proto3"; import "{imported}"; message A {{ int64 id = 1; {field} }}'
+    kind = descriptors.message_type(descriptors.compiled_text(schema, (), "a test"), "A", "a test")
+    assert [of.name for of in kind.fields] == ["id", "name"]
+    other = ((imported, 'syntax = "proto2";'),)
+    with pytest.raises(SpecError, match="can't be compiled: windrow-schema"):
+        descriptors.compiled_text(schema, other, "a test")
+
+
 def test_types_in_one_another() -> None:
     """Hundreds of them are no trouble: how deep a message goes is its own."""
     found = DECODER.open()(valued([framed(12, FLAT), framed(12, FLAT + text(9, text(1, b"\x0a\x00")))]))
