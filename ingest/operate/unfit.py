@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.decode.cdc.kind import ChangeSection
-from ingest.decode.confluent.kind import RegistryOptions
+from ingest.decode.confluent.kind import RecordOptions, RegistryOptions
 from ingest.decode.kind import FormatSection
 from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.model.refusals import in_words
@@ -189,7 +189,9 @@ def names_schemas(section: FormatSection) -> bool:
 
 def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterator[Subject]:
     """The subjects of a topic's messages, as far as they are in one of Confluent's formats."""
-    parts: list[tuple[Part, object, str, Columns]] = [("value", section, section.format, section.part.of(columns))]
+    beside = section.written_with if isinstance(section, RecordOptions) else ()
+    of_value = Columns(tuple(column for column in section.part.of(columns).columns if column.name not in beside))
+    parts: list[tuple[Part, object, str, Columns]] = [("value", section, section.format, of_value)]
     if section.key is not None:
         parts.append(("key", section.key, section.key.format, section.key.part.of(columns)))
     for part, options, format_, of_part in parts:

@@ -182,7 +182,8 @@ BESIDE: dict[str, dict[str, object]] = {
     "delimiter": CSV, "quote": CSV, "escape": CSV, "null_literal": CSV, "writer_schema": {"format": "avro"}, "descriptor": PROTOBUF,
     "message": PROTOBUF, "database_include": {"format": "canal-json"}, "schema_include": CHANGES, "table_include": {"format": "canal-json"},
     "envelope": CHANGES, "unavailable": CHANGES, "records": NAMED,
-    "other_records": {**NAMED, "records": ["R"]}, "subject_name_strategy": {**NAMED, "records": ["R"]}, "unknown_id": NAMED,
+    "written_with": NAMED, "other_records": {**NAMED, "records": ["R"]}, "subject_name_strategy": {**NAMED, "records": ["R"]},
+    "unknown_id": NAMED,
 }  # fmt: skip
 """What a setting of one format needs beside it."""
 

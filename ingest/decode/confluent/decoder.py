@@ -20,8 +20,7 @@ from ingest.schema.part import WHOLE, Part
 
 if TYPE_CHECKING:
     from ingest.decode.confluent.frame import Frame
-    from ingest.decode.confluent.records import OneOfSeveral, OtherRecord
-    from ingest.decode.shared.machine import Machine
+    from ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, WrittenWith
 
 OnNull = Literal["dead", "drop"]
 UnknownId = Literal["fail", "dead"]
@@ -58,7 +57,7 @@ class Payloads(Protocol):
 
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> Machine | OtherRecord | OneOfSeveral:  # fmt: skip
+    ) -> RecordMachine | OtherRecord | OneOfSeveral:  # fmt: skip
         """What decodes messages with this frame. `records`: the names of those that are rows; none: that isn't known.
 
         Of a union of records, the path of the frame is which one of them it is.
@@ -74,7 +73,8 @@ class ConfluentDecoder:
 
     `on_null`: what a message without a value becomes; `unknown_id`: whether an id that the registry doesn't know refuses the window or the
     message; `part`: which of the model's columns the messages hold; `records`: the names of the records that are rows, none where the
-    subjects of the topics say it; `other_records`: what messages of others become; `known`: schemas that needn't be asked for.
+    subjects of the topics say it; `other_records`: what messages of others become; `written_with`: which of the columns say what of the
+    schema itself; `known`: schemas that needn't be asked for.
     """
 
     model: ModelReference
@@ -85,6 +85,7 @@ class ConfluentDecoder:
     part: Part = WHOLE
     records: tuple[str, ...] = ()
     other_records: OtherRecords = "dead"
+    written_with: tuple[tuple[str, WrittenWith], ...] = ()
     registry: SchemaRegistry | None = None
     known: tuple[WriterSchema, ...] = ()
 
@@ -93,6 +94,11 @@ class ConfluentDecoder:
         """See `ports.decoder.Decoder.columns`."""
         columns = self.part.of(Columns.of(model_now(self.model)[1]))
         self.payloads.check(columns)
+        texts = {column.name for column in columns.columns if column.type == pa.string()}
+        wrong = [name for name, _ in self.written_with if name not in texts]
+        if wrong:
+            do = "Add it to the schema, or take it out of decode.written_with; nothing was read."
+            raise SpecError(f"decode.written_with names {', '.join(wrong)}: the schema has no such String column", "spec", do)
         return columns
 
     def asking(self, registry: SchemaRegistry) -> ConfluentDecoder:
@@ -139,7 +145,9 @@ class ConfluentDecoder:
         from ingest.decode.confluent.machine import FramedMachine, Machines  # noqa: PLC0415  # compiled code is loaded where it is used
 
         recipe = replace(self, known=())
-        machines = built_of_model(recipe, self.model, lambda model: Machines(self.payloads, self.part.of(Columns.of(model)), self.records))
+        machines = built_of_model(
+            recipe, self.model, lambda model: Machines(self.payloads, self.part.of(Columns.of(model)), self.records, self.written_with)
+        )
         self.payloads.check(machines.columns)
         return FramedMachine(self, machines, tell).decode
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Field
 
 from ingest.config.document import Place
-from ingest.config.values import Text, Values
+from ingest.config.values import LeftOut, Text, Values, names_in, section_of
 from ingest.decode.json.kind import JsonOptions, reading_of
 from ingest.decode.keys import KeyKind, KeySection
 from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
@@ -61,10 +61,22 @@ class RecordOptions(RegistryOptions):
         description="What becomes of messages of other records than `records`: each is a dead letter, or it is only counted.",
     )
 
+    written_with: Annotated[
+        Mapping[Text, Literal["schema_id", "record"]], Values("`{COLUMN: schema_id}`, `{COLUMN: record}`"), LeftOut("none")
+    ] = Field(
+        default={},
+        description="String columns of the schema that say of each row which schema its message was written with: the schema's id, or the "
+        "full name of its record.",
+    )
+
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Nothing is filtered by a guess."""
+        """Nothing is filtered by a guess, and each column comes from one place."""
         yield from super().conflicts(written)
+        elsewhere = {*names_in(section_of(written, "key").get("fields")), *section_of(written, "headers")}
+        twice = [name for name in section_of(written, "written_with") if name in elsewhere]
+        if twice:
+            yield ("written_with",), f"{', '.join(twice)}: comes from the key or a header already: take it out of one of them"
         if written.get("other_records") == "filter" and not written.get("records"):
             yield ("records",), "is missing: other_records: filter needs the names of those that aren't filtered"
 
@@ -129,8 +141,9 @@ class _Asking(Generic[Value]):
         subjects = Subjects(section.subject_name_strategy, section.records, "value")
         model = ModelReference(section.schema_, folder)
         return ConfluentDecoder(
-            model, self.payloads(), subjects, section.on_null, section.unknown_id, section.part, section.records, section.other_records
-        )
+            model, self.payloads(), subjects, section.on_null, section.unknown_id, section.part, section.records, section.other_records,
+            tuple(section.written_with.items()),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

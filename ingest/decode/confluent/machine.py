@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
 from ingest.decode.confluent.frame import NAMELESS, NULL, Frame, branches_of, frames_of
-from ingest.decode.confluent.records import OneOfSeveral, OtherRecord
-from ingest.decode.shared.machine import Machine, Taken
+from ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, WrittenWith
+from ingest.decode.shared.machine import Taken
 from ingest.decode.shared.truncation import Truncation
 from ingest.errors import RefusedError, SpecError
 from ingest.model.writer_schema import WriterSchema
@@ -66,14 +66,18 @@ class StrictBehind:
         return values
 
 
-_Found = Machine | OtherRecord | OneOfSeveral | str
+_Found = RecordMachine | OtherRecord | OneOfSeveral | str
 
 
 class Machines:
     """A thread's machines, by schema and frame; for a schema that the columns can't come from, why."""
 
-    def __init__(self, payloads: Payloads, columns: Columns, records: Sequence[str] = ()) -> None:
+    def __init__(
+        self, payloads: Payloads, columns: Columns, records: Sequence[str] = (), written_with: Sequence[tuple[str, WrittenWith]] = ()
+    ) -> None:  # fmt: skip
         self.columns = columns
+        of_schema = dict(written_with)
+        self._of_payload = replace(columns, columns=tuple(c for c in columns.columns if c.name not in of_schema), constraints=())
         self._payloads = payloads
         self._records = records
         self._kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], _Found] = OrderedDict()
@@ -93,7 +97,7 @@ class Machines:
         if schema is not None and schema.kind != kind:
             return f"it is of kind {schema.kind}, not {kind}"
         try:
-            return self._payloads.machine(schema, frame, self.columns, self._records)
+            return self._payloads.machine(schema, frame, self._of_payload, self._records)
         except SpecError as error:
             return error.what[:_TOLD_MAX]
 
@@ -143,7 +147,7 @@ class FramedMachine:
             return self._others(len(values), f"Schema id {frame.id}: Expected a record that is a row, got {machine.name}")
         if isinstance(machine, OneOfSeveral):
             return self._of_union(machine.count, frame, values, messages, places)
-        decoded = machine.decode(values, "dead")
+        decoded = self._with_schema(machine.machine.decode(values, "dead"), frame.id, machine.record)
         if not len(decoded.dead_detail):
             return decoded
         return replace(decoded, dead_detail=pc.binary_join_element_wise(f"Schema id {frame.id}: ", decoded.dead_detail, ""))
@@ -163,6 +167,15 @@ class FramedMachine:
                 what = f"Schema id {frame.id}: Avro is malformed: a union of {count} types has no such branch"
                 parts.append((at, self._dead(len(at), VALUE, "not_avro", what)))
         return _together(parts, self._schema)
+
+    def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:
+        """With the columns that say which schema it was."""
+        if not self._decoder.written_with:
+            return decoded
+        rows = decoded.rows
+        said = {name: pa.repeat(id_ if what == "schema_id" else record, rows.num_rows) for name, what in self._decoder.written_with}
+        columns = [said[name] if name in said else rows.column(name) for name in self._schema.names]
+        return replace(decoded, rows=pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _others(self, count: int, what: str) -> Decoded:
         if self._decoder.other_records == "filter":

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingest.decode.confluent.records import OneOfSeveral, OtherRecord, messages_in
+from ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, messages_in
 from ingest.decode.json.strict import Unknown
 from ingest.decode.json.values import EXACT, Reading
 from ingest.decode.shared.machine import Machine
@@ -42,7 +42,7 @@ class AvroPayloads:
 
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> Machine | OtherRecord | OneOfSeveral:  # fmt: skip
+    ) -> RecordMachine | OtherRecord | OneOfSeveral:  # fmt: skip
         """See `Payloads.machine`."""
         from ingest.decode.avro.onepass import AvroPass  # noqa: PLC0415  # compiled code is loaded where messages are decoded
         from ingest.decode.avro.resolve import resolved  # noqa: PLC0415  # as above
@@ -63,7 +63,8 @@ class AvroPayloads:
             return OtherRecord(written.root or "no record")
         read = resolved(written, columns, records)
         fast, strict = AvroPass(read, columns), StrictAvro(read, columns)
-        return Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
+        machine = Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
+        return RecordMachine(machine, written.root)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class ProtobufPayloads:
 
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> Machine | OtherRecord | OneOfSeveral:  # fmt: skip
+    ) -> RecordMachine | OtherRecord | OneOfSeveral:  # fmt: skip
         """See `Payloads.machine`."""
         from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
         from ingest.decode.protobuf.descriptors import compiled_text, message_type, name_at  # noqa: PLC0415  # as above
@@ -99,7 +100,7 @@ class ProtobufPayloads:
             return OtherRecord(kind.full_name)
         strict = StrictProtobuf(kind, columns, "null")
         fast = PassBehind(ProtobufPass(kind, columns), frame.skip)
-        return Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip))
+        return RecordMachine(Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip)), kind.full_name)
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class JsonPayloads:
         """See `Payloads.records`: no schema is asked for."""
         raise AssertionError(schema.kind)
 
-    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]) -> Machine:
+    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]) -> RecordMachine:
         """See `Payloads.machine`."""
         from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
         from ingest.decode.json.onepass import OnePass  # noqa: PLC0415  # as above
@@ -130,7 +131,7 @@ class JsonPayloads:
 
         assert schema is None
         fast, strict = OnePass(columns, self.unknown, self.reading), Strict(columns, self.unknown, self.reading)
-        return Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
+        return RecordMachine(Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip)), "")
 
 
 def _is_other(names: Sequence[str], fields: Collection[str], columns: Columns, records: Sequence[str]) -> bool:

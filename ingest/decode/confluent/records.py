@@ -5,11 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from ingest.errors import SpecError
 
+if TYPE_CHECKING:
+    from ingest.decode.shared.machine import Machine
+
+WrittenWith = Literal["schema_id", "record"]
+"""What a column may say of the schema that a message was written with."""
+
 _PIECES = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{}]|\bmessage\s+(\w+)""", re.DOTALL)
 """What tells where a .proto file's own messages are: comments, texts and braces are passed over, or counted."""
+
+
+@dataclass(frozen=True)
+class RecordMachine:
+    """What decodes messages of a record, and its full name; an empty one if they are none."""
+
+    machine: Machine
+    record: str
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,22 @@ def test_a_topic_without_a_subject() -> None:
         with pytest.raises(SpecError, match=f"has no subject t-{part}") as refused:
             ConfluentDecoder(ModelReference("models.py:Named", AVRO), AvroPayloads(), subjects, registry=FixedRegistry()).foreseen(["t"])
         assert f"{setting}: [NAME]" in refused.value.do
+
+
+def test_columns_that_say_the_schema(tmp_path: Path) -> None:
+    """The id and the record's name, in the order of the model, also where a batch has several; a column that is no String is refused."""
+    (tmp_path / "models.py").write_text(
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Event(pa.DataFrameModel):\n    kind: pl.String\n    id: pl.Int64\n"
+        "    schema_id: pl.String\n"
+    )
+    asked: Any = {"written_with": (("schema_id", "schema_id"), ("kind", "record")), "records": ("OrderCreated", "OrderCancelled")}
+    made = replace(decoder(CREATED, CANCELLED, **asked), model=ModelReference("models.py:Event", tmp_path))
+    found = decoded(made, framed(2, OTHER), framed(1, ONE), framed(1, b""))
+    assert found.rows.to_pylist() == [
+        {"kind": "shop.OrderCancelled", "id": 1, "schema_id": "2"}, {"kind": "shop.OrderCreated", "id": 1, "schema_id": "1"},
+    ]  # fmt: skip
+    with pytest.raises(SpecError, match=r"decode\.written_with names id: the schema has no such String column"):
+        _ = replace(made, written_with=(("id", "record"),)).columns
 
 
 PROTO = """\
