@@ -57,6 +57,8 @@ def test_what_does_not_fit_the_schema(name: str, model: str, primary_key: tuple[
 def test_each_option_counts() -> None:
     """None is accepted and ignored: with another value there is another decoder."""
     options: dict[str, dict[str, Any]] = {
+        "json": {"dates": "epoch_days", "decimal_format": "base64"},
+        "json-schema-confluent": {"dates": "epoch_days", "decimal_format": "base64"},
         "debezium-json": {
             "schema_include": True, "dates": "iso-8601", "decimal_format": "base64", "timestamps": "epoch_ms", "on_null": "dead",
             "envelope": {"op": "op"}, "database_include": "a", "table_include": "a", "unavailable": "null",

@@ -34,3 +34,12 @@ class Nested(pp.DataFrameModel):
     tags: pl.List(pl.String) = pp.Field(nullable=True)
     lines: pl.List(pl.Struct({"sku": pl.String, "price": pl.Decimal(8, 2)})) = pp.Field(nullable=True)
     stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(nullable=True, metadata={"map": True})
+
+
+class Connect(pp.DataFrameModel):
+    """What Kafka Connect writes in forms of its own, inside others too."""
+
+    id: pl.Int64
+    price: pl.Decimal(20, 4) = pp.Field(nullable=True)
+    lines: pl.List(pl.Struct({"price": pl.Decimal(8, 2), "days": pl.List(pl.Date)})) = pp.Field(nullable=True)
+    rates: pl.List(pl.Struct({"key": pl.String, "value": pl.Decimal(8, 2)})) = pp.Field(nullable=True)

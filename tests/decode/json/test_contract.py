@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from ingest.decode.json.decoder import JsonDecoder
+from ingest.decode.json.values import Reading
 from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 
@@ -39,3 +40,20 @@ class TestNested(TestScalars):
     @pytest.fixture
     def decoder(self) -> JsonDecoder:
         return JsonDecoder(ModelReference("models.py:Nested", HERE), on_null="drop")
+
+
+class TestConnect(DecoderContract):
+    """Dates as days and decimals as bytes, at any depth."""
+
+    GOOD: ClassVar = [
+        b'{"id":1,"price":"MDk=","lines":[{"price":"MDk=","days":[18262,null]}]}', b'{"id":2,"price":{"scale":2,"value":"MDk="}}',
+        b'{"id":3,"rates":{"a":"/w=="}}', b'{"id":4,"rates":[{"key":"a","value":2.5}]}',
+    ]  # fmt: skip
+    BAD: ClassVar = [
+        b'{"id":1,"lines":[{"days":["hunter2"]}]}', b'{"id":1,"lines":[{"price":"hunter2"}]}', b'{"id":1,"rates":{"hunter2":"2.50"}}',
+        b'{"id":1,"price":{"scale":5,"value":"MDk="},"more":"hunter2"}',
+    ]  # fmt: skip
+
+    @pytest.fixture
+    def decoder(self) -> JsonDecoder:
+        return JsonDecoder(ModelReference("models.py:Connect", HERE), reading=Reading(dates="epoch_days", decimals="base64"))
