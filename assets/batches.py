@@ -6,7 +6,7 @@ nothing.
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -18,10 +18,10 @@ from assets.events import last_observed, made_already, show
 from assets.foundations import Clock, keys_of, pipeline_of
 from assets.mending import Mend, mended
 from assets.names import table_key, upstream_keys
-from assets.reporting import definition_metadata, errors_reported, reported, request_id
+from assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
 from assets.schedule import refused_tag
 from ingest.errors import RefusedError, SpecError
-from ingest.run.context import Pipeline, Request, Result
+from ingest.run.context import Pipeline, Progress, Request, Result
 from ingest.run.micro_batches import run_batch, run_batches
 from ingest.run.pipeline import run_windows
 from ingest.schema.columns import Columns
@@ -55,10 +55,11 @@ class Batches(Mend):
         self.refuse_without()
         request = request_id(context)
         if self.replay is not None:
-            return self._replayed(pipeline, self.replay, Request(request, replace=True, accept_fewer=self.accept_fewer))
+            return self._replayed(context, pipeline, self.replay, Request(request, replace=True, accept_fewer=self.accept_fewer))
         if self.accept_fewer:
             raise SpecError("accept_fewer is for replays only", "spec", "Name the batches under replay, or leave accept_fewer out.")
-        return run_batches(pipeline, Request(request)) if self.drain else _one(pipeline, Request(request))
+        asked, progress = Request(request), telling(context)
+        return run_batches(pipeline, asked, progress) if self.drain else _one(pipeline, asked, progress)
 
     def _mended(self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str) -> Iterator[Result]:
         if self.replay is not None or not self.drain:
@@ -67,14 +68,14 @@ class Batches(Mend):
             )
         yield from mended(context, pipeline, parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names), self)
 
-    def _replayed(self, pipeline: Pipeline, names: str, request: Request) -> Iterator[Result]:
+    def _replayed(self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str, request: Request) -> Iterator[Result]:
         if not self.drain:
             raise SpecError("A replay drains nothing", "spec", "Leave drain out: each batch under replay is run.")
-        yield from run_windows(pipeline, parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names), request)
+        yield from run_windows(pipeline, parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names), request, telling(context))
 
 
-def _one(pipeline: Pipeline, request: Request) -> Iterator[Result]:
-    result = run_batch(pipeline, request)
+def _one(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None]) -> Iterator[Result]:
+    result = run_batch(pipeline, request, progress)
     if result is not None:
         yield result
 
@@ -100,6 +101,7 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec))
 
         batches = 0
+        warn_of_processes(context)
         with errors_reported(context, spec, what, tag if config.replay is None and config.mend is None else None):
             pipeline = pipeline_of(spec, context.resources, clock)
             topics = last_observed(context, spec)

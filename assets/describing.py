@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable
 
 from assets.metadata import MEANINGS
 from ingest.model.source import Pattern, Selection, selection_text
+from ingest.schema.load import ModelReference, load_model
 from ingest.spec.pipeline import PipelineSpec
 
 
@@ -25,11 +27,17 @@ def selected(selection: Selection) -> str:
 
 
 def table_description(spec: PipelineSpec) -> str:
-    """What the table holds, and what the metadata of its events mean. The first line is what lists show."""
+    """What the model says of itself, what the table holds, and what the metadata of its events mean. Lists show the first line.
+
+    Raises:
+        SpecError: the model can't be loaded.
+    """
+    model = None if spec.decode.schema_ is None else load_model(ModelReference(spec.decode.schema_, spec.folder))
+    said = inspect.cleandoc((model and model.__doc__) or "")
+    said += "\n\n" if said else ""
     how = "in micro-batches" if spec.window.is_batch else f"one window at a time ({code(spec.window.grid)})"
-    return (
-        f"{selected(spec.source.selection())}: {how}, exactly once\n\nWhat an event of this table says:\n\n{_explained(MEANINGS.items())}"
-    )
+    what = f"{said}{selected(spec.source.selection())}: {how}, exactly once"
+    return f"{what}\n\nWhat an event of this table says:\n\n{_explained(MEANINGS.items())}"
 
 
 def _explained(meanings: Iterable[tuple[str, str]]) -> str:

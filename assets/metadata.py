@@ -84,7 +84,6 @@ MEANINGS: Mapping[str, str] = {
     "rows_by_table": "how many of the rows went into each other table",
     "table_version": "the version of the table that the window made",
     "lag": "lag by topic-partition",
-    "offset_ranges": f"the offsets as JSON: `{{topic: {{partition: [start, stop]}}}}`; of at most {SHOWN} topic-partitions",
     "receipt": "the table's own receipt of the window",
     "receipt_command": "what prints it, where it is too long to stand here",
 }
@@ -122,13 +121,11 @@ def window_metadata(
 
 
 def _whole(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
-    """All offsets and the whole receipt, if that is little; else how many topic-partitions there are, and where to look."""
+    """The whole receipt, if that is little; else how many topic-partitions there are, and where to look."""
     text, topic_partitions = to_json(receipt), len(between(receipt.plan.start, receipt.plan.stop))
     found: dict[str, Value] = {}
     if topic_partitions > SHOWN:
         found["topic_partitions"] = topic_partitions
-    else:
-        found["offset_ranges"] = dg.MetadataValue.json(offset_ranges(receipt))
     if len(text) > _LONG:
         found["receipt_command"] = with_spec(f"windrow show SPEC --window {receipt.window.key} --json", spec.file)
     else:
@@ -219,14 +216,6 @@ _LAG = dg.TableSchema(
         dg.TableColumn("lost", "int", description="offsets that were not read and are gone"),
     ]
 )
-
-
-def offset_ranges(receipt: Receipt) -> dict[str, dict[str, list[int]]]:
-    """Per topic and partition `[start, stop]`; also where nothing was to be read."""
-    found: dict[str, dict[str, list[int]]] = {}
-    for tp, (start, stop) in between(receipt.plan.start, receipt.plan.stop).items():
-        found.setdefault(tp.topic, {})[str(tp.partition)] = [start.offset, stop.offset]
-    return found
 
 
 def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:

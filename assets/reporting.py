@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import dagster as dg
 
@@ -14,7 +15,8 @@ from assets.metadata import Value, window_metadata
 from ingest.errors import RefusedError, WindrowError, with_spec
 from ingest.model.receipt import Receipt
 from ingest.operate.lag import Lag, lag
-from ingest.run.context import Pipeline, Result
+from ingest.ports.sink import Sized
+from ingest.run.context import Pipeline, Progress, Result
 from ingest.run.frontier import frontier_after
 from ingest.schema.columns import Columns
 from ingest.spec.pipeline import PipelineSpec
@@ -29,11 +31,37 @@ NEWEST = 48
 
 def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value]:
     """What is known of a table before any run."""
+    files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [] if spec.file is None else [_file(spec.file)]
+    if (schema := spec.schema_file()) is not None:
+        files.append(_file(schema))
     return {
-        "dagster/table_name": spec.id, "dagster/storage_kind": spec.sink.kind, "path": dg.MetadataValue.path(spec.sink_path()),
+        "dagster/table_name": spec.id, "dagster/storage_kind": spec.sink.kind, "dagster/uri": spec.sink_path(),
+        "path": dg.MetadataValue.path(spec.sink_path()),
+        "dagster/code_references": dg.CodeReferencesMetadataValue(code_references=files),
         "dagster/column_schema": declared_schema(columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [c.name for c in columns.columns]),
     }  # fmt: skip
+
+
+def _file(path: Path) -> dg.LocalFileCodeReference:
+    return dg.LocalFileCodeReference(file_path=str(path), line_number=1, label=path.name)
+
+
+def telling(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
+    """What begins to be read, for the run's log; that it is committed says its event."""
+
+    def progress(at: Progress) -> None:
+        begins = at.beginning()
+        if begins is not None:
+            context.log.info("%s", begins)
+
+    return progress
+
+
+def warn_of_processes(context: dg.AssetExecutionContext) -> None:
+    """Dagster's default executor begins a process for each step, which loads all that it stands on anew, and starts its own Spark."""
+    if context.job_def.executor_def.name in {"multi_or_in_process_executor", "multiprocess"}:
+        context.log.info("Each step of this run has its own process and its own Spark: executor=dg.in_process_executor saves their start")
 
 
 def request_id(context: dg.AssetExecutionContext) -> str:
@@ -53,7 +81,16 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
         behind, state = _lag(pipeline, result.committed.receipt) if last else None, _state(pipeline, result.committed.receipt)
     except WindrowError as error:
         context.log.warning("Lag and completeness are not shown: %s", error)
-    return window_metadata(spec, pipeline.columns(), result, behind, state)
+    shown = window_metadata(spec, pipeline.columns(), result, behind, state)
+    return shown | _size(pipeline) if last else shown
+
+
+def _size(pipeline: Pipeline) -> dict[str, Value]:
+    """The whole table's, which the asset's page shows of its newest event."""
+    if not isinstance(pipeline.sink, Sized):
+        return {}
+    rows, size = pipeline.sink.size()
+    return {"dagster/row_count": rows, "dagster/size_bytes": size}
 
 
 def _lag(pipeline: Pipeline, receipt: Receipt) -> Lag | None:

@@ -16,7 +16,7 @@ from assets.foundations import Clock, keys_of, pipeline_of
 from assets.mending import Mend, mended
 from assets.names import mend_name, table_key, upstream_keys
 from assets.partitions import partitions_of, windows_of
-from assets.reporting import definition_metadata, errors_reported, reported, request_id
+from assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
 from assets.schedule import hours_tags
 from ingest.errors import SpecError
 from ingest.model.window import Window
@@ -64,7 +64,7 @@ class OnCommitted(Mend):
             return
         self.refuse_without()
         request = Request(request_id(context), replace=self.on_committed == "replace", accept_fewer=self.accept_fewer)
-        yield from run_past_refused(pipeline, windows, request)
+        yield from run_past_refused(pipeline, windows, request, telling(context))
 
 
 def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.AssetsDefinition:
@@ -82,6 +82,7 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         description=table_description(spec),
     )
     def table(context: dg.AssetExecutionContext, config: OnCommitted) -> dg.MaterializeResult[None]:
+        warn_of_processes(context)
         windows = windows_of(spec, context.partition_keys)
         context.instance.add_run_tags(context.run.run_id, hours_tags(windows[0][1], windows[-1][1]))
         with errors_reported(context, spec, f"Window {windows[0][0]}"):

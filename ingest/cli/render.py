@@ -116,6 +116,12 @@ def outcome(run: Run) -> str:
     return f"{said}, generation {generation}" if generation else said
 
 
+def committed_line(run: Run) -> str:
+    """A word on a window as soon as it is there."""
+    receipt = run.committed.receipt
+    return f"Window {receipt.window.key}: {outcome(run)}, {receipt.counts.rows:,} rows, {receipt.counts.dead:,} dead letters"
+
+
 def run_notes(runs: Iterable[Run]) -> list[Text]:
     """What a person should know of windows that were run: what they lost, what is odd, and what a consumer group did not take."""
     return [line for run in runs for line in _notes(run)]

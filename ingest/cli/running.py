@@ -184,6 +184,7 @@ def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> No
     try:
         for result in results:
             runs.windows.append(render.Run(result.recovered, result.committed, result.published, result.letters))
+            output.say(render.committed_line(runs.windows[-1]))
         if not runs.windows:
             output.show(runs, _nothing(spec))
     finally:
@@ -209,6 +210,9 @@ def _bar(output: Output, name: str) -> Iterator[Callable[[Progress], None]]:
         }
 
         def progress(at: Progress) -> None:
+            begins = at.beginning()
+            if begins is not None:
+                output.say(begins)
             for step, task in tasks.items():
                 if step == at.step:
                     bars.update(task, completed=at.done, total=at.total or None, visible=True)

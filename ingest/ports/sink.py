@@ -203,6 +203,18 @@ class PublishedAudit(Protocol):
 
 
 @runtime_checkable
+class Sized(Protocol):
+    """A sink that knows how large its table is without reading it."""
+
+    def size(self) -> tuple[int, int]:
+        """How many rows the table holds, and how many bytes its files have.
+
+        Raises:
+            UnreachableError: it can't be seen.
+        """
+
+
+@runtime_checkable
 class Warns(Protocol):
     """A sink whose place may be one that can be written, and is wrong for its table all the same."""
 

@@ -72,12 +72,20 @@ class Progress(msgspec.Struct, frozen=True):
     """Where a run is, by `step`.
 
     "boundary": `done` messages looked at, `total` unknown (0). "transaction": seconds waited for an open one, of at most `total`. "split":
-    done of total.
+    done of total, of `windows` (their keys) which are read together.
     """
 
     step: str
     done: int
     total: int
+    windows: tuple[str, ...] = ()
+
+    def beginning(self) -> str | None:
+        """What begins to be read, in words; None of any other step."""
+        if self.step != "split" or self.done:
+            return None
+        which = f"window {self.windows[0]}" if len(self.windows) == 1 else f"{len(self.windows)} windows from {self.windows[0]} on"
+        return f"Reading {which}: {self.total} split{'' if self.total == 1 else 's'}"
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ def _read_job(pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Pr
     """One job of the engine over all splits of several attempts. What can't be reached for all of them is tried for each alone."""
     began, pipeline = time.monotonic(), informed(pipeline, job)
     splits = [split for attempt in job for split in attempt.readable]
-    progress(Progress("split", 0, len(splits)))
+    progress(Progress("split", 0, len(splits), tuple(attempt.plan.window.key for attempt in job)))
     staged, trouble = _until_refused(results_of(pipeline, job, splits))
     progress(Progress("split", len(splits), len(splits)))
     now, results, seconds = at_one_moment(pipeline), iter(staged), (time.monotonic() - began) / len(job)

@@ -179,6 +179,11 @@ class PipelineSpec(Section):
                 raise sentence("goes with the cluster of source, sink and dead_letters: ingest.spec.load looks them up")
         return found
 
+    def schema_file(self) -> Path | None:
+        """The file that has the model of what is decoded; None of a model that is imported."""
+        file = (self.decode.schema_ or "").rpartition(":")[0]
+        return self.folder / file if file.endswith(".py") else None
+
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """What the source says must fit the windows."""

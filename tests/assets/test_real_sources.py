@@ -20,7 +20,7 @@ from assets.schedule import range_tags
 from ingest.model.boundary import TopicPartition
 from ingest.spec.load import parse_spec
 from ingest.spec.pipeline import PipelineSpec
-from tests.assets.world import LocalTasks
+from tests.assets.world import LocalTasks, ranges
 from tests.integration.harness import HERE, Place, judge, millis, visible
 from tests.kafka.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction
 
@@ -105,7 +105,7 @@ def test_a_pattern_over_two_topics(kafka: str, tmp_path: Path, instance: dg.Dags
     source = {"topic": None, "topic_pattern": rf"{prefix}\..*"}
     place = Place(kafka, topics[0], tmp_path, {"source": source})
     shown = execute(place, instance, "2026-01-05-01:00", "2026-01-05-03:00")
-    assert {topic for m in shown for topic in m["offset_ranges"]} == set(topics)
+    assert {topic for m in shown for topic in ranges(m["offsets"])} == set(topics)
     report = judge(place, {tp: offsets for topic in topics for tp, offsets in visible(kafka, topic).items()})
     assert report.ok, report
 
@@ -135,8 +135,8 @@ def test_where_a_pipeline_begins(name: str, kind: str, kafka: str, tmp_path: Pat
     produce(kafka, topic, [Put(VALUE, millis(3, 59), i % 2) for i in range(20)])
     shown = execute(place, instance, *hours[1])
     assert first == shown[: len(first)]
-    ranges = shown[0]["offset_ranges"][topic]
-    assert (ranges["0"][0], ranges["1"][0]) == begins
+    seen = ranges(shown[0]["offsets"])[topic]
+    assert (seen["0"][0], seen["1"][0]) == begins
     assert sum({m["window"]: m["messages_read"] for m in shown}.values()) == 320 - sum(begins)
     wanted = {tp: {o: what for o, what in found.items() if o >= begins[tp.partition]} for tp, found in visible(kafka, topic).items()}
     report = judge(place, wanted)

@@ -14,13 +14,16 @@ import pytest
 
 from assets.columns import column_schema, declared_schema
 from assets.describing import code, table_description
+from assets.factory import kafka_table
+from assets.foundations import Clock
 from assets.metadata import MEANINGS, window_metadata
+from assets.names import SPARK_KEY, kafka_key
 from assets.topic import topic_assets
 from ingest.model.receipt import Committed, Counts
 from ingest.run.context import Result
 from ingest.schema.columns import Columns
 from ingest.schema.metadata import DEFAULT
-from tests.assets.world import START, World, hour
+from tests.assets.world import START, MemorySource, World, hour
 
 FIRST = ["rows_written", "dead_letters", "window", "offsets", "lag_records", "lag_seconds"]
 
@@ -155,7 +158,7 @@ def test_patterns_are_shown_as_they_are(tmp_path: Path, instance: dg.DagsterInst
     window = {"grid": "*/15 * * * *", "start": START, "delay": timedelta(minutes=1)}
     world = World(tmp_path, instance, source=source, window=window)
     assert (
-        table_description(world.spec).splitlines()[0] == r"topics matching `shop\.*_*`: one window at a time (`*/15 * * * *`), exactly once"
+        table_description(world.spec).splitlines()[2] == r"topics matching `shop\.*_*`: one window at a time (`*/15 * * * *`), exactly once"
     )
     assert [asset.description for asset in topic_assets(world.spec)] == [r"Kafka topics matching `shop\.*_*`"]
 
@@ -182,3 +185,36 @@ def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> Non
     assert (found["messages_read"], found["messages_written"], found["filtered"]) == (60, 58, 2)
     (first, *_) = found["offsets"].records
     assert first.data["rows"] == 50
+
+
+def test_the_asset_says_where_it_is_from_and_where_it_is(world: World, tmp_path: Path) -> None:
+    """The model's docstring is the first that is read; the table's place can be copied, and spec and schema be opened."""
+    file = tmp_path / "defs.yaml"
+    world.spec = world.spec.model_copy(update={"file": file})
+    world.load()
+    [spec] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["things"])]
+    assert (spec.description or "").splitlines()[0] == "The least that can go wrong."
+    assert spec.metadata["dagster/uri"] == world.spec.sink_path()
+    opened = spec.metadata["dagster/code_references"].code_references
+    assert [Path(one.file_path) for one in opened] == [file, Path(__file__).parent / "things.py"]
+
+
+def test_a_run_says_what_it_reads(world: World) -> None:
+    """When a window begins to be read the run's log says so; that it is committed says its event."""
+    world.fill(2)
+    result = world.run(0, 1)
+    said = [entry.user_message for entry in world.instance.all_logs(result.run_id)]
+    assert "Reading 2 windows from 2026-01-05T00:00:00Z on: 4 splits" in said
+
+
+def test_the_newest_event_shows_the_whole_table(world: World, tmp_path: Path) -> None:
+    """The last event of a run has the table's rows and bytes, as the table's log has them: the asset's page shows them."""
+    resources = {kafka_key(world.spec): MemorySource(world), SPARK_KEY: world.tasks}
+    world.defs = kafka_table(world.spec, resources, Clock(lambda: world.now, world.sleep))
+    world.fill(2)
+    assert world.run(0, 1).success
+    assert "dagster/row_count" not in world.metadata(0)
+    shown = world.metadata(1)
+    files = list(Path(world.spec.sink_path()).rglob("*.parquet"))
+    assert shown["dagster/row_count"].value == 120
+    assert shown["dagster/size_bytes"].value == sum(f.stat().st_size for f in files if "_windrow" not in f.parts)

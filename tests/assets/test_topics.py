@@ -21,7 +21,7 @@ from ingest.read.reader import KafkaReader
 from resources.kafka import KafkaSource
 from resources.source import snapshot
 from tests.assets.ticks import ask
-from tests.assets.world import TOPIC, MemorySource, World, hour
+from tests.assets.world import TOPIC, MemorySource, World, hour, ranges
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"
@@ -68,7 +68,7 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
         (TOPIC, 1),
         *((OTHER, p) for p in range(3)),
     }
-    assert shown["offset_ranges"].value == {TOPIC: {"0": [0, 30], "1": [0, 30]}, OTHER: {str(p): [0, 2] for p in range(3)}}
+    assert ranges(shown["offsets"]) == {TOPIC: {"0": [0, 30], "1": [0, 30]}, OTHER: {str(p): [0, 2] for p in range(3)}}
     upstream = shown["dagster/column_lineage"].value.deps_by_column["id"]
     assert {d.asset_key.to_user_string() for d in upstream} == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
     assert sum(r.data["read"] for r in shown["offsets"].records) == shown["messages_read"].value == 66
@@ -97,7 +97,7 @@ def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterIn
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
     assert observed(world)[f"kafka/{OTHER}"].metadata["partitions"].value == 3
     assert world.run(0).success
-    assert world.metadata(0)["offset_ranges"].value == {TOPIC: {"1": [0, 30]}, OTHER: {"0": [0, 2], "2": [0, 2]}}
+    assert ranges(world.metadata(0)["offsets"]) == {TOPIC: {"1": [0, 30]}, OTHER: {"0": [0, 2], "2": [0, 2]}}
 
 
 def test_two_pipelines_on_one_topic_merge_by_hand(world: World) -> None:

@@ -46,6 +46,14 @@ def hour(n: int, minute: int = 0) -> datetime:
     return START + timedelta(hours=n, minutes=minute)
 
 
+def ranges(offsets: dg.TableMetadataValue) -> dict[str, dict[str, list[int]]]:
+    """What an event says of offsets: `{topic: {partition: [start, stop]}}`."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for line in (record.data for record in offsets.records):
+        found.setdefault(str(line["topic"]), {})[str(line["partition"])] = [int(str(line[name])) for name in ("start", "stop")]
+    return found
+
+
 class NotingReader(MemoryReader):
     """Remembers which splits it was given."""
 

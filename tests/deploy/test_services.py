@@ -103,7 +103,14 @@ def shown(materialization: Any) -> tuple[str, str, Any]:
     """The offsets that the webserver shows, and whether the window was committed before."""
     assert materialization["partition"] == HOUR
     entries = {entry["label"]: entry for entry in materialization["metadataEntries"]}
-    return json.loads(entries["offset_ranges"]["jsonString"]), entries.get("recovered", {}).get("boolValue")
+    return _ranges(json.loads(entries["receipt"]["jsonString"])), entries.get("recovered", {}).get("boolValue")
+
+
+def _ranges(receipt: Any) -> Any:
+    found: dict[str, dict[str, list[int]]] = {}
+    for split in receipt["plan"]["splits"]:
+        found.setdefault(split["topic"], {})[str(split["partition"])] = [split["start"], split["stop"]]
+    return found
 
 
 def kept(services: Composition, run: str) -> Any:
@@ -113,5 +120,5 @@ def kept(services: Composition, run: str) -> Any:
     with psycopg.connect(where, password=DATABASE_PASSWORD) as connection:
         [[event]] = connection.execute(asked, (run, HOUR)).fetchall()
     entries = json.loads(event)["dagster_event"]["event_specific_data"]["materialization"]["metadata_entries"]
-    [found] = [entry for entry in entries if entry["label"] == "offset_ranges"]
-    return found["entry_data"]["data"]
+    [found] = [entry for entry in entries if entry["label"] == "receipt"]
+    return _ranges(found["entry_data"]["data"])

@@ -23,6 +23,7 @@ from functools import cached_property
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import CommitProperties
 
@@ -130,6 +131,15 @@ class DeltaSink:
         state = self._newest.look()
         if state is None or not is_as_wanted(self.uri, state.table, self._wanted, binding):
             ensure(self.uri, self._wanted, binding)
+
+    def size(self) -> tuple[int, int]:
+        """See `ports.sink.Sized`: by the table's log."""
+        state = self._newest.look()
+        if state is None:
+            return 0, 0
+        files = tables.listed(state.table)
+        rows, size = (int(pc.sum(files[name]).as_py() or 0) for name in ("num_records", "size_bytes"))
+        return rows, size
 
     def columns_to_come(self) -> Sequence[str]:
         """See `ports.sink.Sink.columns_to_come`."""
