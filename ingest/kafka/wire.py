@@ -16,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from ingest.kafka.codes import LOGIN
 from ingest.kafka.properties import Value
 
 _LOG = logging.getLogger("kafka")
@@ -169,7 +170,7 @@ class Wire:
         """Ask who the brokers are, once. One server that is silent doesn't take all the time that there is.
 
         Raises:
-            WireError: none of the servers says it.
+            WireError: none of the servers says it; or one refuses the login, which asking again would only lock.
         """
         if self._manager is None:
             self._net, self._manager = self._connections()
@@ -180,22 +181,39 @@ class Wire:
             try:
                 self.wait([begun], left + 1)
                 answer_of(begun)
-            except WireError:
+            except WireError as failed:
                 with suppress(WireError):
                     self.wait([self._manager.call_soon(self._hang_up)], _CLOSE_SECONDS)
-                if time.monotonic() >= deadline:
+                if failed.code in LOGIN or time.monotonic() >= deadline:
                     raise
 
     def _connections(self) -> tuple[Any, Any]:
-        from kafka.net.manager import KafkaConnectionManager  # noqa: PLC0415  # loaded where it is used
+        from kafka.errors import SaslAuthenticationFailedError, UnsupportedSaslMechanismError  # noqa: PLC0415  # loaded where it is used
+        from kafka.net.manager import KafkaConnectionManager  # noqa: PLC0415
         from kafka.net.selector import NetworkSelector  # noqa: PLC0415
+
+        class Connections(KafkaConnectionManager):  # type: ignore[misc]  # untyped
+            """Those of the library, which would try a refused login again and again."""
+
+            refused: Exception | None = None
+
+            def get_connection(self, *asked: Any, **options: Any) -> Any:
+                if self.refused is not None:
+                    raise self.refused
+                made = super().get_connection(*asked, **options)
+                made.init_future.add_errback(self._noted)
+                return made
+
+            def _noted(self, error: Exception) -> None:
+                if isinstance(error, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
+                    self.refused = error
 
         told: dict[str, Any] = {_LIBRARY[name]: value for name, value in self._properties.items() if name in _LIBRARY}
         if str(told.get("security_protocol", "")).endswith("SSL"):
             told["ssl_context"] = _tls(self._properties)
         net = NetworkSelector(slow_task_threshold_secs=0)
         net.start()
-        return net, KafkaConnectionManager(net, bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","), **told)
+        return net, Connections(net, bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","), **told)
 
 
 def answer_of(asked: Any) -> Any:

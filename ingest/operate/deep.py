@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ingest.errors import RefusedError, UnreachableError
 from ingest.model.boundary import TopicPartition
 from ingest.model.receipt import Checksums, Receipt, SplitCounts
-from ingest.operate.findings import Finding
+from ingest.operate.findings import Finding, read_again
 from ingest.ports.dead_letters import DeadLetters
 from ingest.ports.sink import Audit, Promises, PublishedAudit, PublishedRows
 from ingest.schema.checksum import row_hashes, text
@@ -58,7 +58,7 @@ def compare_contents(
 
 def _compared(receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLetters, promises: Promises) -> list[Finding]:
     key = receipt.window.key
-    again = f"windrow replay SPEC --window {key} reads the window again from the same offsets."
+    again = read_again(key, promises)
     try:
         if kind == "rows" and isinstance(audit, PublishedAudit) and (published := audit.published(receipt.window)) is not None:
             return _compared_published(receipt, published, audit.replaced(), promises)

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ingest.ports.sink import Promises
+
 Level = Literal["wrong", "unchecked", "info"]
 About = Literal["receipts", "windows", "ledger", "table", "topic", "messages", "registry"]
 
@@ -18,3 +20,10 @@ class Finding(msgspec.Struct, frozen=True):
     what: str
     do: str = ""
     window: str | None = None
+
+
+def read_again(key: str, promises: Promises) -> str:
+    """What brings a window's rows back that are not as they were committed."""
+    if promises.replaces:
+        return f"windrow replay SPEC --window {key} reads the window again from the same offsets."
+    return "Nothing can replace it: to have the window again, begin a pipeline with another id and another place for its rows."

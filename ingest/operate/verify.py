@@ -21,7 +21,7 @@ from ingest.model.receipt import Committed, Merged, Receipt
 from ingest.model.source import OnRemoved
 from ingest.operate.copies import against_ledger
 from ingest.operate.deep import ALLOWED, COMPACTED, EXACTLY, compare_contents
-from ingest.operate.findings import About, Finding
+from ingest.operate.findings import About, Finding, read_again
 from ingest.operate.merged import compare_merged
 from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
 from ingest.ports.broker import Broker, TopicInfo
@@ -80,7 +80,7 @@ def verify(
         findings += _each("table", receipts, lambda r: _compare_held(r, audit, sink.promises))
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
-    findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt)))
+    findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.promises))
     if dead_topic is not None:
         findings += _each("table", receipts, partial(_unpublished, dead_letters, dead_topic))
     findings += compare_contents(receipts, audit, dead_letters, sink.promises) if deep else []
@@ -245,7 +245,7 @@ def compare_rows(
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if has.rows and splits and not min(s.start for s in splits) <= has.lowest <= has.highest < max(s.stop for s in splits):
             problems.append(f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range")
-    do = "The table was changed by something else. windrow replay reads the window again from the same offsets."
+    do = f"The table was changed by something else. {read_again(receipt.window.key, promises)}"
     key, may = receipt.window.key, COMPACTED if replaced else ALLOWED
     return [*(Finding("wrong", "table", p, do, key) for p in problems), *(Finding("info", "table", p, may, key) for p in allowed)]
 
@@ -260,12 +260,12 @@ def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iter
         yield f"{tp}: rows of {has.offsets} messages in the table, of {messages} in the receipt"
 
 
-def compare_dead(receipt: Receipt, count: int) -> list[Finding]:
+def compare_dead(receipt: Receipt, count: int, promises: Promises = EXACTLY) -> list[Finding]:
     """The dead letters of one window, of the attempt that was committed, against its receipt. Pure."""
     if count == receipt.counts.dead:
         return []
     what = f"{count} dead letters in their table, {receipt.counts.dead} in the receipt"
-    do = "Their table was changed by something else. windrow replay reads the window again from the same offsets."
+    do = f"Their table was changed by something else. {read_again(receipt.window.key, promises)}"
     return [Finding("wrong", "table", what, do, receipt.window.key)]
 
 

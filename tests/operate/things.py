@@ -11,7 +11,7 @@ import msgspec
 from ingest.errors import IdentityError, UnreachableError
 from ingest.ledger.sql import SqlLedger, open_ledger
 from ingest.model.binding import Binding
-from ingest.model.boundary import TopicPartition, TopicSeen
+from ingest.model.boundary import Mark, TopicPartition, TopicSeen
 from ingest.model.plan import Plan
 from ingest.model.receipt import Receipt
 from ingest.model.window import Window
@@ -54,6 +54,10 @@ class FakeTopic:
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: self.end_of.get(tp, 10**6) for tp in tps}
+
+    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        del marks
+        return []
 
 
 @dataclass

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import confluent_kafka as ck
 import pyarrow as pa
-from confluent_kafka import KafkaException
 
-from ingest.errors import RefusedError, UnreachableError
+from ingest.errors import RefusedError, SpecError, UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
 from ingest.kafka.clients import CLIENTS
 from ingest.kafka.codes import END, PASSING
@@ -26,7 +25,7 @@ from ingest.schema.metadata import TYPES
 from ingest.sinks.kafka.control import DO_DAMAGED, DO_DELETED, Held, OffsetSpan, PublishedSplit, arrived, headers_of
 from ingest.sinks.kafka.form import HEADER
 from ingest.sinks.kafka.texts import LOADS, back, back_from_header
-from ingest.sinks.kafka.topics import SinkTopics
+from ingest.sinks.kafka.topics import Readable
 
 if TYPE_CHECKING:
     from ingest.sinks.kafka.sink import KafkaSink
@@ -36,6 +35,13 @@ Seen = tuple[Mapping[str, bytes | None], ck.Message]
 
 _MOST = 1000
 _POLL_SECONDS = 0.1
+_APART_SECONDS = (1.5, 1.5)
+
+DO_MADE_ANEW = (
+    "Its readers may have had the messages, which can't be put back in their place. To publish its windows again, begin a pipeline with "
+    "another id, topic and control topic; later windows of this one can be run all the same."
+)
+"""What to do about a target topic that isn't the one that windows were published to."""
 
 
 class KafkaAudit:
@@ -45,6 +51,7 @@ class KafkaAudit:
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
+        self._readable: Mapping[tuple[str, int], Readable] = {}
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -94,9 +101,7 @@ class KafkaAudit:
         sink = self._sink
         if not sink.options.primary_key:
             return False
-        admin = admin_properties(sink.reach.servers, sink.reach.client)
-        topics = SinkTopics(sink.reach.servers, admin, sink.options.topics, sink.options.control, sink.patience)
-        return len(topics.uncompacted()) < len(sink.options.topics)
+        return len(sink.topics.uncompacted()) < len(sink.options.topics)
 
     @property
     def _has_rows(self) -> bool:
@@ -133,9 +138,9 @@ class KafkaAudit:
         rows, same, splits = Counter[int](), Counter[int](), receipt.plan.splits
         in_order = sorted(range(len(splits)), key=splits.__getitem__)
         begins = [(splits[n].topic, splits[n].partition, splits[n].start) for n in in_order]
-        for (topic, partition), (start, stop) in self._sink.readable().items():
-            span = OffsetSpan(topic, partition, start, stop - 1)
-            for batch in _batched(self._of_window(span, receipt.window)) if start < stop else ():
+        for (topic, partition), log in self._sink.topics.readable().items():
+            span = OffsetSpan(topic, partition, log.start, log.stable - 1)
+            for batch in _batched(self._of_window(span, receipt.window)) if log.start < log.stable else ():
                 hashed = self._hashed(batch, receipt.window).to_pylist()
                 for (_, message), one in zip(batch, hashed, strict=True):
                     n = in_order[max(0, bisect_right(begins, (one["topic"], one["partition"], one["offset"])) - 1)]
@@ -202,7 +207,61 @@ class KafkaAudit:
     def _messages(self, window: Window) -> Iterator[Seen]:
         """A window's messages."""
         places = self._sink.in_control(lambda held: _places(held, window.key)) or {}
-        return (seen for place in places.values() for seen in self._of_window(place, window))
+        for place in places.values():
+            self._refuse_gone(place)
+            yield from self._of_window(place, window)
+
+    def _refuse_gone(self, place: OffsetSpan) -> None:
+        """See that a log has the offsets between which messages of a window are. That it ends below is believed when it is told again.
+
+        Raises:
+            RefusedError: it doesn't; says what took them.
+        """
+        at = place.topic, place.partition
+        for seconds in (0.0, *_APART_SECONDS):
+            if at not in self._readable or self._readable[at].end <= place.last:
+                time.sleep(seconds)
+                try:
+                    self._readable = self._sink.topics.readable()
+                except SpecError as error:
+                    raise RefusedError(error.what, "check", DO_MADE_ANEW) from None
+        found = self._readable.get(at)
+        where, lies = f"{place.topic}[{place.partition}]", f"the window's messages were at {place.first} to {place.last}"
+        if found is None or found.end <= place.last:
+            end = "isn't there any more" if found is None else f"ends at {found.end}"
+            raise RefusedError(f"{where} {end}, and {lies}: the topic was made anew, or its end was cut off", "check", DO_MADE_ANEW)
+        if found.start > place.first:
+            what = f"{where} begins at {found.start}, and {lies}: retention took them"
+            raise RefusedError(
+                what, "check", "Nothing is wrong with the window if readers had them in time. Lengthen the topic's retention."
+            )
+
+    def _read(self, consumer: ck.Consumer, place: OffsetSpan) -> Iterator[ck.Message]:
+        """The committed messages between two offsets.
+
+        Raises:
+            SpecError, UnreachableError: they can't be read; or nothing comes for a while.
+        """
+        consumer.assign([ck.TopicPartition(place.topic, place.partition, place.first)])
+        position, moved = place.first, time.monotonic()
+        while position <= place.last:
+            for message in arrived(consumer, _POLL_SECONDS):
+                position, moved = self._passed(message, place.topic, position), time.monotonic()
+                if message.error() is None and cast("int", message.offset()) <= place.last:
+                    yield message
+            if time.monotonic() - moved > self._sink.patience:
+                what = f"{place.topic}[{place.partition}] can't be read to {place.last}, only to {position}"
+                raise UnreachableError(what, "check", "Look whether its broker runs, and whether a transaction is open there.")
+
+    def _passed(self, message: ck.Message, topic: str, position: int) -> int:
+        error = message.error()
+        if error is None:
+            return cast("int", message.offset()) + 1
+        if error.code() == END:
+            return max(position, cast("int", message.offset()))
+        if error.code() not in PASSING:
+            raise self._sink.topics.named(topic, error)
+        return position
 
     def _of_window(self, place: OffsetSpan, window: Window) -> Iterator[Seen]:
         """The messages of a window between two offsets."""
@@ -210,7 +269,7 @@ class KafkaAudit:
         consumer = consumer_properties(self._sink.reach.servers, self._sink.reach.client)
         header, key = self.metadata["window"], window.key.encode()
         with CLIENTS.of(admin).consumers(consumer).one(place.topic) as one:
-            for message in _read(one, place, self._sink.patience):
+            for message in self._read(one, place):
                 headers = dict(headers_of(message))
                 if headers.get(header) == key:
                     yield headers, message
@@ -259,37 +318,3 @@ def _places(held: Held, window: str) -> dict[tuple[str, int], OffsetSpan]:
         seen = found.get(at, place)
         found[at] = OffsetSpan(*at, min(seen.first, place.first), max(seen.last, place.last))
     return found
-
-
-def _read(consumer: ck.Consumer, place: OffsetSpan, patience: float) -> Iterator[ck.Message]:
-    """The committed messages between two offsets.
-
-    Raises:
-        RefusedError: the first is not there any more.
-        UnreachableError: nothing comes for a while.
-    """
-    low, _ = consumer.get_watermark_offsets(ck.TopicPartition(place.topic, place.partition), timeout=patience)
-    if low > place.first:
-        what = f"{place.topic}[{place.partition}] begins at {low}, the window's messages at {place.first}: retention took them"
-        raise RefusedError(what, "check", "Nothing is wrong with the window if readers had them in time. Lengthen the topic's retention.")
-    consumer.assign([ck.TopicPartition(place.topic, place.partition, place.first)])
-    position, moved = place.first, time.monotonic()
-    while position <= place.last:
-        for message in arrived(consumer, _POLL_SECONDS):
-            position, moved = _passed(message, position), time.monotonic()
-            if message.error() is None and cast("int", message.offset()) <= place.last:
-                yield message
-        if time.monotonic() - moved > patience:
-            what = f"{place.topic}[{place.partition}] can't be read to {place.last}, only to {position}"
-            raise UnreachableError(what, "check", "Look whether its broker runs, and whether a transaction is open there.")
-
-
-def _passed(message: ck.Message, position: int) -> int:
-    error: Any = message.error()
-    if error is None:
-        return cast("int", message.offset()) + 1
-    if error.code() == END:
-        return max(position, cast("int", message.offset()))
-    if error.code() not in PASSING:
-        raise KafkaException(error)
-    return position

@@ -376,4 +376,4 @@ class ControlTopic:
         elif error.code() == END:
             self._position = max(self._position, offset)
         elif error.code() not in PASSING | GONE:
-            raise KafkaException(error)
+            raise self._topics.named(self.name, error)

@@ -133,7 +133,10 @@ def meant(error: TransactionError, name: str) -> Overtaken | WindrowError:
     if error.kind == "fenced":
         return Overtaken()
     if error.kind == "denied":
-        do = f"Grant it Write and Describe on the sink's topics, its control topic and the transactional id {name}."
+        do = (
+            "Check the sasl.* and ssl.* properties under sink.client, and that it has Write and Describe on the sink's topics, its control "
+            f"topic and the transactional id {name}."
+        )
         return SpecError(f"This client may not write: {error.text}", "commit", do)
     do = "What was under way was taken back, or is looked for when the window is run again."
     return UnreachableError(f"the cluster of the sink doesn't take a transaction: {error.text}", "commit", do)

@@ -317,9 +317,10 @@ class KafkaSink:
         self._again(write)
         self._control.wait_until_seen(lambda held: not lacks(held))
 
-    def readable(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """See `topics.SinkTopics.readable`."""
-        return self._topics.readable()
+    @property
+    def topics(self) -> SinkTopics:
+        """What is asked of its topics."""
+        return self._topics
 
     def in_control(self, view: Callable[[Held], T]) -> T | None:
         """What the control topic says now, for the audit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka as ck
 import msgspec
@@ -18,9 +18,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, unt
     ResourceType,
 )
 
-from ingest.errors import SpecError
+from ingest.errors import SpecError, UnreachableError
 from ingest.kafka.clients import CLIENTS
-from ingest.kafka.codes import UNKNOWN, UNSEEN
+from ingest.kafka.codes import LOST, UNKNOWN, UNSEEN
 from ingest.kafka.properties import Value
 from ingest.kafka.questions import Questions
 from ingest.ports.sink import Delivered
@@ -48,6 +48,14 @@ class Topic(msgspec.Struct, frozen=True):
     partitions: int
     message_bytes: int
     packs_anew: bool
+
+
+class Readable(NamedTuple):
+    """The first offset of a log, to where readers of committed messages come, and its end."""
+
+    start: int
+    stable: int
+    end: int
 
 
 class LogSeen(msgspec.Struct, frozen=True):
@@ -119,11 +127,19 @@ class SinkTopics:
         every = [(name, partition.id) for name, found in described.items() for partition in found.partitions]
         return _ends(questions, every, ck.IsolationLevel.READ_UNCOMMITTED)
 
-    def readable(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Per partition of the target topics the first offset that is there, and to where readers of committed messages come."""
-        every, questions = list(self.ends()), self._questions()
-        starts = _ends(questions, every, ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
-        return {at: (starts[at], end) for at, end in _ends(questions, every, ck.IsolationLevel.READ_COMMITTED).items()}
+    def readable(self) -> dict[tuple[str, int], Readable]:
+        """What can be read of each partition of the target topics."""
+        ends, questions = self.ends(), self._questions()
+        starts = _ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED, _Spec.earliest())
+        stable = _ends(questions, list(ends), ck.IsolationLevel.READ_COMMITTED)
+        return {at: Readable(starts[at], stable[at], end) for at, end in ends.items()}
+
+    def named(self, topic: str, error: KafkaError) -> SpecError | UnreachableError:
+        """What an error of a client that reads a topic means to a user."""
+        if error.code() in LOST:
+            what = f"The topic {topic} was deleted from, or cut off, while it was read"
+            return UnreachableError(what, "check", "Run the command again.", topic)
+        return self._questions().named(f"what {topic} holds", topic, error)
 
     def stable_and_end(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Per topic-partition of the target topics and the control topic, to where readers of committed messages come, and the log's end.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import confluent_kafka as ck
-from confluent_kafka import KafkaException
 
 from ingest.errors import UnreachableError
 from ingest.kafka.client import admin_properties, consumer_properties
@@ -95,7 +94,7 @@ class KafkaTransactions:
                     if error.code() == END:
                         return None
                     if error.code() not in PASSING:
-                        raise KafkaException(error)
+                        raise self._topics.named(topic, error)
         return None
 
     def _window_of(self, topic: str, message: ck.Message) -> str | None:

@@ -10,9 +10,11 @@ import pytest
 from ingest.errors import DamagedError
 from ingest.ledger.sql import open_ledger
 from ingest.operate.restore import restore
+from ingest.operate.verify import verify
 from ingest.ports.sink import Done
 from ingest.sinks.kafka.control import ControlTopic, binding_record
 from ingest.sinks.kafka.topics import LogSeen
+from ingest.testing.broker import MemoryBroker
 from tests.kafka.produce import Put, configure, create_topic, delete_records, delete_topic, high_watermark, produce
 from tests.sinks.beside import BINDING
 from tests.sinks.kafka.world import KafkaBoth, at, new_place
@@ -105,3 +107,24 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
     assert view.read(lambda held: held.binding) == old
     log.seen = LogSeen("id", 4, 0, end)
     assert view.read(lambda held: held.binding, to_end=True) is None
+
+
+def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(kafka: str, tmp_path: Path, table: Any) -> None:
+    """Its messages are lost for good: neither a thing that could not be checked, nor one that a replay mends, which the sink refuses."""
+    (topic,), ledger = table.options.topics, open_ledger(f"sqlite:///{tmp_path / 'state.db'}")
+
+    def said() -> str:
+        every = verify("orders", table, table.dead_letters, ledger, MemoryBroker()).findings
+        found = [f for f in every if f.about == "table"]
+        assert {(f.level, f.window, "begin a pipeline with another id" in f.do, "replay" in f.do) for f in found} == {
+            ("wrong", window(0).key, True, False)
+        }
+        return found[0].what
+
+    delete_topic(kafka, topic)
+    create_topic(kafka, 2, name=topic)
+    assert "ends at 0, and the window's messages were at" in said()
+    produce(kafka, topic, [Put(b"{}", partition=n % 2) for n in range(100)])
+    assert "0 rows in the table, 10 in the receipt" in said()
+    delete_topic(kafka, topic)
+    assert "There is no topic" in said()
