@@ -212,6 +212,7 @@ class Routed(msgspec.Struct, frozen=True):
 class Receipt(msgspec.Struct, frozen=True):
     """What the sink itself says happened to a window. Written with the data, in one commit; enough to rebuild the ledger from.
 
+    `seconds`: from when the first of the window's tasks began until the last one ended; of a generation that mends, how long that took.
     `partial`: what the window has lost, or may have lost, one sentence each; empty for a whole window. `version`: the receipt's form
     (`RECEIPT_VERSION`); unset in the first one, which had no such field, and gets none when it is put into JSON again. `merged` is filled
     in by the sink, which alone knows what its table held; unset where rows are only appended. `mending_`: only of a generation that mends.

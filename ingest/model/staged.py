@@ -28,7 +28,7 @@ class Staged(msgspec.Struct, frozen=True):
 
     `refused` says by stage how many dead letters there are, and what was wrong with them. Limits are held against it, and it is for the
     error of a window that is refused, so it is no part of the counts, which the receipt keeps for ever. `schemas`: the writers' schemas
-    that the task had to ask for.
+    that the task had to ask for. `ran`: from when until when it ran, in epoch seconds by its machine's clock.
     """
 
     split: Split
@@ -37,3 +37,4 @@ class Staged(msgspec.Struct, frozen=True):
     dead: tuple[str, ...]
     refused: tuple[RefusedAt, ...] = ()
     schemas: tuple[WriterSchema, ...] = ()
+    ran: tuple[float, float] | None = None

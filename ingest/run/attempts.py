@@ -40,12 +40,17 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Read:
-    """What an attempt staged, one result per split of its plan. `now`: the pipeline at a moment after that. `seconds`: its share."""
+    """What an attempt staged, one result per split of its plan. `now`: the pipeline at a moment after that."""
 
     now: Pipeline
     attempt: Attempt
     staged: Sequence[Staged]
-    seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """From when the first of its tasks began until the last one ended: its own, whatever else was read by the same job."""
+        ran = [one.ran for one in self.staged if one.ran is not None]
+        return max(0.0, max(ended for _, ended in ran) - min(began for began, _ in ran)) if ran else 0.0
 
 
 def jobs(attempts: Sequence[Attempt], *, apart: bool = False) -> Iterator[list[Attempt]]:

@@ -14,7 +14,6 @@ dies; the next run of the same window begins at the top and finds out from ledge
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -209,12 +208,12 @@ def _reads(pipeline: Pipeline, attempts: Sequence[Attempt], progress: Callable[[
 
 def _read_job(pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Progress], None]) -> Iterator[Read]:
     """One job of the engine over all splits of several attempts. What can't be reached for all of them is tried for each alone."""
-    began, pipeline = time.monotonic(), informed(pipeline, job)
+    pipeline = informed(pipeline, job)
     splits = [split for attempt in job for split in attempt.readable]
     progress(Progress("split", 0, len(splits), tuple(attempt.plan.window.key for attempt in job)))
     staged, trouble = _until_refused(results_of(pipeline, job, splits))
     progress(Progress("split", len(splits), len(splits)))
-    now, results, seconds = at_one_moment(pipeline), iter(staged), (time.monotonic() - began) / len(job)
+    now, results = at_one_moment(pipeline), iter(staged)
     for done, attempt in enumerate(job):
         read = list(islice(results, len(attempt.readable)))
         if trouble is not None and len(read) < len(attempt.readable):
@@ -223,7 +222,7 @@ def _read_job(pipeline: Pipeline, job: Sequence[Attempt], progress: Callable[[Pr
             for one in job[done:]:
                 yield from _read_job(pipeline, [one], progress)
             return
-        yield Read(now, attempt, with_the_gone(attempt.plan, read), seconds)
+        yield Read(now, attempt, with_the_gone(attempt.plan, read))
 
 
 def _until_refused(results: Iterator[Staged]) -> tuple[list[Staged], WindrowError | None]:

@@ -13,6 +13,7 @@ message nobody can say which is the last, and they refuse the window.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -233,7 +234,8 @@ class _RowTally:
             counts, valid=self._messages, filtered_=counts.filtered + counts.valid - self._messages, rows_=self._rows,
             rows_staged=staging.rows, checksums=Checksums(staging.checksum, sums.dead),
         )  # fmt: skip
-        return msgspec.structs.replace(read, counts=changed, rows=staging.committables)
+        ran = None if read.ran is None else (read.ran[0], time.time())
+        return msgspec.structs.replace(read, counts=changed, rows=staging.committables, ran=ran)
 
     def _miscounted(self, what: str) -> RefusedError:
         do = "Nothing was committed. A row keeps the metadata columns of the message that it comes from: mend the function."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -61,6 +62,7 @@ class SplitTask:
 
     def __call__(self, split: Split) -> Staged:
         """Take one split through all steps in batches, so that memory doesn't grow with the window."""
+        began = time.time()
         schemas = _Schemas()
         decode = self.decoder.open_telling(schemas.tell) if isinstance(self.decoder, UsesSchemas) else self.decoder.open()
         transform = self.transform.open()
@@ -87,7 +89,15 @@ class SplitTask:
         counts = tally.counts(summary, staged_rows, staged_dead)
         if schemas.used:
             counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
-        return Staged(split, counts, staged_rows.committables, staged_dead.committables, tally.refusals.by_stage(), tuple(schemas.asked))
+        return Staged(
+            split,
+            counts,
+            staged_rows.committables,
+            staged_dead.committables,
+            tally.refusals.by_stage(),
+            tuple(schemas.asked),
+            (began, time.time()),
+        )
 
     def _stage_dead(self, dead: Stager, refused: pa.RecordBatch, decoded: Decoded) -> None:
         """Refused messages, with why, and the schemas that they named."""

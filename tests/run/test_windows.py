@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -306,3 +307,18 @@ def test_windows_are_not_passed_over_where_they_have_an_order(desk: Desk) -> Non
     with pytest.raises(DataLossError) as ended:
         list(run_past_refused(made, WINDOWS, PLAIN))
     assert ended.value.do.endswith(f" Not tried: {WINDOWS[1].key} to {WINDOWS[11].key}, 11 windows.")
+
+
+def test_seconds_are_a_windows_own(desk: Desk) -> None:
+    """Of windows that one job reads, the time that one takes is in its own receipt, and in no other."""
+
+    class Slow(MemoryReader):
+        def read(self, split: Split, take: Take) -> ReadSummary:
+            if split.start == 70:
+                threading.Event().wait(0.5)
+            return super().read(split, take)
+
+    made = replace(desk.pipeline(), reader=lambda plan: Slow(desk.broker, plan))
+    took = [result.committed.receipt.seconds for result in run_windows(made, WINDOWS, PLAIN)]
+    assert 0.5 <= took[7] == max(took)
+    assert all(took)
