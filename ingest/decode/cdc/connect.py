@@ -59,7 +59,9 @@ def _read_by(schema: object, reading: Reading) -> Reading:
 def _fields(schemas: list[object], reading: Reading) -> Iterator[tuple[str, Reading]]:
     for schema in schemas:
         if isinstance(schema, dict) and isinstance(schema.get("field"), str):
-            yield schema["field"], _read_by(schema, reading)
+            read = _read_by(schema, reading)
+            if read != reading:  # schemas that differ in nothing else are read alike
+                yield schema["field"], read
 
 
 def _by_name(schema: dict[str, Any], reading: Reading) -> Reading:

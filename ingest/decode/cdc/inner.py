@@ -101,13 +101,14 @@ class _BySchema:
         found = self._texts.decode(values, "dead")
         texts, places = pc.dictionary_encode(found.rows.column(SCHEMA)), np.full(len(values), -1)
         places[found.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
+        groups: dict[Reading, int] = {}
+        readings = [reading_by(text, self._reading) for text in [*texts.dictionary.to_pylist(), None]]
+        group = np.array([groups.setdefault(reading, len(groups)) for reading in readings])[places]
         parts = []
-        for place in np.unique(places).tolist() or [-1]:
-            text = texts.dictionary[place].as_py() if place >= 0 else None
-            machine = self._machine(reading_by(text, self._reading))
-            index = pa.array(np.flatnonzero(places == place))
+        for reading, number in groups.items():
+            index = pa.array(np.flatnonzero(group == number))
             some = values if len(index) == len(values) else values.take(index)
-            parts.append(numbered(machine.decode(some, self._on_null), index))
+            parts.append(numbered(self._machine(reading).decode(some, self._on_null), index))
         return together(self._schema, parts, None)
 
 
