@@ -91,14 +91,15 @@ def out_of_order(table: Keyed, meanwhile: Callable[[Callable[[], object]], objec
     return table.wrong()
 
 
-class KeyedTableContract:
-    """Runs unchanged on every kind of table with a primary key.
+def tags(table: Keyed) -> dict[Any, int | None]:
+    """The tag of each row."""
+    return {key: row.tag for key, row in table.held().items()}
 
-    `LOGS`: how many random ones a test takes; `KEEPS`: whether rows keep what changes leave alone.
-    """
+
+class KeyedTableContract:
+    """Runs unchanged on every kind of table with a primary key. `LOGS`: how many random ones a test takes."""
 
     LOGS = 10
-    KEEPS = False
 
     def table(self, kind: str, rows: Any = ROWS) -> Keyed:
         """A new table with a key of `KEYS`."""
@@ -113,7 +114,7 @@ class KeyedTableContract:
         for _ in range(self.LOGS):
             seed = dice.randrange(2**32)
             table = self.table(kind, NARROW)
-            alone = seed % 2 * 0.4 if self.KEEPS and not table.versioned else 0
+            alone = 0 if table.versioned else seed % 2 * 0.4
             wrong = one_log(random.Random(seed), table, monkeypatch, alone)
             assert not wrong, f"part {part}, seed {seed}: {wrong}"
 
@@ -196,4 +197,46 @@ class KeyedTableContract:
         outcomes = together([lambda one=one: one[0].commit(*one[1:]) for one in ready])  # type: ignore[misc]
         assert all(isinstance(outcome, Done) for outcome in outcomes)
         table.committed = {number: last_changes(log, number, False) for number in log}
+        assert not table.wrong()
+
+    @pytest.mark.parametrize("kind", ["upsert", "marks"])
+    def test_a_row_keeps_what_its_change_leaves_alone(self, kind: str) -> None:
+        """Of the row in the table, or of the change before it in the window; a delete between them, or no row, leaves nothing to keep."""
+        table = self.table(kind)
+        log = log_of(
+            [[Change(A, 1), Change(B, 2)], [Change(C, 3)], [Change(B, 4, alone=True)]],
+            [
+                [Change(A, 5, alone=True)],
+                [Change(A, 6, alone=True)],
+                [Change(C, None)],
+                [Change(C, 7, alone=True)],
+                [Change(D, 8, alone=True)],
+            ],
+            [[Change(A, 9)], [Change(B, None)], [Change(D, 10, alone=True)]],
+            [[Change(A, 11, alone=True)], [Change(B, 12, alone=True)]],
+        )
+        for number, expected in enumerate([{A: 1, B: 2, C: 3}, {A: 1, B: 2, C: None, D: None}]):
+            table.commit(log, number)
+            assert tags(table) == expected
+        for number in (2, 3):
+            table.commit(log, number)
+            assert not table.wrong()
+        assert {key: tag for key, tag in tags(table).items() if key != B} == {A: 9, C: None, D: None}
+        assert tags(table)[B] is None
+        assert [c.receipt.merged.kept for c in table.made().receipts()] == [1, 3, 1, 2]
+
+    def test_what_would_have_been_kept_never_comes_late(self) -> None:
+        """An older window of a key that a later one kept something of, another attempt, and a mending: refused, nothing changes."""
+        log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, 2)]], [[], [Change(A, 3, alone=True)]], [[Change(B, 4)]])
+        table = self.table("upsert")
+        for number in (0, 2):
+            table.commit(log, number)
+        table.commit(log, 1)  # A's tag would have been 2
+        table.commit(log, 0, replace=True)
+        table.commit(log, 2, replace=True)
+        table.mend(log, log_of([], [], [[Change(A, 5)]]), 2)
+        table.commit(log, 3)
+        assert (table.generations, tags(table)) == ({0: 0, 2: 0, 3: 0}, {A: 1, B: 4})
+        table.mend(log, log_of([], [], [], [[], [Change(B, 6, alone=True)]]), 3)
+        assert table.generations[3] == 0
         assert not table.wrong()

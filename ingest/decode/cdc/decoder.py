@@ -53,7 +53,7 @@ class ChangeDecoder:
         self.included.check()
         if self.unavailable == "keep" and not self.keeps:
             what = "decode.unavailable: keep needs a table whose rows can keep what a change leaves alone, and this one can't"
-            do = "Take dead or null; or a Delta table with mode upsert or delete-aware, without version and transform. Nothing was read."
+            do = "Take dead or null; or a table of Delta or PostgreSQL with a key, without version and transform. Nothing was read."
             raise SpecError(what, "spec", do)
         inner = self.inner.now()
         heads = replace(self, inner=inner).heads()

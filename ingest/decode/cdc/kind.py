@@ -102,7 +102,7 @@ class DebeziumOptions(RoutedOptions, ChangeSection):
     """What Debezium's events are told by, whatever they are written in."""
 
     unavailable: Annotated[
-        Literal["keep", "dead", "null"] | None, LeftOut("`keep` where the table can, which is a Delta table with a key, else `dead`")
+        Literal["keep", "dead", "null"] | None, LeftOut("`keep` where the table can, which is one with a primary key, else `dead`")
     ] = Field(
         default=None,
         description="What becomes of a change with `__debezium_unavailable_value`, which stands for a large value that it left alone: the "

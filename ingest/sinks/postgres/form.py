@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from ingest.schema.changes import DELETED
+from ingest.schema.changes import DELETED, UNAVAILABLE
 from ingest.schema.checksum import Hashes, row_hashes
 from ingest.sinks.merging import MergeForm
 
@@ -31,7 +31,7 @@ class KeyedForm(MergeForm, frozen=True):
 
         It lies beside them there, and says what is lost with them when another change of the key takes their place.
         """
-        hashes = row_hashes(changes, () if self.key.marks else (DELETED,))
+        hashes = row_hashes(changes, (UNAVAILABLE.name,) if self.key.marks else (UNAVAILABLE.name, DELETED))
         if self.buries:
             deletes = changes.column(DELETED)
             hashes[deletes.to_numpy(zero_copy_only=False)] = row_hashes(changes.select(self.grave).filter(deletes))

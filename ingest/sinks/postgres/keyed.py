@@ -13,7 +13,7 @@ import pyarrow as pa
 from ingest.model.plan import Plan
 from ingest.model.receipt import Committed, Receipt
 from ingest.ports.sink import Audit, Promises
-from ingest.schema.changes import change_schema
+from ingest.schema.changes import UNAVAILABLE, change_schema
 from ingest.schema.metadata import DEFAULT
 from ingest.schema.primary_key import PrimaryKey
 from ingest.sinks.postgres.catalog import Target
@@ -72,7 +72,7 @@ class PostgresKeyedSink(PostgresSink):
     def stager(self, plan: Plan, generation: int, attempt: str) -> PostgresStagerFactory:
         """See `ports.sink.Sink.stager`: what is staged are changes (`ingest.schema.changes`)."""
         del generation
-        layout = RowLayout(change_schema(self.schema, self.primary_key.columns), self.metadata, attempt)
+        layout = RowLayout(change_schema(self.schema, self.primary_key.columns), self.metadata, attempt, UNAVAILABLE)
         return self._staged.stager(layout, self.metadata["window"], plan.window.key, self._form)
 
     def audit(self) -> Audit:

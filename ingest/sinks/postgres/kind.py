@@ -80,6 +80,11 @@ class PostgresSection(SinkSection):
         """See `sinks.kind.SinkSection.key`."""
         return None if self.primary_key is None else PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version)
 
+    @property
+    def keeps(self) -> bool:
+        """See `sinks.kind.SinkSection.keeps`: not where versions decide, for what lies between two of them may still come."""
+        return self.primary_key is not None and self.version is None
+
     def place(self, folder: Path) -> str:
         """Where the table is, without who comes to it and how."""
         del folder

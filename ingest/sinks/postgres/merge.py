@@ -7,9 +7,11 @@ own (`graves_<id of the target>`, with the key, the window, and the place of the
     then by topic, partition and offset, and the order within the message.   3 Those go that come too late for a row or a grave: of a later
     window; of a mending, also of a later message of the window itself.      4 What is left takes the place of rows and graves.
 
-A window's place in time decides, never the order in which windows are committed. Each step is one statement over all keys; nothing of a
-row comes to the driver. What is counted in the receipt is counted by the server: each row, and each grave, has the hash of its columns
-beside it.
+A window's place in time decides, never the order in which windows are committed. Each step is one statement over all keys. What is counted
+in the receipt is counted by the server: each row, and each grave, has the hash of its columns beside it.
+
+Of rows only those come to the driver whose change left columns alone (`UNAVAILABLE`), for they have another hash than was staged. When
+what they keep is right, and what is refused for it, says `ingest/sinks/delta/merge.py`.
 """
 
 from __future__ import annotations
@@ -18,17 +20,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
 from ingest.errors import DamagedError, RefusedError
 from ingest.model.receipt import Receipt
-from ingest.schema.changes import DELETED
-from ingest.sinks.merging import Tally, refuse_unknown
-from ingest.sinks.postgres.catalog import Target, rows_stay
+from ingest.schema.changes import DELETED, UNAVAILABLE
+from ingest.sinks.merging import Tally, kept_by, refuse_unknown, refuse_untold
+from ingest.sinks.postgres.catalog import Target, committed, newest, rows_stay
 from ingest.sinks.postgres.columns import HASH, column_type
 from ingest.sinks.postgres.form import KeyedForm
 from ingest.sinks.postgres.names import TableName
+from ingest.sinks.postgres.read import rows
 from ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from ingest.sinks.postgres.stage import CopyFile, CopyFiles, copy_in
 
@@ -89,8 +93,14 @@ def merge(
     merging.stage(staged, files)
     merging.keep_the_last()
     merging.drop_what_is_late()
-    if receipt.generation > 0 and receipt.mending is None:
-        refuse_unknown(receipt.window.key, merging.unknown())
+    untold = merging.beaten_by_keeping()
+    if receipt.generation > 0:
+        untold += merging.left_alone()
+        if receipt.mending is None:
+            refuse_unknown(receipt.window.key, merging.unknown())
+            untold += merging.kept_later()
+    refuse_untold(receipt.window.key, untold)
+    merging.fill_in()
     merging.write()
     buried = merging.buried if form.buries else None
     return msgspec.structs.replace(receipt, merged=merging.tally.after(older, buried=buried))
@@ -103,14 +113,15 @@ class _Merge:
         self, connection: Connection, place: TablePlace, target: Target, form: KeyedForm, columns: pa.Schema, receipt: Receipt
     ) -> None:  # fmt: skip
         self.tally, self.buried = Tally(), Tally()
+        self._beaten_by: dict[str, int] = {}
         self._connection, self._place, self._form, self._columns = connection, place, form, columns
-        self._graves = graves_name(place, target)
+        self._graves, self._target = graves_name(place, target), target
         self._key, self._mends = receipt.window.key, receipt.mending is not None
 
     def stage(self, files: CopyFiles, chosen: Sequence[CopyFile]) -> None:
         """Bring the staged changes in, in the order in which they stand, beside the table."""
         self._run("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")  # who waits for a run that was stopped knows it by this
-        changes = self._columns if self._form.key.marks else self._columns.append(pa.field(DELETED, pa.bool_()))
+        changes = self._changes.append(UNAVAILABLE)
         columns = [sql.SQL("{} {}").format(identifier(f.name), sql.SQL(str(column_type(f.type)))) for f in changes]
         self._run(
             "CREATE TEMPORARY TABLE {changes} ({columns}, {nth} bigint GENERATED ALWAYS AS IDENTITY) ON COMMIT DROP",
@@ -118,25 +129,79 @@ class _Merge:
         )
         copy_in(self._connection, self._place, changes, files, chosen, _CHANGES)
 
-    def keep_the_last(self) -> None:
-        """Of each key the last change."""
+    @property
+    def _changes(self) -> pa.Schema:
+        return self._columns if self._form.key.marks else self._columns.append(pa.field(DELETED, pa.bool_()))
+
+    @property
+    def _last_first(self) -> sql.Composable:
+        """The order of changes, key by key."""
         version = [] if self._form.key.version is None else [sql.SQL("{} DESC NULLS LAST").format(identifier(self._form.key.version))]
         topic, *place = map(identifier, self._form.place)
         order = [
             *map(identifier, self._form.key.columns), *version, sql.SQL('{} COLLATE "C" DESC').format(topic),
             *(sql.SQL("{} DESC").format(name) for name in place), sql.SQL("{} DESC").format(self._nth),
         ]  # fmt: skip
+        return sql.SQL(", ").join(order)
+
+    def keep_the_last(self) -> None:
+        """Of each key the last change."""
         self._run(
             "CREATE TEMPORARY TABLE {words} ON COMMIT DROP AS SELECT DISTINCT ON ({key}) * FROM {changes} ORDER BY {order}",
-            order=sql.SQL(", ").join(order),
+            order=self._last_first,
         )
         self._run("CREATE UNIQUE INDEX ON {words} ({key})")
         self._run("ANALYZE {words}")
 
     def drop_what_is_late(self) -> None:
-        """Changes that come too late for the word that is there."""
-        for others in self._others():
-            self._run("DELETE FROM {words} w USING {others} t WHERE {same} AND ({wins}) IS NOT TRUE", others=others, wins=self._wins())
+        """Changes that come too late for the word that is there. Notes of how many keys that is a row, by its window."""
+        late = (
+            "WITH late AS (DELETE FROM {words} w USING {others} t WHERE {same} AND ({wins}) IS NOT TRUE RETURNING t.{window} AS by) "
+            "SELECT by, count(*) FROM late GROUP BY by"
+        )
+        found = [self._connection.execute(self._query(late, others=others, wins=self._wins()), ()).fetchall() for others in self._others()]
+        self._beaten_by = dict(found[0])
+
+    def beaten_by_keeping(self) -> int:
+        """Of how many keys the word that is there is a row of a window that kept what changes left alone."""
+        found = newest(self._connection, self._place, self._target, list(self._beaten_by)) if self._beaten_by else {}
+        return sum(keys for key, keys in self._beaten_by.items() if key in found and kept_by(found[key].whole().receipt))
+
+    def kept_later(self) -> int:
+        """Of how many keys later windows kept what changes left alone."""
+        later = [key for key in committed(self._connection, self._place, self._target) if key > self._key]
+        return sum(kept_by(kept.whole().receipt) for kept in newest(self._connection, self._place, self._target, later).values())
+
+    def left_alone(self) -> int:
+        """How many changes leave columns alone."""
+        return int(self._one("SELECT count(*) FROM {changes} w WHERE {leaves}")[0])
+
+    def fill_in(self) -> None:
+        """Give changes what they left alone: of the change of the key before it that tells it, else of the row that is there."""
+        alone = self._connection.execute(self._query("SELECT DISTINCT unnest({unavailable}) FROM {words} w WHERE {leaves}"), ()).fetchall()
+        if not alone:
+            return
+        self.tally.kept = int(self._one("SELECT count(*) FROM {words} w WHERE {leaves}")[0])
+        told = "(SELECT DISTINCT ON ({key}) * FROM {changes} WHERE ({name} = ANY({unavailable})) IS NOT TRUE ORDER BY {order})"
+        for (name,) in alone:
+            for others in (self._place.table, self._query(told, order=self._last_first, name=_literal(name))):
+                self._run(
+                    "UPDATE {words} w SET {column} = t.{column} FROM {others} t WHERE {same} AND {name} = ANY(w.{unavailable})",
+                    others=others, name=_literal(name), column=identifier(name),
+                )  # fmt: skip
+        number = self._nth_name
+        schema = pa.schema([*(f for f in self._changes if f.name != HASH.name), pa.field(number, pa.int64())])
+        numbers: list[int] = []
+        hashes: list[int] = []
+        for batch in rows(self._connection, self._place, schema, self._query("w WHERE {leaves}"), (), of=_WORDS):
+            numbers += batch[number].to_pylist()
+            hashes += self._form.hashes(batch.drop_columns([number])).view(np.int64).tolist()
+        self._connection.execute(
+            self._query(
+                "UPDATE {words} w SET {hash} = v.hash FROM unnest(%s::bigint[], %s::bigint[]) AS v (nth, hash) WHERE w.{nth} = v.nth"
+            ),
+            (numbers, hashes),
+        )
 
     def unknown(self) -> int:
         """On how many keys the window had the last word, of which nothing stands of the new attempt."""
@@ -199,12 +264,16 @@ class _Merge:
         return sql.SQL(higher).format(new=new, old=old, after=after)
 
     @property
-    def _nth(self) -> sql.Composable:
+    def _nth_name(self) -> str:
         """The column of a change's number, by a name that no other has."""
         name = "nth"
         while name in self._columns.names:
             name += "_"
-        return identifier(name)
+        return name
+
+    @property
+    def _nth(self) -> sql.Composable:
+        return identifier(self._nth_name)
 
     def _query(self, text: str, **names: sql.Composable) -> sql.Composed:
         key = [identifier(name) for name in self._form.key.columns]
@@ -218,6 +287,8 @@ class _Merge:
             same=sql.SQL(" AND ").join(sql.SQL("t.{0} = w.{0}").format(name) for name in key),
             stays=stays,
             deleted=identifier(DELETED),
+            unavailable=identifier(UNAVAILABLE.name),
+            leaves=sql.SQL("cardinality(w.{}) > 0").format(identifier(UNAVAILABLE.name)),
             hash=identifier(HASH.name),
             window=identifier(self._form.window),
             nth=self._nth,

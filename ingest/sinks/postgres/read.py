@@ -42,15 +42,20 @@ class _Micros(Loader):
 
 
 def rows(
-    connection: Connection, place: TablePlace, schema: pa.Schema, where: sql.Composable, values: Sequence[object]
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a table, or some of them, with these columns; within a transaction. `where`: what follows the table's name."""
+    connection: Connection, place: TablePlace, schema: pa.Schema, where: sql.Composable, values: Sequence[object],
+    of: sql.Composable | None = None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """The rows of a table, or some of them, with these columns; within a transaction.
+
+    `where`: what follows the table's name; `of`: another table, in place of that one.
+    """
     set_json_loads(loads, connection)
     for name, loader in (("date", _Days), ("timestamp", _Micros), ("timestamptz", _Micros)):
         connection.adapters.register_loader(name, loader)
     columns = sql.SQL(", ").join(map(identifier, schema.names))
     with connection.cursor("rows", binary=True) as cursor:
-        cursor.execute(place.query("SELECT {columns} FROM {table} {where}", columns=columns, where=where), values)
+        query = place.query("SELECT {columns} FROM {rows} {where}", columns=columns, where=where, rows=of or place.table)
+        cursor.execute(query, values)
         while found := cursor.fetchmany(_BATCH_ROWS):
             yield _batch(found, schema)
 

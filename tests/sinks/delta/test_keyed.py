@@ -18,15 +18,13 @@ from ingest.sinks.delta.names import GRAVES
 from ingest.sinks.delta.sink import DeltaSink
 from tests.sinks.beside import BINDING, DeltaKeyedBoth
 from tests.sinks.delta.keyed_world import DeltaKeyed
-from tests.sinks.keyed_contract import KEYS, A, B, C, D, KeyedTableContract, log_of, mended_between, out_of_order
+from tests.sinks.keyed_contract import KEYS, A, B, KeyedTableContract, log_of, mended_between, out_of_order
 from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.things import window
 
 
 class TestDeltaKeyedTable(KeyedTableContract):
     """On real Delta tables."""
-
-    KEEPS = True
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -96,49 +94,6 @@ def test_a_key_must_fit_the_columns(key: PrimaryKey, said: str) -> None:
     """It is refused before anything is made, with the column."""
     with pytest.raises(SpecError, match=said):
         DeltaKeyedBoth("/nowhere", ROWS, key)
-
-
-def tags(table: DeltaKeyed) -> dict[Any, int | None]:
-    """The tag of each row."""
-    return {key: row.tag for key, row in table.held().items()}
-
-
-@pytest.mark.parametrize("kind", ["upsert", "marks"])
-def test_a_row_keeps_what_its_change_leaves_alone(tmp_path: Path, kind: str) -> None:
-    """Of the row in the table, or of the change before it in the window; a delete between them, or no row, leaves nothing to keep."""
-    table = DeltaKeyed(str(tmp_path / "t"), KEYS[kind])
-    log = log_of(
-        [[Change(A, 1), Change(B, 2)], [Change(C, 3)], [Change(B, 4, alone=True)]],
-        [[Change(A, 5, alone=True)], [Change(A, 6, alone=True)], [Change(C, None)], [Change(C, 7, alone=True)], [Change(D, 8, alone=True)]],
-        [[Change(A, 9)], [Change(B, None)], [Change(D, 10, alone=True)]],
-        [[Change(A, 11, alone=True)], [Change(B, 12, alone=True)]],
-    )
-    for number, expected in enumerate([{A: 1, B: 2, C: 3}, {A: 1, B: 2, C: None, D: None}]):
-        table.commit(log, number)
-        assert tags(table) == expected
-    for number in (2, 3):
-        table.commit(log, number)
-        assert not table.wrong()
-    assert {key: tag for key, tag in tags(table).items() if key != B} == {A: 9, C: None, D: None}
-    assert tags(table)[B] is None
-    assert [c.receipt.merged.kept for c in table.made().receipts()] == [1, 3, 1, 2]
-
-
-def test_what_would_have_been_kept_never_comes_late(tmp_path: Path) -> None:
-    """An older window of a key that a later one kept something of, another attempt at either, and a mending: refused, nothing changes."""
-    log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, 2)]], [[], [Change(A, 3, alone=True)]], [[Change(B, 4)]])
-    table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
-    for number in (0, 2):
-        table.commit(log, number)
-    table.commit(log, 1)  # A's tag would have been 2
-    table.commit(log, 0, replace=True)
-    table.commit(log, 2, replace=True)
-    table.mend(log, log_of([], [], [[Change(A, 5)]]), 2)
-    table.commit(log, 3)
-    assert (table.generations, tags(table)) == ({0: 0, 2: 0, 3: 0}, {A: 1, B: 4})
-    table.mend(log, log_of([], [], [], [[], [Change(B, 6, alone=True)]]), 3)
-    assert table.generations[3] == 0
-    assert not table.wrong()
 
 
 # -------------------------------------------------------------------------------------------------------------------- broken twins
