@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ingest.decode.formats import make_decoder
 from ingest.errors import SpecError, UnreachableError
-from ingest.operate.infer.offer import EXAMPLE, class_lines, schema_text
+from ingest.operate.infer.offer import EXAMPLE, class_lines, schema_text, unfit_for_table
 from ingest.operate.infer.proposal import Proposal, Setting, refuse_useless, with_columns
 from ingest.operate.infer.recognise import propose
 from ingest.operate.infer.spec_text import SCHEMA, SPEC, Address, class_name, spec_text
@@ -28,7 +28,7 @@ from ingest.ports.reader import Reader, ReadPlan
 from ingest.ports.schemas import UsesSchemas
 from ingest.registry.client import Registry
 from ingest.schema.load import import_pandera
-from ingest.schema.metadata import DEFAULT, clashes
+from ingest.schema.metadata import DEFAULT
 from ingest.spec.load import load_spec, parse_spec
 from ingest.spec.pipeline import PipelineSpec
 from ingest.windows.grid import BATCH, after, at_or_before, cron
@@ -117,7 +117,7 @@ def infer(folder: Path, asked: Asked, stated: Told, most: int, connect: Connect,
     asking = _as_spec(folder, name, asked)
     registry = asking.stated_registry
     sample = sample_topics(*connect(asking), asking.source.selection(), most)
-    proposal = with_columns(propose(topic, sample.messages, stated, registry), _clashing)
+    proposal = with_columns(propose(topic, sample.messages, stated, registry), unfit_for_table(DEFAULT, delta=True))
     refuse_useless(proposal, topic)
     grid, start = _windows(asked.grid, sample.begins, now)
     lines = class_lines(proposal.offers, _reserved())
@@ -215,10 +215,6 @@ def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table
 def _reserved() -> frozenset[str]:
     """What a field can't be called: the base class has the name, or the file."""
     return frozenset({*dir(import_pandera().DataFrameModel), "Config", "pa", "pl"})
-
-
-def _clashing(column: str) -> bool:
-    return next(iter(clashes([column], DEFAULT)), None) is not None
 
 
 def _windows(grid: str | None, begins: datetime | None, now: datetime) -> tuple[str, datetime | None]:

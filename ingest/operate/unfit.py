@@ -25,7 +25,7 @@ from ingest.operate.findings import Finding
 from ingest.operate.infer.changes import ENVELOPES, events_of, rows_of
 from ingest.operate.infer.documents import document, offers_of
 from ingest.operate.infer.misfits import misfits
-from ingest.operate.infer.offer import Offer, type_text
+from ingest.operate.infer.offer import Offer, Refusal, metadata_text, type_text, unfit_for_table, unusable_beside
 from ingest.operate.infer.proposal import Document, KeyAndValue
 from ingest.operate.infer.registered import FORMATS, Part, behind_frames, offers_of_schema, path_in
 from ingest.operate.sample import sample_topics
@@ -97,10 +97,11 @@ def check(pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | N
     findings += refusals(unfit or (), sampled, spec.limits)
     if not sampled:
         findings.append(Finding("info", "messages", "There is none that can be sampled"))
-    findings += unknown_fields(spec.decode, columns, sample.messages)
+    unusable = unusable_beside(columns, unfit_for_table(spec.metadata, delta=spec.sink.kind == "delta"))
+    findings += unknown_fields(spec.decode, columns, sample.messages, unusable)
     if registry is not None:
         subjects = (subject for topic in sample.topics for subject in subjects_of(spec.decode, columns, topic))
-        findings += [finding for subject in subjects for finding in _of_registry(registry, subject, sample.messages)]
+        findings += [finding for subject in subjects for finding in _of_registry(registry, subject, sample.messages, unusable)]
     return Checked(spec.id, sampled, None if unfit is None else sampled - dead, unfit or (), tuple(findings))
 
 
@@ -147,13 +148,13 @@ def refusals(unfit: Sequence[Unfit], sampled: int, limits: LimitsSpec) -> Iterat
         yield Finding("wrong" if beyond else "info", "messages", f"{what}; {where}", _MEND if beyond else "The limits allow as many.")
 
 
-def unknown_fields(section: FormatSection, columns: Columns, messages: pa.Table) -> Iterator[Finding]:
+def unknown_fields(section: FormatSection, columns: Columns, messages: pa.Table, unusable: Refusal) -> Iterator[Finding]:
     """Fields of JSON documents, or of rows in them, that no column is for, and columns for which none of them has a field."""
     documents = documents_in(section.format, messages)
     if documents:
         beside = section.envelope if isinstance(section, ChangeSection) else ()
         of_value = Columns(tuple(column for column in section.part.of(columns).columns if column.name not in beside))
-        yield from compared(f"{len(documents):,} sampled documents", "messages", offers_of(documents), of_value, {})
+        yield from compared(f"{len(documents):,} sampled documents", "messages", offers_of(documents), of_value, {}, unusable)
 
 
 def documents_in(format_: str, messages: pa.Table) -> list[Document]:
@@ -205,19 +206,19 @@ def _subjects(options: object, part: Part) -> Subjects:
     return Subjects(part=part)
 
 
-def _of_registry(registry: SchemaRegistry, subject: Subject, messages: pa.Table) -> list[Finding]:
+def _of_registry(registry: SchemaRegistry, subject: Subject, messages: pa.Table, unusable: Refusal) -> list[Finding]:
     """What a subject's newest schema says."""
     try:
         newest = registry.of_subject(subject.name, 1)
         if not newest:
             return [Finding("info", "registry", f"There is no subject {subject.name}")]
         of_topic = messages.filter(pc.equal(messages.column("topic"), subject.topic))
-        return list(_of_schema(newest[0], subject, of_topic))
+        return list(_of_schema(newest[0], subject, of_topic, unusable))
     except (RefusedError, UnreachableError, SpecError) as error:
         return [_of_error(error, "registry")]
 
 
-def _of_schema(schema: WriterSchema, subject: Subject, messages: pa.Table) -> Iterator[Finding]:
+def _of_schema(schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refusal) -> Iterator[Finding]:
     name = f"schema id {schema.id} (the newest of subject {subject.name})"
     if FORMATS[schema.kind] != subject.format:
         what = f"{name[0].upper()}{name[1:]} is of kind {schema.kind}, and the spec's format is {subject.format}"
@@ -225,11 +226,12 @@ def _of_schema(schema: WriterSchema, subject: Subject, messages: pa.Table) -> It
         return
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
     unfit = misfits(schema, path, subject.columns)
-    yield from compared(name, "registry", offers_of_schema(schema, messages, subject.part), subject.columns, unfit)
+    yield from compared(name, "registry", offers_of_schema(schema, messages, subject.part), subject.columns, unfit, unusable)
 
 
 def compared(
-    name: str, about: Literal["messages", "registry"], offers: Sequence[Offer], columns: Columns, unfit: Mapping[str, str]
+    name: str, about: Literal["messages", "registry"], offers: Sequence[Offer], columns: Columns, unfit: Mapping[str, str],
+    unusable: Refusal,
 ) -> Iterator[Finding]:  # fmt: skip
     """Fields and columns against each other. `name`: what the fields are of; `unfit`: columns that can't come from their field, and why."""
     fields = {offer.name for offer in offers}
@@ -243,5 +245,12 @@ def compared(
     names = {column.name for column in columns.columns}
     for offer in offers:
         if offer.name not in names:
-            kind = "" if offer.guess.type is None else f" It could be a column, nullable: {type_text(offer.guess.type)}"
-            yield Finding("info", about, f"Field {offer.name!a} of {name} is passed over: no column has its name", kind.strip())
+            why = unusable(offer) or (offer.guess.note if offer.guess.type is None else "")
+            could = f"It can't be a column: {why}" if why or offer.guess.type is None else _column_of(offer, offer.guess.type)
+            yield Finding("info", about, f"Field {offer.name!a} of {name} is passed over: no column has its name", could)
+
+
+def _column_of(offer: Offer, kind: pa.DataType) -> str:
+    """What a schema says to have a field as a column."""
+    metadata = f"; with metadata={said}" if (said := metadata_text(offer.guess)) else ""
+    return f"It could be a column, nullable: {type_text(kind)}{metadata}"

@@ -20,6 +20,7 @@ _NAMED = {
     "io.debezium.time.Date": Guess(pa.date32()), "org.apache.kafka.connect.data.Date": Guess(pa.date32()),
     "io.debezium.time.Timestamp": Guess(TIMESTAMP, epoch="ms"), "org.apache.kafka.connect.data.Timestamp": Guess(TIMESTAMP, epoch="ms"),
     "io.debezium.time.MicroTimestamp": Guess(TIMESTAMP, epoch="us"), "io.debezium.time.ZonedTimestamp": Guess(TIMESTAMP),
+    "io.debezium.time.NanoTimestamp": Guess(TIMESTAMP, epoch="ns"),
 }  # fmt: skip
 _VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"

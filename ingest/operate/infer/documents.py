@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.json.values import EXACT, Convert, Reading, converter, integer
+from ingest.decode.json.values import EXACT, Convert, LongInteger, Reading, converter, integer
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.operate.infer.offer import DEEPEST, Guess, Offer, list_of, struct_of
 from ingest.schema.dtypes import TIMESTAMP
@@ -109,7 +110,10 @@ def _rare(guess: Guess, others: int, every: int) -> Guess:
 
 def _scalar(values: Sequence[Any], tried: Scalars) -> Guess:
     best, most = None, 0
+    whole = all(type(value) in (int, LongInteger) for value in values)
     for kind, convert in tried:
+        if whole and pa.types.is_floating(kind):
+            continue  # the next ones of such a field need not be exactly a float
         fitting = sum(takes(convert, v) for v in values)
         if fitting == len(values):
             return Guess(kind)
@@ -138,6 +142,8 @@ def _list(values: Sequence[Sequence[Any]], tried: Scalars, depth: int) -> Guess:
 def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> Guess:
     fields = by_key(values)
     if len(fields) > MOST_FIELDS:
-        return Guess(None, f"its {len(fields)} different keys look like data: see metadata map in ingest/schema/columns.py")
+        entry = (("key", Guess(pa.string())), ("value", guess_type([v for found in fields.values() for v in found], tried, depth)))
+        guess = list_of(struct_of(entry))
+        return replace(guess, note="; ".join(filter(None, [f"{len(fields)} different keys were seen", guess.note])))
     guess = struct_of((key, guess_type(found, tried, depth)) for key, found in fields.items())
     return guess if fields else Guess(None, "only objects without fields were seen")

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from ingest.schema.dtypes import TIMESTAMP
+from ingest.schema.columns import Columns
+from ingest.schema.dtypes import TIMESTAMP, names_beyond_spark
 
 LONGEST = 300
 """Characters of a comment."""
@@ -106,7 +107,7 @@ def nested(guess: Guess) -> Guess:
 def unusable(name: str, seen: dict[str, str]) -> str:
     """Why a field of this name can't stand beside those that were seen; empty if it can."""
     if not name or not name.isprintable():
-        return "a column's name holds neither nothing nor control characters"
+        return "a column's name can't be empty, nor hold control characters"
     if name.startswith("^") and name.endswith("$"):
         return "pandera takes a name that begins with ^ and ends with $ for a pattern of names"
     other = seen.setdefault(name.casefold(), "")
@@ -114,6 +115,29 @@ def unusable(name: str, seen: dict[str, str]) -> str:
         seen[name.casefold()] = name
         return ""
     return "another field has this name" if other == name else f"differs from {other!a} by case only, and tables don't tell them apart"
+
+
+Refusal = Callable[["Offer"], str]
+"""Why a field can't be a column of the table; empty if it can."""
+
+
+def unfit_for_table(metadata: Mapping[str, str], *, delta: bool) -> Refusal:
+    """By its name alone. `metadata`: the columns that windrow adds; `delta`: whether it is a Delta table, where Spark takes fewer names."""
+    taken = {column.casefold() for column in metadata.values()}
+
+    def refusal(offer: Offer) -> str:
+        if offer.name.casefold() in taken:
+            return "one of windrow's own columns has this name: give that another one under `metadata`"
+        beyond = list(names_beyond_spark([pa.field(offer.name, offer.guess.type or pa.null())])) if delta else []
+        return f"Spark can't read a Delta table with the name {beyond[0]!a}: it holds a blank, or one of ,;{{}}()=" if beyond else ""
+
+    return refusal
+
+
+def unusable_beside(columns: Columns, refusal: Refusal) -> Refusal:
+    """The same beside the columns that there are."""
+    seen = {column.name.casefold(): column.name for column in columns.columns}
+    return lambda offer: unusable(offer.name, dict(seen)) or refusal(offer)
 
 
 def over_versions(newest: Sequence[Offer], older: Sequence[Sequence[Offer]]) -> list[Offer]:
@@ -136,6 +160,13 @@ def type_text(kind: pa.DataType) -> str:
     return f"pl.List({type_text(kind.value_type)})" if pa.types.is_list(kind) else _SCALARS[kind]
 
 
+def metadata_text(guess: Guess) -> str:
+    """The metadata that a field of this type needs in a schema; empty if it needs none."""
+    if guess.type is not None and pa.types.is_map(guess.type):
+        return '{"map": True}'
+    return f'{{"epoch": "{guess.epoch}"}}' if guess.epoch else ""
+
+
 @dataclass
 class _Names:
     """Python's names for fields, each once."""
@@ -154,20 +185,13 @@ class _Names:
         return found
 
 
-def usable_only(offers: Iterable[Offer], clashes: Callable[[str], bool]) -> list[Offer]:
-    """The same; those that can't stand beside the others in a table have no type, and say why.
-
-    `clashes`: whether a column of this name can't stand beside those that windrow adds.
-    """
+def usable_only(offers: Iterable[Offer], refusal: Refusal) -> list[Offer]:
+    """The same; those that can't stand beside the others, or in the table at all, have no type, and say why."""
     seen = dict[str, str]()
     return [
-        replace(offer, guess=Guess(None, why)) if (why := unusable(offer.name, seen) or _clash(offer, clashes)) else offer
+        replace(offer, guess=Guess(None, why)) if (why := unusable(offer.name, seen) or (refusal(offer) if offer.usable else "")) else offer
         for offer in offers
     ]  # fmt: skip
-
-
-def _clash(offer: Offer, clashes: Callable[[str], bool]) -> str:
-    return "one of windrow's own columns has this name: see `metadata`" if clashes(offer.name) else ""
 
 
 def class_lines(offers: Iterable[Offer], reserved: frozenset[str]) -> tuple[str, ...]:
@@ -182,7 +206,7 @@ def class_lines(offers: Iterable[Offer], reserved: frozenset[str]) -> tuple[str,
 
 
 def _line(name: str, offer: Offer, kind: pa.DataType) -> str:
-    metadata = '{"map": True}' if pa.types.is_map(kind) else f'{{"epoch": "{offer.guess.epoch}"}}' if offer.guess.epoch else ""
+    metadata = metadata_text(offer.guess)
     said = [
         *([] if name == offer.name else [f"alias={_quoted(offer.name)}"]),
         *(["nullable=True"] if offer.nullable else []),

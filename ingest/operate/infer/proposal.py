@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from ingest.config.templates import has_template
 from ingest.decode.formats import ASKING
 from ingest.errors import SpecError
 from ingest.operate.infer.documents import document, offers_of
-from ingest.operate.infer.offer import MOST_TYPES, Guess, Offer, usable_only
+from ingest.operate.infer.offer import MOST_TYPES, Guess, Offer, Refusal, usable_only
 
 Document = Mapping[str, Any]
 
@@ -122,8 +122,8 @@ def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str
     return Proposal((*columns, *offers), "", settings)
 
 
-def with_columns(proposal: Proposal, clashes: Callable[[str], bool]) -> Proposal:
-    """The same; a field that can't be a column has no type, and no setting of the key names it. `clashes`: as of `usable_only`.
+def with_columns(proposal: Proposal, refusal: Refusal) -> Proposal:
+    """The same; a field that can't be a column has no type, and no setting of the key names it. `refusal`: as of `usable_only`.
 
     Raises:
         SpecError: the primary key has such a field.
@@ -132,7 +132,7 @@ def with_columns(proposal: Proposal, clashes: Callable[[str], bool]) -> Proposal
     of_key = stated["key"]["fields"] if "key" in stated else []
     named = {*of_key, *proposal.primary_key}
     sayable = [replace(o, guess=_TEMPLATE) if o.name in named and has_template(o.name) else o for o in proposal.offers]
-    offers = tuple(usable_only(sayable, clashes))
+    offers = tuple(usable_only(sayable, refusal))
     left = {offer.name: offer.guess.note for offer in offers if not offer.usable}
     other = next((name for name in proposal.primary_key if name in left), None)
     if other is not None:

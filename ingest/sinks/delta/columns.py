@@ -12,6 +12,7 @@ from deltalake import Field, Schema
 from deltalake.schema import DataType
 
 from ingest.errors import SpecError
+from ingest.schema.dtypes import names_beyond_spark
 from ingest.schema.metadata import refuse_wrong
 from ingest.sinks.columns import inner_difference
 
@@ -53,6 +54,14 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
     lower = [n.lower() for n in rows.names]
     wrong = [f"{n}: the name stands there twice (case doesn't count)" for n in sorted({n for n in lower if lower.count(n) > 1})]
     wrong += [f"{f.name}: {f.type}" for f in rows if not _storable(f.type)]
+    unreadable = list(names_beyond_spark((*rows, *(pa.field(name, pa.string()) for name in metadata.values()))))
+    if unreadable:
+        what = f"the schema has names that Spark can't read in a Delta table: {', '.join(map(repr, unreadable))}"
+        do = (
+            "Take names without blanks, tabs, line breaks and ,;{}()=: a metadata column is renamed under metadata, a field of messages "
+            "by a function (transform.spark). A table of Iceberg holds any name."
+        )
+        raise SpecError(what, "spec", do)
     if not rows.names:
         wrong.append("there are no columns")
     if wrong:

@@ -12,7 +12,7 @@ from ingest.schema.load import ModelReference, load_model
 
 def columns_of(offers: Sequence[Offer], folder: Path) -> Columns:
     """The columns of the schema that is written for some fields."""
-    lines = class_lines(usable_only(offers, lambda _: False), frozenset())
+    lines = class_lines(usable_only(offers, lambda _: ""), frozenset())
     (folder / "schema.py").write_text(schema_text("Row", "A test's", lines), encoding="utf-8")
     return Columns.of(load_model(ModelReference("schema.py:Row", folder)))
 
@@ -24,4 +24,4 @@ def described(offers: Sequence[Offer], folder: Path) -> dict[str, str]:
 
 def left_out(offers: Sequence[Offer]) -> dict[str, str]:
     """The fields that are no columns, and why."""
-    return {offer.name: offer.guess.note for offer in usable_only(offers, lambda _: False) if not offer.usable}
+    return {offer.name: offer.guess.note for offer in usable_only(offers, lambda _: "") if not offer.usable}

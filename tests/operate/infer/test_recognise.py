@@ -11,10 +11,14 @@ import pytest
 
 from ingest.errors import SpecError
 from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.proposal import KEEP_KEY, Proposal
+from ingest.operate.infer.offer import unfit_for_table, unusable_beside
+from ingest.operate.infer.proposal import KEEP_KEY, Proposal, with_columns
 from ingest.operate.infer.recognise import propose
 from ingest.operate.infer.told import SampledFormat, Told
+from ingest.operate.unfit import compared
+from ingest.schema.columns import Column, Columns
 from ingest.schema.messages import MESSAGES
+from ingest.schema.metadata import DEFAULT
 from tests.decode.cdc.corpus import text
 from tests.decode.confluent.registries import FixedRegistry, framed
 
@@ -292,6 +296,26 @@ def test_what_a_schema_states_inside_others() -> None:
         "None", "None",
     ]  # fmt: skip
     assert "Decimal(38, N)" in found.offers[3].guess.note
+
+
+def test_an_object_with_data_for_keys_is_a_list_of_entries() -> None:
+    """Hundreds of different keys are no columns."""
+    (stock,) = proposed({"stock": {f"item {n}": n for n in range(300)}}).offers
+    assert (str(stock.guess.type), stock.guess.note) == ("list<item: struct<key: string, value: int64>>", "300 different keys were seen")
+
+
+@pytest.mark.parametrize("delta", [True, False])
+def test_names_that_no_column_can_have(delta: bool) -> None:
+    """Neither `infer` nor its check proposes a column that would be refused; both say why not."""
+    proposal = proposed({"userId": 1, "userid": 2, "_window": 3, "": 4, "first name": 5, "place": {"a=b": 1}, "fine": 6})
+    refusal = unfit_for_table(DEFAULT, delta=delta)
+    beyond = {"first name", "place"} if delta else set()
+    left = {offer.name for offer in with_columns(proposal, refusal).offers if not offer.usable}
+    assert left == {"userid", "_window", ""} | beyond
+    columns = Columns((Column("userId", pa.int64(), nullable=False),))
+    found = list(compared("it", "messages", proposal.offers, columns, {}, unusable_beside(columns, refusal)))
+    assert {f.what.split("'")[1] for f in found if f.do.startswith("It can't be a column: ")} == left
+    assert {f.what.split("'")[1] for f in found if f.do.startswith("It could be a column")} == {"fine", "first name", "place"} - beyond
 
 
 def test_a_name_is_no_pattern() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from pwd import getpwuid
 
@@ -18,10 +19,12 @@ from deltalake import DeltaTable, Schema
 from ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from ingest.operate.deep import compare_contents
 from ingest.ports.dead_letters import REASONS
+from ingest.schema.metadata import DEFAULT
 from ingest.sinks.columns import DEAD_FILE
 from ingest.sinks.delta import table as tables
 from ingest.sinks.delta.dead import DeltaDeadLetters
 from ingest.sinks.delta.prepare import Wanted, ensure
+from ingest.sinks.delta.sink import DeltaSink
 from ingest.sinks.delta.table import Binding
 from ingest.sinks.rights import refuse_unwritable
 from tests.sinks.beside import DeltaBoth
@@ -133,6 +136,20 @@ def test_a_column_that_delta_would_change_is_refused(tmp_path: Path, column: pa.
     with pytest.raises(SpecError, match=column.name if column.name != "ID" else "id"):
         DeltaBoth(str(tmp_path / "t"), ROWS.append(column))
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("letter", list(" ,;{}()="))
+def test_a_name_that_spark_can_not_read_is_refused(tmp_path: Path, letter: str) -> None:
+    """In a column's name, a metadata column's or that of a field within lists and structs; it is named, and the way out is told."""
+    odd = f"a{letter}b"
+    inner = pa.field("place", pa.list_(pa.struct([pa.field("fine", pa.map_(pa.string(), pa.struct([pa.field(odd, pa.int64())])))])))
+    for rows, metadata, named in (
+        (ROWS.append(pa.field(odd, pa.int64())), DEFAULT, odd), (ROWS, DEFAULT | {"offset": odd}, odd),
+        (ROWS.append(inner), DEFAULT, f"place.fine.{odd}"),
+    ):  # fmt: skip
+        with pytest.raises(SpecError, match=re.escape(repr(named))) as refused:
+            DeltaSink(str(tmp_path / "t"), rows, metadata)
+        assert "transform.spark" in refused.value.do
 
 
 def test_every_storable_type_travels(uri: str) -> None:
